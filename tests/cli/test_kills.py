@@ -1,15 +1,12 @@
-"""Commands that are stopped by SIGINT or SIGTERM, or whose disk is full, end cleanly and can be continued.
+"""Commands that are stopped by SIGINT or SIGTERM end cleanly and can be continued.
 
-``python -m tests.cli.test_kills [--count 3] [--seed 0] [--only train,encode] [--full]`` prints a table of their ends.
-
-Each command runs once in peace, then it is stopped ``--count`` times by each signal, some before its imports are done.
+Each command runs once in peace, then it is stopped three times by each signal, some before its imports are done.
 The end is right if the exit status is 130 or 143, the last line says what was kept and names a command, and that
-command ends well, with the same result and no temporary file. With ``--full`` no file may grow beyond a limit instead:
-one line has to name a file, and the command without the limit ends as if nothing had been.
+command ends well, with the same result and no temporary file. ``KILLS="train,index add" pytest -m slow`` names others.
 """
 
-import argparse
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -21,8 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -106,32 +102,21 @@ def write_inputs(folder: Path) -> None:
         Image.open(image).rotate(90).save(image)
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "CHANNELHASH_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-
-
-def _start(words: str, folder: Path, limit: int | None = None) -> "subprocess.Popen[str]":
-    def set_limit() -> None:
-        if limit is not None:
-            import resource
-
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
+def _start(words: str, folder: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "channelhash", *shlex.split(words)],
         cwd=folder,
-        env=_environment(folder),
+        env={**os.environ, "CHANNELHASH_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # a group of its own, as a shell gives it: Ctrl-C goes to all of its processes
-        preexec_fn=set_limit,
     )
 
 
-def _run(words: str, folder: Path, limit: int | None = None) -> "subprocess.CompletedProcess[str]":
+def _run(words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """Run a command to its end; a server is stopped once it answers."""
-    process = _start(words, folder, limit)
+    process = _start(words, folder)
     if words.startswith("serve"):
         assert process.stdout is not None
         if process.stdout.readline().startswith("Searching"):
@@ -238,79 +223,33 @@ def go_on(attack: Attack, folder: Path, words: str, whole: dict[str, str]) -> tu
     return "right", ""
 
 
-def fill(attack: Attack, folder: Path, limit: int) -> tuple[str, str]:
-    """Run a command whose files may not grow beyond ``limit`` bytes; return the kind of its end, and what was wrong."""
-    done = _run(attack.words, folder, limit)
-    if done.returncode == 0:
-        return "enough space", ""
-    lines = [line for line in done.stderr.strip().splitlines() if line.startswith("error")]
-    if "Traceback" in done.stderr:
-        return "traceback", done.stderr[-300:]
-    if done.returncode != 1 or len(lines) != 1:
-        return "wrong status", f"{done.returncode} {done.stderr[-300:]}"
-    if "bug" in lines[0]:
-        return "unforeseen", lines[0]
-    if not any(name in lines[0] for name in ("/", ".store", ".parquet", ".html", ".png")):
-        return "no file", lines[0]
-    left = [name for name in _leftovers(folder) if not name.startswith("cache")]
-    words = lines[0].partition("continue with: channelhash ")[2] or attack.words
-    return ("leftovers", ", ".join(left)) if left else ("right", words)
-
-
-def attack_all(names: Sequence[str], count: int, seed: int, full: bool) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (command, signal or limit, kind of the end, what was wrong) of each attack."""
+def attack(name: str, count: int, seed: int) -> Iterator[tuple[str, str, str]]:
+    """Yield (signal, kind of the end, what was wrong) of each attack on a command."""
     with tempfile.TemporaryDirectory() as base:
         inputs, work = Path(base, "inputs"), Path(base, "work")
         inputs.mkdir()
         write_inputs(inputs)
-        for name in names:
-            attack, draws = ATTACKS[name], random.Random(f"{seed} {name}")
-            attack = attack._replace(words=attack.words.replace("INPUTS", str(inputs)))
-            began = time.monotonic()
-            done = _run(attack.words, _copy(inputs, attack, work))
-            seconds, whole = time.monotonic() - began, _result(attack, work)
-            if done.returncode or len(whole) < len(attack.results):
-                raise SystemExit(f"{name}: {done.stderr}")
-            limits = [round(10 ** draws.uniform(1, 5.5)) for _ in range(2 * count)] if full else []
-            for limit in limits:
-                kind, wrong = fill(attack, _copy(inputs, attack, work), limit)
-                if kind == "right":
-                    kind, wrong = go_on(attack, work, wrong, whole)
-                yield name, f"{limit} bytes", kind, wrong
-            moments = [] if full else [(number, place) for number in STATUS for place in range(count)]
-            for number, place in moments:
-                share = 0.0 if place == 0 else draws.uniform(0.05, 1.0)
-                if attack.words.startswith("serve"):
-                    share *= 1.5  # later than its start there is time enough
-                folder = _copy(inputs, attack, work)
-                kind, wrong = stop(attack, folder, number, share * seconds, twice=place % 3 == 2)
-                if kind == "right":
-                    kind, wrong = go_on(attack, folder, wrong, whole)
-                yield name, f"{number.name} at {share:.2f}", kind, wrong
+        attack, draws = ATTACKS[name], random.Random(f"{seed} {name}")
+        attack = attack._replace(words=attack.words.replace("INPUTS", str(inputs)))
+        began = time.monotonic()
+        done = _run(attack.words, _copy(inputs, attack, work))
+        seconds, whole = time.monotonic() - began, _result(attack, work)
+        assert done.returncode == 0, done.stderr
+        assert len(whole) >= len(attack.results)
+        for number, place in itertools.product(STATUS, range(count)):
+            share = 0.0 if place == 0 else draws.uniform(0.05, 1.0)
+            if attack.words.startswith("serve"):
+                share *= 1.5  # later than its start there is time enough
+            folder = _copy(inputs, attack, work)
+            kind, wrong = stop(attack, folder, number, share * seconds, twice=place % 3 == 2)
+            if kind == "right":
+                kind, wrong = go_on(attack, folder, wrong, whole)
+            yield f"{number.name} at {share:.2f}", kind, wrong
 
 
 @pytest.mark.slow
-def test_a_stopped_command_goes_on_to_the_same_result():
-    ends = list(attack_all(["train"], count=3, seed=0, full=False))
-    assert [end for end in ends if end[2] not in ("right", "had finished")] == []
-    assert any(end[2] == "right" for end in ends)
-
-
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--count", type=int, default=3, help="attacks a command and signal")
-    options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--only", default=",".join(ATTACKS), help="commands, separated by commas")
-    options.add_argument("--full", action="store_true", help="files that cannot grow instead of signals")
-    chosen = options.parse_args()
-    table: dict[str, Counter[str]] = defaultdict(Counter)
-    for name, what, kind, wrong in attack_all(chosen.only.split(","), chosen.count, chosen.seed, chosen.full):
-        table[name][kind] += 1
-        if wrong:
-            print(f"{name}, {what}: {kind}: {' '.join(wrong.split())}", file=sys.stderr, flush=True)
-    for name, kinds in table.items():
-        print(f"{name:16}", ", ".join(f"{kind} {n}" for kind, n in sorted(kinds.items())))
-
-
-if __name__ == "__main__":
-    main()
+@pytest.mark.parametrize("name", os.environ.get("KILLS", "train").split(","))
+def test_a_stopped_command_goes_on_to_the_same_result(name):
+    ends = list(attack(name, count=3, seed=0))
+    assert [end for end in ends if end[1] not in ("right", "had finished")] == []
+    assert any(end[1] == "right" for end in ends)

@@ -74,18 +74,6 @@ def test_a_second_signal_ends_a_command_that_does_not_come_to_its_end():
     assert error == "stopped by Ctrl-C: the half is kept; continue with: channelhash wait\n"
 
 
-def test_a_stop_in_a_finaliser_is_not_lost():
-    body = (
-        "class Slow:\n            def __del__(self): print('begun', flush=True); time.sleep(60)\n"
-        "        Slow(); time.sleep(60)"
-    )
-    process = begun(body)
-    process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=50)
-    assert process.returncode == 143
-    assert error == "stopped by SIGTERM: the half is kept; continue with: channelhash wait\n"
-
-
 def test_a_signal_while_python_ends_changes_nothing():
     body = (
         "class Last:\n            def __del__(self, write=os.write, sleep=time.sleep): write(1, b'last\\n'); sleep(1)\n"

@@ -1,12 +1,10 @@
 """Attacks by requests: what they get, how long others wait meanwhile, and what they cost the server.
 
-From ``tests/``, ``python -m serve.test_attack_requests [PATTERN]`` prints a row for each attack whose name this
-pattern fits; a second number of seconds is the wait of somebody else's search.
+From ``tests/``, ``python -m serve.test_attack_requests [PATTERN]`` prints a row for each attack whose name it fits.
 """
 
 import http.client
 import json
-import multiprocessing
 import random
 import re
 import resource
@@ -128,18 +126,27 @@ class Server(NamedTuple):
             return type(error).__name__
 
 
-def together(server: Server, requests: list[Request]) -> Counter[str]:
-    with ThreadPoolExecutor(len(requests)) as clients:
-        return Counter(clients.map(lambda request: server.ask(*request), requests))
+Attack = Callable[[Server], Counter[str]]
 
 
-def one_by_one(server: Server, requests: list[Request]) -> Counter[str]:
-    return Counter(server.ask(*request) for request in requests)
+def at_once(*requests: Request) -> Attack:
+    def attack(server: Server) -> Counter[str]:
+        with ThreadPoolExecutor(len(requests)) as clients:
+            return Counter(clients.map(lambda request: server.ask(*request), requests))
+
+    return attack
 
 
-def raw_together(server: Server, n: int, content: bytes) -> Counter[str]:
-    with ThreadPoolExecutor(n) as clients:
-        return Counter(clients.map(server.raw, [content] * n))
+def in_turn(*requests: Request) -> Attack:
+    return lambda server: Counter(server.ask(*request) for request in requests)
+
+
+def raw_at_once(n: int, content: bytes) -> Attack:
+    def attack(server: Server) -> Counter[str]:
+        with ThreadPoolExecutor(n) as clients:
+            return Counter(clients.map(server.raw, [content] * n))
+
+    return attack
 
 
 def hold(server: Server, n: int, start: bytes, seconds: float) -> Counter[str]:
@@ -177,61 +184,50 @@ def random_requests(n: int, seed: int) -> list[Request]:
     return found
 
 
-def attacks() -> dict[str, Callable[[Server], Counter[str]]]:
+def attacks() -> dict[str, Attack]:
     """Name -> what to do to a server."""
     post, picture, write = "/search", "/search/image", JSON | WRITER
     keys, items = json_bodies(11 * MB)["unknown keys"], b'{"items":[' + b"{}," * (4 * MB) + b"{}]}"
     texts = [{"id": f"new{i}", "text": "a red picture " * 100} for i in range(1000)]
+    texts = json.dumps({"items": texts, "replace": True}).encode()
     large = json.dumps({"text": "a red picture", "k": 1000, "rerank": 10_000, "modality": "image"}).encode()
     search = json.dumps({"id": "item000", "k": 1000}).encode()
     search = head("POST", post, "Content-Type: application/json", f"Content-Length: {len(search)}") + search
     half = head("POST", post, "Content-Type: application/json", "Content-Length: 1000") + b'{"text":'
     half_picture = head("POST", picture, "Content-Type: multipart/form-data; boundary=xxxx", "Content-Length: 15000000")
+    half_picture += bytes(14 * MB)
     chunked = head("POST", post, "Content-Type: application/json", "Transfer-Encoding: chunked")
-    field = 'Content-Disposition: form-data; name="a%d"'
-    forms = {
-        "200,000 fields": form([(field % i, b"x") for i in range(200_000)]),
-        "breaks that are none": upload(b"\r\n--xxx" * (15 * MB // 7)),
-        "a header of 15 MB": form([("X: " + "y" * 15 * MB, b"")]),
-    }
+    many = [(f'Content-Disposition: form-data; name="a{i}"', b"x") for i in range(200_000)]
+    small = [("POST", post, body, JSON) for body in json_bodies(60_000).values()]
+    headers = head("GET", "/info", *[f"a{i}: b" for i in range(5000)])
     sizes = {"10,000 x 10,000": (10_000, 10_000), "40,000,000 x 1": (40 * MB, 1), "1 x 40,000,000": (1, 40 * MB)}
-    return {
-        "a million unknown keys, 4 at once": partial(together, requests=[("POST", post, keys, JSON)] * 4),
-        **{
-            f"15 MB: {name}": partial(one_by_one, requests=[("POST", post, body, JSON)])
-            for name, body in json_bodies(15 * MB).items()
-        },
-        "60 kB of each of these, 4 times at once": partial(
-            together, requests=[("POST", post, body, JSON) for body in json_bodies(60_000).values()] * 4
-        ),
-        "a million unknown keys, with the token": partial(one_by_one, requests=[("POST", "/items", keys, write)]),
-        "4 million empty items, with the token": partial(one_by_one, requests=[("POST", "/items", items, write)]),
-        "4 million empty items, no token, 4 at once": partial(together, requests=[("POST", "/items", items, JSON)] * 4),
-        "64 of the largest searches at once": partial(together, requests=[("POST", post, large, JSON)] * 64),
-        "a write of 1000 long texts, 4 at once": partial(
-            together, requests=[("POST", "/items", json.dumps({"items": texts, "replace": True}).encode(), write)] * 4
-        ),
-        **{
-            f"picture: {name}, 4 at once": partial(together, requests=[("POST", picture, *upload(png(*size)))] * 4)
-            for name, size in sizes.items()
-        },
-        "picture: 6,300 x 6,300 in colour, 32 at once": partial(
-            together, requests=[("POST", picture, *upload(png(6300, 6300, 24)))] * 32
-        ),
-        **{f"form: {name}": partial(one_by_one, requests=[("POST", picture, *body)]) for name, body in forms.items()},
+    colour = ("POST", picture, *upload(png(6300, 6300, 24)))
+    found = {
+        "a million unknown keys, 4 at once": at_once(*[("POST", post, keys, JSON)] * 4),
+        "60 kB of each of these, 4 times at once": at_once(*small * 4),
+        "a million unknown keys, with the token": in_turn(("POST", "/items", keys, write)),
+        "4 million empty items, with the token": in_turn(("POST", "/items", items, write)),
+        "4 million empty items, no token, 4 at once": at_once(*[("POST", "/items", items, JSON)] * 4),
+        "64 of the largest searches at once": at_once(*[("POST", post, large, JSON)] * 64),
+        "a write of 1000 long texts, 4 at once": at_once(*[("POST", "/items", texts, write)] * 4),
+        "picture: 6,300 x 6,300 in colour, 32 at once": at_once(*[colour] * 32),
+        "form: 200,000 fields": in_turn(("POST", picture, *form(many))),
+        "form: breaks that are none": in_turn(("POST", picture, *upload(b"\r\n--xxx" * (15 * MB // 7)))),
+        "form: a header of 15 MB": in_turn(("POST", picture, *form([("X: " + "y" * 15 * MB, b"")]))),
         "80 half-sent bodies": partial(hold, n=80, start=half, seconds=25),
-        "80 half-sent pictures of 14 MB": partial(hold, n=80, start=half_picture + bytes(14 * MB), seconds=25),
+        "80 half-sent pictures of 14 MB": partial(hold, n=80, start=half_picture, seconds=25),
         "300 half-sent headers": partial(hold, n=300, start=b"GET /info HTTP/1.1\r\nHost: loc", seconds=25),
         "1500 connections that say nothing": partial(hold, n=1500, start=b"", seconds=25),
         "100 clients that ask for 200 answers and read none": partial(hold, n=100, start=search * 200, seconds=45),
-        "chunks of one byte, 8 at once": partial(raw_together, n=8, content=chunked + b"1\r\n \r\n" * 200_000),
-        "5000 headers, 16 at once": partial(
-            raw_together, n=16, content=head("GET", "/info", *[f"a{i}: b" for i in range(5000)])
-        ),
-        "every route by every method": partial(
-            one_by_one, requests=[(method, path, b"", {}) for path in ROUTES for method in METHODS]
-        ),
-        "1000 random requests": partial(one_by_one, requests=random_requests(1000, 0)),
+        "chunks of one byte, 8 at once": raw_at_once(8, chunked + b"1\r\n \r\n" * 200_000),
+        "5000 headers, 16 at once": raw_at_once(16, headers),
+        "every route by every method": in_turn(*[(method, path, b"", {}) for path in ROUTES for method in METHODS]),
+        "1000 random requests": in_turn(*random_requests(1000, 0)),
+    }
+    found |= {f"15 MB: {name}": in_turn(("POST", post, body, JSON)) for name, body in json_bodies(15 * MB).items()}
+    return found | {
+        f"picture: {name}, 4 at once": at_once(*[("POST", picture, *upload(png(*size)))] * 4)
+        for name, size in sizes.items()
     }
 
 
@@ -262,51 +258,27 @@ def real_server(folder: Path):
         process.communicate()
 
 
-def watch(server: Server, ended, found) -> None:
-    """Ask for ``/health`` and for a search, on new connections, until the attack has ended."""
-    results = {}
+def measure(server: Server, attack: Attack) -> dict[str, object]:
+    """Attack a server; return its answers and what they cost it, and the longest wait of others for ``/health``."""
+    ended, healthy, longest = threading.Event(), Counter(), [0.0]
 
-    def ask(name: str, pause: float, *request) -> None:
-        statuses, longest = Counter(), 0.0
-        while not ended.wait(pause):
+    def watch() -> None:
+        while not ended.wait(0.05):
             start = time.perf_counter()
-            statuses[server.ask(*request)] += 1
-            longest = max(longest, time.perf_counter() - start)
-        results[name] = (dict(statuses), longest)
+            healthy[server.ask("GET", "/health", b"", {})] += 1
+            longest[0] = max(longest[0], time.perf_counter() - start)
 
-    search = ("POST", "/search", b'{"id": "item000", "k": 3}', JSON)
-    threads = [
-        threading.Thread(target=ask, args=arguments)
-        for arguments in (("health", 0.05, "GET", "/health", b"", {}), ("search", 0.25, *search))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    found.put(results)
-
-
-def measure(server: Server, attack: Callable[[Server], Counter[str]]) -> dict[str, object]:
-    """Attack a server, and watch it from a process that the attack does not slow down."""
-    context = multiprocessing.get_context("fork")
-    ended, found = context.Event(), context.SimpleQueue()
-    watcher = context.Process(target=watch, args=(server, ended, found))
+    watcher = threading.Thread(target=watch)
     watcher.start()
     Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")  # forget the peak
     used = sum(server.process.cpu_times()[:2])
     statuses = attack(server)
     time.sleep(0.5)
     ended.set()
-    results = found.get()
     watcher.join()
     peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{server.process.pid}/status").read_text())
-    cpu = sum(server.process.cpu_times()[:2]) - used
-    return {
-        "statuses": dict(statuses),
-        "peak_mb": int(peak[1]) / 1000,
-        "cpu": cpu,
-        "alive": server.process.is_running(),
-    } | results
+    cost = {"peak_mb": int(peak[1]) / 1000, "cpu": sum(server.process.cpu_times()[:2]) - used}
+    return {"statuses": statuses, "health": healthy, "longest": longest[0], "alive": server.process.is_running()} | cost
 
 
 def attack_all(folder: Path, words: str = "") -> dict[str, dict]:
@@ -314,15 +286,14 @@ def attack_all(folder: Path, words: str = "") -> dict[str, dict]:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     found = {}
-    print(f"{'attack':52} {'/health':>8} {'search':>8} {'peak MB':>8} {'CPU s':>6}  statuses; others' searches")
+    print(f"{'attack':52} {'/health':>8} {'peak MB':>8} {'CPU s':>6}  statuses")
     for name, attack in attacks().items():
         if re.search(words, name):
             with real_server(folder) as server:
                 server.ask("POST", "/search", b'{"text":"a red picture"}', JSON)
                 found[name] = result = measure(server, attack)
-            seconds = f"{result['health'][1]:8.3f} {result['search'][1]:8.3f}"
-            cost = f"{result['peak_mb']:8.0f} {result['cpu']:6.1f}"
-            print(f"{name:52} {seconds} {cost}  {result['statuses']}; {result['search'][0]}", flush=True)
+            cost = f"{result['longest']:8.3f} {result['peak_mb']:8.0f} {result['cpu']:6.1f}"
+            print(f"{name:52} {cost}  {dict(result['statuses'])}", flush=True)
     return found
 
 
@@ -382,9 +353,9 @@ def test_a_picture_is_refused_by_its_header(cautious, size, says):
 def test_a_server_answers_others_during_every_attack(tmp_path):
     for name, result in attack_all(tmp_path).items():
         assert result["alive"], name
-        assert set(result["health"][0]) == {"200"}, name
+        assert set(result["health"]) == {"200"}, name
         assert result["peak_mb"] < 2500, name
-        assert "500" not in {*result["statuses"], *result["search"][0]}, name
+        assert "500" not in result["statuses"], name
 
 
 if __name__ == "__main__":

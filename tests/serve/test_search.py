@@ -4,7 +4,6 @@ import io
 import json
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -46,9 +45,6 @@ def test_words_find_what_their_code_is_near_to(client, model, modality):
 
 
 def test_words_are_answered_by_all_there_is_and_parts_are_added_up(client, model, folder):
-    def ids(answer) -> list[str]:
-        return [name for _, name in found(answer)]
-
     store = client.app_store
     for body, asked in (
         ({"text": "a dark red picture"}, {"text": "a dark red picture"}),
@@ -59,15 +55,14 @@ def test_words_are_answered_by_all_there_is_and_parts_are_added_up(client, model
             {"text": "red", "minus": ["dark"], "minus_like": ["item004"]},
         ),
     ):
-        assert ids(client.post("/search", json=body)) == [
-            hit.id for hit in search_store(store, **asked, model=model)
-        ], body
+        expected = [hit.id for hit in search_store(store, **asked, model=model)]
+        assert [name for _, name in found(client.post("/search", json=body))] == expected, body
     path = folder / "images" / "4.png"
     answer = client.post(
         "/search/image", files={"image": path.read_bytes()}, data={"text": "red -blue", "minus": "dark"}
     )
     hits = search_store(store, image=path, text="red -blue", minus=["dark"], model=model)
-    assert ids(answer) == [hit.id for hit in hits]
+    assert [name for _, name in found(answer)] == [hit.id for hit in hits]
 
 
 def test_an_uploaded_picture_finds_itself_first_by_the_code_that_its_file_has(client, model, folder):
@@ -196,37 +191,26 @@ BAD_BODIES = {
     "nothing but minus": ({"minus": ["people"]}, 422, "give text, id or code"),
     "an open quote": ({"text": 'a "dog'}, 422, "a quote is opened"),
     "too many parts": ({"text": "a " + "-b " * 40}, 422, "at most 32"),
-    "minus without end": ({"text": "a", "minus": ["b" * 2001]}, 422, "at most 2000"),
     "minus of nothing": ({"text": "a", "minus": [" "]}, 422, "minus.0: is empty"),
     "minus an unknown id": ({"text": "a", "minus_ids": ["nobody"]}, 404, "no item 'nobody'"),
-    "by something else": ({"text": "a", "by": "sound"}, 422, "by: "),
     "by words of an item": ({"id": "item001", "by": "words"}, 422, "has no words"),
-    "k of 0": ({"text": "a", "k": 0}, 422, "k: "),
     "k of a thousand million": ({"text": "a", "k": 10**9}, 422, "equal to 1000"),
     "k beyond any integer": ({"text": "a", "k": 10**4000}, 422, "k: "),
-    "k as words": ({"text": "a", "k": "many"}, 422, "k: "),
     "k as true": ({"text": "a", "k": True}, 422, "k: "),
-    "a radius below 0": ({"text": "a", "radius": -1}, 422, "radius: "),
     "a radius above the code": ({"text": "a", "radius": 13}, 422, "radius: is more than 12"),
     "an unknown id": ({"id": "nobody"}, 404, "no item 'nobody'"),
     "a code that is too long": ({"code": "00" * 9}, 422, "12 bits are 4"),
     "a code with bits past the last": ({"code": "ffff"}, 422, "12 bits"),
-    "a code that is no hexadecimal": ({"code": "zz"}, 422, "code: "),
-    "an unknown modality": ({"text": "a", "modality": "sound"}, 422, "modality: "),
     "a malformed filter": ({"text": "a", "where": "label = "}, 422, "where"),
     "a filter that would write": ({"text": "a", "where": "1; DROP TABLE items"}, 422, "where"),
     "a filter on an unknown key": ({"text": "a", "where": "yaer > 3"}, 422, "year"),
-    "a filter without end": ({"text": "a", "where": "(" * 3000}, 422, "at most 2000"),
     "a deep filter": ({"text": "a", "where": "NOT " * 400 + "year = 1"}, 422, "where"),
     "a text without end": ({"text": "a" * 2001}, 422, "at most 2000"),
     "a text with half a character": ({"text": "\ud800"}, 422, "text: "),
-    "an id with half a character": ({"id": "\ud800"}, 422, "id: "),
-    "a filter with half a character": ({"text": "a", "where": "text = '\ud800'"}, 422, "where: "),
     "an unknown key": ({"text": "a", "limit": 3}, 422, "limit: "),
     "the code of a question that has none": ({"text": "a", "query_modality": "text"}, 422, "query_modality"),
     "a code that the item has not": ({"id": ODD_ID, "query_modality": "image"}, 422, "no image code"),
     "re-ranking to an item": ({"id": "item001", "rerank": 5}, 422, "rerank"),
-    "re-ranking of everything": ({"text": "a", "rerank": 10**7}, 422, "rerank"),
 }
 
 
@@ -362,8 +346,3 @@ def test_an_empty_store_answers_with_nothing(tmp_path):
         assert client.get("/info").json()["items"] == 0
         assert client.post("/search", json={"id": "x"}).status_code == 404
         assert client.post("/search", json={"code": "00"}).status_code == 422
-
-
-def test_ids_with_any_characters_are_found_by_their_percent_encoded_form(client):
-    answer = client.get(f"/items/{quote(ODD_ID, safe='')}")
-    assert (answer.status_code, answer.json()["id"]) == (200, ODD_ID)

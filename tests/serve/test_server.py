@@ -93,40 +93,6 @@ def test_more_requests_than_allowed_at_one_time_are_refused_but_health_is_not(tm
     store.close()
 
 
-def test_quick_searches_that_come_while_one_runs_are_answered_together_and_fail_alone(tmp_path, model, monkeypatch):
-    batches, inside, go_on = [], threading.Event(), threading.Event()
-    answer_all = service._answer_all
-
-    def answer_noting(calls):
-        batches.append(len(calls))
-        inside.set()
-        assert go_on.wait(30)
-        return answer_all(calls)
-
-    monkeypatch.setattr(service, "_answer_all", answer_noting)
-    store = small_store(tmp_path, model)
-    app = create_app(store, model)
-
-    async def ask():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://testserver") as client:
-            questions = [{"id": "item001"}, {"id": "nobody"}, {"id": "item002"}, {"id": "item001", "where": "id = 'x'"}]
-            first = asyncio.create_task(client.post("/search", json=questions[0]))
-            assert await asyncio.to_thread(inside.wait, 30)
-            others = [asyncio.create_task(client.post("/search", json=body)) for body in questions[1:3]]
-            slow = await client.post("/search", json=questions[3])  # has a thread of its own
-            while len(app.state.service.quick_searches._waiting) < 2:
-                await asyncio.sleep(0.01)
-            go_on.set()
-            return [slow, await first, *[await other for other in others]]
-
-    slow, first, unknown, last = asyncio.run(ask())
-    assert [answer.status_code for answer in (slow, first, unknown, last)] == [200, 200, 404, 200]
-    assert "nobody" in unknown.json()["error"]
-    assert (first.json()["results"][0]["id"], last.json()["results"][0]["id"]) == ("item001", "item002")
-    assert batches == [1, 2]
-    store.close()
-
-
 def test_every_answer_forbids_other_hosts_and_guessing(client):
     for address in ("/", "/info", "/nothing", "/images/item001", "/script.js"):
         headers = client.get(address).headers
@@ -164,10 +130,8 @@ def test_metrics_count_requests_batches_and_items(client):
 def test_an_error_inside_is_one_line_and_not_the_end(client, monkeypatch):
     monkeypatch.setattr(client.app_store, "label_counts", lambda: 1 / 0)
     answer = client.get("/labels")
-    assert (answer.status_code, answer.json()) == (
-        500,
-        {"error": "an error inside the server; its log has the details"},
-    )
+    line = "an error inside the server; its log has the details"
+    assert (answer.status_code, answer.json()) == (500, {"error": line})
     monkeypatch.undo()
     assert client.get("/labels").status_code == 200
 
@@ -295,7 +259,7 @@ def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
     assert "late" in open_store(tmp_path / "store")
 
 
-def test_a_file_of_codes_is_served_with_its_model(tmp_path, model):
+def test_a_file_of_codes_is_served_with_its_model_and_takes_no_token(tmp_path, model):
     codes = CodeSet(["a", "b"], {"text": model.encode_texts(["red", "blue"])}, None, 12, model=model.fingerprint())
     codes.save(tmp_path / "codes.parquet")
     model.save_pretrained(tmp_path / "model")
@@ -303,11 +267,6 @@ def test_a_file_of_codes_is_served_with_its_model(tmp_path, model):
     with TestClient(app) as client:
         assert client.get("/info").json()["codes"] == {"text": 2}
         assert client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
-
-
-def test_a_store_that_can_only_be_read_takes_no_token(tmp_path, model):
-    codes = CodeSet(["a"], {"text": model.encode_texts(["red"])}, None, 12, model=model.fingerprint())
-    codes.save(tmp_path / "codes.parquet")
     (tmp_path / "token").write_text(TOKEN)
     with pytest.raises(InputError, match="can only be read"):
         open_app(str(tmp_path / "codes.parquet"), None, Limits(), tmp_path / "token", None)
@@ -329,12 +288,9 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
     assert_refused(capsys, "serve", tmp_path / "nothing", says="no such folder")
     small_store(tmp_path, model).close()
     small_model(tmp_path, seed=1).save_pretrained(tmp_path / "other")
-    assert_refused(
-        capsys, "serve", tmp_path / "store", "--model", tmp_path / "other", "--port", 0, says="two models cannot"
-    )
-    assert_refused(
-        capsys, "serve", tmp_path / "store", "--port", 0, "--token-file", tmp_path / "no", says="no such file"
-    )
+    words = ["serve", tmp_path / "store", "--port", 0]
+    assert_refused(capsys, *words, "--model", tmp_path / "other", says="two models cannot")
+    assert_refused(capsys, *words, "--token-file", tmp_path / "no", says="no such file")
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         assert_refused(capsys, "serve", tmp_path / "store", "--port", port, says="Address already in use")

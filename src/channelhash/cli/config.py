@@ -2,27 +2,17 @@
 
 import re
 import sys
-from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 import typer
 
-from channelhash.cli.options import AsJson, GroupedCommands
+from channelhash.cli.options import AsJson, command_group
 from channelhash.cli.output import print_json, print_names
 from channelhash.errors import InputError
 
-app = typer.Typer(
-    cls=GroupedCommands,
-    help="Show and copy the configurations that ship with the package.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Show and copy the configurations that ship with the package.")
 _Name = typer.Argument(..., help="Name of a configuration, as config list prints it.")
-
-
-@app.callback()
-def _begin() -> None:
-    """Show and copy the configurations that ship with the package."""
 
 
 @app.command("list")
@@ -69,15 +59,7 @@ def copy(
     typer.echo(f"Next: channelhash train {target}")
 
 
-class Kind(StrEnum):
-    """What can be listed."""
-
-    losses = "losses"
-    models = "models"
-    encoders = "encoders"
-    data = "data"
-    stores = "stores"
-    experiments = "experiments"
+Kind = Literal["losses", "models", "encoders", "data", "stores", "experiments"]
 
 
 def names(kind: Kind = typer.Argument(..., help="What to list."), as_json: AsJson = False) -> None:
@@ -85,7 +67,7 @@ def names(kind: Kind = typer.Argument(..., help="What to list."), as_json: AsJso
 
     Example: channelhash list losses
     """
-    found = _LISTS[kind] if kind in _LISTS else _encoders() if kind is Kind.encoders else _data()
+    found = _LISTS[kind] if kind in _LISTS else _encoders() if kind == "encoders" else _data()
     if as_json:
         print_json(found)
     else:
@@ -94,7 +76,7 @@ def names(kind: Kind = typer.Argument(..., help="What to list."), as_json: AsJso
 
 #: What the registries that need PyTorch hold, which takes seconds to load where it is installed; a test compares them.
 _LISTS: dict[Kind, dict[str, str]] = {
-    Kind.losses: {
+    "losses": {
         "dsch": "DSCH: Dynamic Semantic Channel Hashing, the paper's loss.",
         "bsch": "BSCH: balanced semantic channels, this project's own objective.",
         "rsch": "RSCH: root-mean-square semantic channels, this project's own objective.",
@@ -114,7 +96,7 @@ _LISTS: dict[Kind, dict[str, str]] = {
         "dcgh": "DCGH: trained proxies, pairs held to the cosine of their labels (Chen et al., arXiv 2410.15387).",
         "contrastive": "Contrastive term: a sample's outputs in two modalities find each other in the batch.",
     },
-    Kind.models: {
+    "models": {
         "small": "a convolutional image encoder and a text encoder trained from scratch, for a laptop.",
         "features": "a hash head on each modality's precomputed features.",
         "aligned": "a head for each side of a frozen encoder, learned from pairs of images and texts.",
@@ -122,7 +104,7 @@ _LISTS: dict[Kind, dict[str, str]] = {
         "cliphash": "one hash head for the two towers of an OpenCLIP model.",
         "fitted": "codes without labels and without training, from an encoder that stays as it is.",
     },
-    Kind.experiments: {
+    "experiments": {
         "losses": "Losses by code length",
         "gamma-w": "DSCH by γ_w",
         "architectures": "Architectures and losses",
@@ -130,7 +112,7 @@ _LISTS: dict[Kind, dict[str, str]] = {
         "weights": "Losses as published and tuned alike",
         "robustness": "Robustness to corrupted queries and wrong labels",
     },
-    Kind.stores: {
+    "stores": {
         "FOLDER": "made by index create; a folder of photographs is searched as it is",
         "RUN": "a run's folder: its retrieval set, to be read only",
         "FILE.parquet": "codes, to be read only",

@@ -1,18 +1,14 @@
 """``channelhash data …``"""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from channelhash.cli.options import AsJson, GroupedCommands, Seed, SkipBad
-from channelhash.cli.output import percent, print_json, print_table, progress_bars, say
-from channelhash.cli.stopping import when_stopped
+from channelhash.cli.options import AsJson, Seed, SkipBad, command_group
+from channelhash.cli.output import percent, print_json, print_table, progress_bars, say, show, working
 
-app = typer.Typer(
-    cls=GroupedCommands, help="Make, inspect and check data sets.", no_args_is_help=True, rich_markup_mode=None
-)
+app = command_group("Make, inspect and check data sets.")
 
 
 @app.command()
@@ -28,14 +24,11 @@ def synthesize(
     """
     from channelhash.data import synthetic
 
-    when_stopped(f"finished pictures are kept in {root}")
-    with progress_bars() as progress:
+    with working(f"finished pictures are kept in {root}") as progress:
         synthetic.synthesize(root, images, seed, progress("draw pictures"))
-    if as_json:
-        print_json({"root": str(root), "images": images, "seed": seed})
-    else:
-        typer.echo(f"{images} pictures with hashtags and labels in {root}")
-        typer.echo(f"Next: channelhash data describe synthetic --root {root} --set n_images={images}")
+    drawn = f"{images} pictures with hashtags and labels in {root}"
+    command = f"Next: channelhash data describe synthetic --root {root} --set n_images={images}"
+    show({"root": str(root), "images": images, "seed": seed}, as_json, drawn, command)
 
 
 @app.command()
@@ -54,29 +47,18 @@ def download(
     from channelhash.data import download as archives
     from channelhash.data.nuswide import IMAGE_LAYOUTS, count_images
 
-    when_stopped(f"all bytes fetched so far are kept in {root}")
-    with progress_bars() as progress:
+    with working(f"all bytes fetched so far are kept in {root}") as progress:
         fetched = archives.download(name, root, progress=progress)
     result: dict[str, object] = {"root": str(root), "fetched": fetched}
+    lines = [f"Fetched {', '.join(fetched)}" if fetched else f"Everything is already in {root}"]
     if name == "nuswide":
         n_images, n_listed = count_images(root)
         result |= {"pictures": n_images, "listed": n_listed}
-    if as_json:
-        print_json(result)
-        return
-    typer.echo(f"Fetched {', '.join(fetched)}" if fetched else f"Everything is already in {root}")
-    if name == "nuswide":
-        typer.echo(f"{n_images} of {n_listed} pictures found. They have no official address: ask the authors, or use a")
-        typer.echo(f"copy of your own, as one of {', '.join(IMAGE_LAYOUTS)} below {root}")
-    typer.echo(f"Next: channelhash data describe {name} --root {root}")
-
-
-class AugmentLevel(StrEnum):
-    """Hardness levels of the paper's augmentation table."""
-
-    easy = "easy"
-    medium = "medium"
-    hard = "hard"
+        lines.append(
+            f"{n_images} of {n_listed} pictures found. They have no official address: ask the authors, or use a"
+        )
+        lines.append(f"copy of your own, as one of {', '.join(IMAGE_LAYOUTS)} below {root}")
+    show(result, as_json, *lines, f"Next: channelhash data describe {name} --root {root}")
 
 
 @app.command()

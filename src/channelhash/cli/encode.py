@@ -5,21 +5,16 @@ from typing import Any
 
 import typer
 
-from channelhash.cli.options import AsJson, Engine, EngineName, SavedModel, SkipBad, TrustCode, Workers
-from channelhash.cli.output import print_json, progress_bars, say_left_out
-from channelhash.cli.stopping import when_stopped
+from channelhash.cli.options import AsJson, EngineName, SavedModel, SkipBad, TrustCode, Workers
+from channelhash.cli.output import progress_bars, say_left_out, show, working
 from channelhash.errors import InputError
 from channelhash.utils.addresses import Place, place
 
 
 def encode(
     run: SavedModel,
-    data: str = typer.Option(
-        ..., help="A table, a file of features, or a folder of pictures; for shards any address (docs/how-to/bulk.md)."
-    ),
-    out: str = typer.Option(
-        ..., help="Parquet file to write, or a folder of shards (a name without ending); here or at an address."
-    ),
+    data: str = typer.Option(..., help="A table, a file of features or a folder of pictures; for shards any address."),
+    out: str = typer.Option(..., help="Parquet file to write, or a folder of shards (a name without ending)."),
     root: str | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
     skip_bad: SkipBad = False,
     engine: EngineName = None,
@@ -49,18 +44,15 @@ def encode(
 
         if skip_bad:
             raise InputError("--skip-bad: bad items never stop the encoding of shards; leave it out")
-        when_stopped(f"finished shards are kept in {out}")
-        on = engines.Workers((engine or Engine.local).value, workers)
-        with progress_bars() as progress:
+        on = engines.Workers(engine or "local", workers)
+        with working(f"finished shards are kept in {out}") as progress:
             result = encode_bulk(run, data, target, on, root, shard_items or SHARD_ITEMS, progress("encode"))
-    if as_json:
-        print_json(result)
-        return
     codes = " and ".join(result["modalities"])
     where = f"{result['shards']} shards in {out}" if "shards" in result else out
-    typer.echo(f"{result['items']} items, {result['n_bits']} bits, {codes} codes in {where}")
+    lines = [f"{result['items']} items, {result['n_bits']} bits, {codes} codes in {where}"]
     if result.get("bad"):
-        typer.echo(f"{result['bad']} items could not be encoded: {target / 'bad.jsonl'}")
+        lines.append(f"{result['bad']} items could not be encoded: {target / 'bad.jsonl'}")
+    show(result, as_json, *lines)
 
 
 def _encode_one(run: Path, data: Path, out: Place, root: Path | None, skip_bad: bool) -> dict[str, Any]:

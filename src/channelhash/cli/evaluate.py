@@ -1,39 +1,22 @@
-"""``channelhash evaluate``"""
+"""``channelhash evaluate`` and ``channelhash recall``"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
 from channelhash.cli.options import AsJson, Engine, EngineName, TrustCode, Workers
-from channelhash.cli.output import print_json, print_scores, progress_bars
+from channelhash.cli.output import print_json, print_recall, print_scores, progress_bars, working
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
 from channelhash.utils.addresses import Place, place
 
-
-class Split(StrEnum):
-    """Splits that have queries."""
-
-    test = "test"
-    validation = "validation"
-
-
-class Checkpoint(StrEnum):
-    """Epoch whose weights are evaluated."""
-
-    last = "last"
-    best = "best"
-
-
-class ConventionName(StrEnum):
-    """Whose released evaluation code is followed, see `metrics.conventions`."""
-
-    qinlab = "qinlab"
-    sch = "sch"
-    hyp2 = "hyp2"
+Split = Literal["test", "validation"]
+Checkpoint = Literal["last", "best"]
+#: Whose released evaluation code is followed, see `metrics.conventions`; a test compares them.
+ConventionName = StrEnum("ConventionName", ["qinlab", "sch", "hyp2"])
 
 
 def evaluate(
@@ -42,18 +25,14 @@ def evaluate(
     checkpoint: Checkpoint | None = typer.Option(None, help="For a run: the last epoch (the default), or the best."),
     leak_free: bool = typer.Option(False, "--leak-free", help="For a run: no training rows in the retrieval set."),
     query: str | None = typer.Option(None, help="Instead of a run: a Parquet file of query codes with labels."),
-    database: str | None = typer.Option(
-        None, help="With --query: database codes, a Parquet file or a folder of shards, here or at an address."
-    ),
+    database: str | None = typer.Option(None, help="With --query: database codes, Parquet or a folder of shards."),
     engine: EngineName = None,
     workers: Workers = None,
-    codes: Path | None = typer.Option(
-        None, help="Instead of a run: a .mat, .npz or .h5 file, or a folder of .npy files, with B_q, B_r, L_q, L_r."
-    ),
+    codes: Path | None = typer.Option(None, help="Instead of a run: .mat, .npz, .h5 or .npy with B_q, B_r, L_q, L_r."),
     array: list[str] = typer.Option([], help="With --codes: the file's name of an array, such as B_q=codes_test."),
     task: str | None = typer.Option(None, help='With --codes: modalities of B_q and B_r, such as "image->text".'),
     out: Path | None = typer.Option(None, help="With --query or --codes: folder for metrics.json and plots."),
-    convention: list[ConventionName] = typer.Option([], help="Also what others' evaluation code prints; repeatable."),
+    convention: list[ConventionName] = typer.Option([], help="Also what others' code prints."),
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -81,16 +60,15 @@ def evaluate(
         raise InputError("--out: a run's scores and plots go into its own folder; leave it out")
     written = f"Scores in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
     when_stopped("scores are written at the end, none are lost")
-    conventions = [name.value for name in convention]
     if run:
-        of_run = split or Split.test, checkpoint or Checkpoint.last, leak_free
-        result, title, written = _evaluate_run(run, *of_run, conventions)
+        of_run = split or "test", checkpoint or "last", leak_free
+        result, title, written = _evaluate_run(run, *of_run, convention)
     elif codes:
         from channelhash.metrics.report import evaluate_export
 
-        result, title = evaluate_export(codes, _pairs(array), task, out, conventions), str(codes)
+        result, title = evaluate_export(codes, _pairs(array), task, out, convention), str(codes)
     elif query and database:
-        result = _evaluate_files(place(query), place(database), engine, workers, out, conventions)
+        result = _evaluate_files(place(query), place(database), engine, workers, out, convention)
         title = f"{query} searches {database}"
     else:
         raise InputError("--query and --database go together; one of them is missing")
@@ -113,16 +91,16 @@ def _print_result(result: dict[str, Any], title: str, written: str) -> None:
 
 
 def _evaluate_run(
-    run: Path, split: Split, checkpoint: Checkpoint, leak_free: bool, conventions: list[str]
+    run: Path, split: str, checkpoint: str, leak_free: bool, conventions: Sequence[str]
 ) -> tuple[dict[str, Any], str, str]:
     """Return the scores of a run, a title, and a line that says where the plots are."""
     from channelhash.runs.evaluate import evaluate_run, plots_folder
 
     with progress_bars() as progress:
-        result = evaluate_run(run, split.value, checkpoint.value, leak_free, progress, conventions)
+        result = evaluate_run(run, split, checkpoint, leak_free, progress, conventions)
     rows = "training rows left out of" if leak_free else "all of"
-    plots = plots_folder(run, split.value, checkpoint.value, leak_free)
-    return result, f"{run}, {split.value} split, {rows} the retrieval set", f"Plots in {plots}"
+    plots = plots_folder(run, split, checkpoint, leak_free)
+    return result, f"{run}, {split} split, {rows} the retrieval set", f"Plots in {plots}"
 
 
 def _evaluate_files(
@@ -131,7 +109,7 @@ def _evaluate_files(
     engine: Engine | None,
     workers: int | None,
     out: Path | None,
-    conventions: list[str],
+    conventions: Sequence[str],
 ) -> dict[str, Any]:
     """Return the scores of files of codes; of shards part by part."""
     if not (engine or workers or database.is_dir() or "*" in database.name):
@@ -142,7 +120,7 @@ def _evaluate_files(
     from channelhash.scale.evaluate import evaluate_shards
 
     with progress_bars() as progress:
-        on = engines.Workers((engine or Engine.local).value, workers)
+        on = engines.Workers(engine or "local", workers)
         return evaluate_shards(query, database, on, out, progress("evaluate"), conventions)
 
 
@@ -166,3 +144,25 @@ def _pairs(assignments: list[str]) -> dict[str, str]:
             raise InputError(f"--array {assignment}: write it as NAME=ARRAY, such as B_q=codes_test")
         pairs[name] = array
     return pairs
+
+
+def recall(
+    model: Path = typer.Argument(..., help="A run's folder, a saved model, or photo."),
+    data: Path = typer.Argument(..., help="A table of images and texts; of a run's own only test queries ask."),
+    images: int | None = typer.Option(None, min=1, help="Images of a test, e.g. 1000: means of all such tests."),
+    checkpoint: Checkpoint = typer.Option("last", help="For a run: the last epoch, or the best."),
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say how often texts find their images and images their texts: by real values, by bits, and by both.
+
+    Example: channelhash recall photo captions.csv
+    """
+    from channelhash.runs.evaluate import evaluate_pairs
+
+    with working("features of images are kept, scores are printed at the end") as progress:
+        result = evaluate_pairs(model, data, images, checkpoint, progress)
+    if as_json:
+        print_json(result)
+    else:
+        print_recall(result)

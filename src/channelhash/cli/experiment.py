@@ -1,4 +1,4 @@
-"""``channelhash experiment …``"""
+"""``channelhash experiment``, ``report`` and ``landscape``"""
 
 import shlex
 import sys
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
-from channelhash.cli.options import AsJson, Overrides, Quick
-from channelhash.cli.output import print_json, print_plan, say
+from channelhash.cli.options import AsJson, Overrides, Quick, TrustCode
+from channelhash.cli.output import print_json, print_plan, say, show
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.studies import EXPERIMENTS
@@ -25,9 +25,7 @@ def experiment(
     out: Path | None = typer.Option(None, help="The grid's folder; experiments/<name>-<data> by default."),
     jobs: int = typer.Option(1, min=1, help="Number of runs at a time."),
     devices: str | None = typer.Option(None, help="Devices that the jobs use in turn, e.g. cuda:0,cuda:1."),
-    losses: str | None = typer.Option(
-        None, help="Compare these losses instead of the experiment's, e.g. dsch,rsch,python:mymodule:MyLoss."
-    ),
+    losses: str | None = typer.Option(None, help="Losses instead of the experiment's: dsch,python:mymodule:MyLoss."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Check everything, time a few steps of a run of each model."),
     as_json: AsJson = False,
 ) -> None:
@@ -75,3 +73,40 @@ def _numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"--bits {text}: write code lengths as 16,32,64") from None
+
+
+def report(
+    folder: Path = typer.Argument(..., metavar="DIR", help="Folder of a run or of an experiment."),
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML page about a run or an experiment, DIR/report.html, that needs no other file.
+
+    How good it is beside chance, retrieval examples, training curve, plots, scores, data, health of the codes,
+    configuration, environment, and the command to repeat it. The page loads nothing and can be passed on as it is.
+
+    Example: channelhash report runs/table
+    """
+    from channelhash.lab.report import write_report
+
+    when_stopped("the page is written at the end")
+    path = write_report(folder)
+    show({"report": path}, as_json, f"Report in {path}")
+
+
+def landscape(
+    out: Path = typer.Option(Path("landscape.html"), help="HTML page to write."),
+    as_json: AsJson = False,
+) -> None:
+    """Draw what a pair costs under SCH and DSCH, over similarity and distance, on a page with sliders.
+
+    The page is one file and needs no network: open it in a browser.
+
+    Example: channelhash landscape --out landscape.html
+    """
+    from channelhash.lab.experiments.landscape import write_page
+
+    if out.is_dir():
+        raise InputError(f"--out {out}: is a folder; name the page, such as {out / 'landscape.html'}")
+    write_page(out)
+    show({"page": str(out)}, as_json, f"Page in {out}; open it in a browser")

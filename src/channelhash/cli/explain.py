@@ -2,11 +2,11 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from channelhash.cli.options import AsJson, Modality, Sheet, StoreModel, TrustCode
+from channelhash.cli.options import AsJson, Sheet, StoreModel, TrustCode
 from channelhash.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -14,11 +14,8 @@ if TYPE_CHECKING:
     from channelhash.explanation.bit_labels import Bit
 
 
-class Fill(StrEnum):
-    """Fill of the hidden part of a picture."""
-
-    grey = "grey"
-    blur = "blur"
+# Typer takes no list of literals.
+_Side = StrEnum("_Side", ["image", "text"])
 
 
 def explain(
@@ -26,11 +23,11 @@ def explain(
     image: list[Path] = typer.Option([], help="A picture of the pair."),
     text: list[str] = typer.Option([], help="Words of the pair."),
     like: list[str] = typer.Option([], help="An item of the store, by its id."),
-    by: list[Modality] = typer.Option([], help="For each --like: modality of its code; image if there are any."),
+    by: list[_Side] = typer.Option([], help="For each --like: modality of its code; image if there are any."),
     model: StoreModel = None,
     cells: int = typer.Option(8, help="Cells along a picture's short side; the hidden patch moves by one cell."),
     patch: int = typer.Option(2, help="Side of the hidden patch in cells."),
-    fill: Fill = typer.Option(Fill.grey, help="Content of the patch: grey, or the picture blurred."),
+    fill: Literal["grey", "blur"] = typer.Option("grey", help="Content of the patch: grey, or the picture blurred."),
     maps: bool = typer.Option(True, "--maps/--no-maps", help="Hide parts of pictures and leave out words in turn."),
     sheet: Sheet = None,
     trust_code: TrustCode = False,
@@ -46,9 +43,8 @@ def explain(
     from channelhash.explanation import explain as explain_items
     from channelhash.explanation.draw import draw_explanation
 
-    settings = MapSettings(cells, patch, fill.value) if maps else None
-    modalities = [modality.value for modality in by]
-    explanation = explain_items(store, image, text, like, modalities, model, settings)
+    settings = MapSettings(cells, patch, fill) if maps else None
+    explanation = explain_items(store, image, text, like, by, model, settings)
     if sheet:
         draw_explanation(explanation, sheet)
     if as_json:

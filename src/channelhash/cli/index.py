@@ -1,49 +1,37 @@
 """``channelhash index``"""
 
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from channelhash.cli.index_care import backup, check, refit, repair
-from channelhash.cli.index_transfer import export_faiss, import_faiss, push
 from channelhash.cli.options import (
     AsJson,
+    Captions,
     CodesMethod,
-    GroupedCommands,
+    Encoder,
+    Exclude,
     SearchableStore,
     Seed,
-    Stem,
     TableRoot,
     TrustCode,
     Where,
+    command_group,
 )
-from channelhash.cli.output import print_json, print_table, progress_bars, say, say_left_out
-from channelhash.cli.stopping import same_command, when_stopped
+from channelhash.cli.output import print_json, print_table, progress_bars, say, say_left_out, show, working
+from channelhash.cli.stopping import same_command
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
     from channelhash.indexing.changes import Indexed
 
-app = typer.Typer(
-    cls=GroupedCommands,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Create stores of codes, add items and delete them; check, repair and back up.",
-)
+app = command_group("Create stores of codes, add items and delete them; check, repair and back up.")
 
-_STORE = typer.Argument(
-    ...,
-    help="A store's folder, the pictures' folder that it belongs to, or an address (postgresql://…, milvus+http://…).",
-)
-_EXCLUDE = typer.Option(
-    [], metavar="PATTERN", help="Leave out such files or folders, as in a .gitignore: '*.gif', 'raw/'. Repeatable."
-)
-_CAPTIONS = typer.Option(
-    None, help="Captions of the folder's pictures: a table with image and text, or lines name#0<TAB>caption."
-)
+_STORE = typer.Argument(..., help="A store's folder, its pictures' folder, or postgresql://… or milvus+http://….")
+_FOLDER = typer.Argument(..., help="A store's folder.")
 _SOURCE = (
     "Folder of pictures (any depth), table, file of features, file of codes, or a YAML configuration with its section "
     "data."
@@ -54,28 +42,16 @@ _SOURCE = (
 def create(
     store: str = _STORE,
     source: Path | None = typer.Argument(None, help=_SOURCE),
-    encoder: list[str] = typer.Option(
-        [],
-        help="What reads pictures and texts: photo (the default), openclip:NAME/WEIGHTS, features, a run's folder, or "
-        "image=KIND:WHAT and text=KIND:WHAT.",
-    ),
+    encoder: Encoder = [],
     model: Path | None = typer.Option(None, help="A run's folder or a saved model; the same as --encoder RUN."),
-    codes: CodesMethod = typer.Option(
-        CodesMethod.auto,
-        help="How items get codes: auto takes the encoder's own (learned) where it has some, else fits cca-itq where "
-        "captions exist, itq elsewhere.",
-    ),
+    codes: CodesMethod = typer.Option("auto", help="auto: the encoder's own (learned), else cca-itq or itq, fitted."),
     bits: int = typer.Option(256, min=1, help="Code length."),
     seed: Seed = 0,
-    projections: bool | None = typer.Option(
-        None,
-        help="Keep the real-valued outputs beside the bits, a byte each, to order what the bits have found; by default "
-        "where codes are fitted to the items.",
-    ),
-    stem: Stem | None = typer.Option(None, help="Let words match their other forms in this language: horse, horses."),
+    projections: bool | None = typer.Option(None, help="Keep outputs beside the bits; by default with fitted codes."),
+    stem: Literal["english"] | None = typer.Option(None, help="Let words match their other forms: horse, horses."),
     root: TableRoot = None,
-    exclude: list[str] = _EXCLUDE,
-    captions: Path | None = _CAPTIONS,
+    exclude: Exclude = [],
+    captions: Captions = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -90,7 +66,7 @@ def create(
         from channelhash.indexing.code_files import create_from_codes
 
         with progress_bars() as progress:
-            stored = create_from_codes(store, source, progress("write"), stem.value if stem else "")
+            stored = create_from_codes(store, source, progress("write"), stem or "")
         _report(store, stored, as_json)
         return
     read = read_words(encoder) if encoder else None
@@ -102,7 +78,7 @@ def create(
         source, store = Path(store), default_address(Path(store))
     if model is not None and encoder:
         raise InputError("--model: names a run, and --encoder another encoder; give one of them")
-    new = NewCodes(str(model) if model is not None else read, codes.value, bits, seed)
+    new = NewCodes(str(model) if model is not None else read, codes, bits, seed)
 
     def go_on() -> list[str]:
         if source is None or not ("://" in store or is_store(Path(store))):
@@ -112,11 +88,10 @@ def create(
         run = ["--model", str(model)] if model else []
         return ["channelhash", "index", "add", store, str(source), *run, *options]
 
-    when_stopped(f"{store} keeps the items written so far", go_on)
-    with progress_bars() as progress:
+    with working(f"{store} keeps the items written so far", go_on) as progress:
         named = source is not None or exclude or captions is not None
         items = read_again(store, source, root, exclude, captions) if named else None
-        done = create_store(store, new, items, progress, projections, stem.value if stem else "")
+        done = create_store(store, new, items, progress, projections, stem or "")
     _report(store, done, as_json)
 
 
@@ -125,11 +100,11 @@ def add(
     store: str = _STORE,
     source: Path | None = typer.Argument(None, help=f"{_SOURCE} By default the folder that the store was made from."),
     model: Path | None = typer.Option(
-        None, help="For a store without a model: the run that made its codes, or a run that extends it."
+        None, help="For a store without a model: the run of its codes, or one extending it."
     ),
     root: TableRoot = None,
-    exclude: list[str] = _EXCLUDE,
-    captions: Path | None = _CAPTIONS,
+    exclude: Exclude = [],
+    captions: Captions = None,
     prune: bool = typer.Option(False, "--prune", help="Remove items whose picture is no longer in the folder."),
     trust_code: TrustCode = False,
     as_json: AsJson = False,
@@ -148,8 +123,7 @@ def add(
     with naming_extra("train" if model else "photos"):
         from channelhash.indexing.stores import add_to_store, read_again
 
-    when_stopped(f"{store} keeps the items written so far")
-    with progress_bars() as progress:
+    with working(f"{store} keeps the items written so far") as progress:
         items = read_again(store, source, root, exclude, captions)
         done = add_to_store(store, items, model, progress, prune)
     _report(store, done, as_json)
@@ -177,10 +151,8 @@ def delete(
         say(f"no item has the id {name}")
     left = len(opened)
     opened.close()
-    if as_json:
-        print_json({"deleted": deleted, "unknown": unknown, "items": left})
-    else:
-        typer.echo(f"{deleted} items deleted, {left} left in {store}")
+    result = {"deleted": deleted, "unknown": unknown, "items": left}
+    show(result, as_json, f"{deleted} items deleted, {left} left in {store}")
 
 
 @app.command()
@@ -204,6 +176,142 @@ def info(
         print_table(str(facts.pop("address")), ["", ""], [[name, _in_words(value)] for name, value in facts.items()])
 
 
+@app.command()
+def push(
+    store: Path = typer.Argument(..., help="A store's folder."),
+    target: str = typer.Argument(..., help="Another store, such as postgresql://USER@HOST/DATABASE."),
+    as_json: AsJson = False,
+) -> None:
+    """Write all items of a store into another store; the same command continues a killed push.
+
+    A password of PostgreSQL is read from the environment variable PGPASSWORD, a token of Milvus from MILVUS_TOKEN.
+
+    Example: channelhash index push photos.store postgresql://postgres@localhost/photos
+    """
+    from channelhash.search.transfer import push as move
+
+    with working(f"{target} keeps the items written so far") as progress:
+        done = move(store, target, progress("push"))
+    before = f", {done.resumed} of them by an earlier push" if done.resumed else ""
+    lines = [f"{done.items} items of {store} are in {target}{before}; it holds {done.target_items}"]
+    if done.without_projections:
+        lines.append(f"{target} keeps no projections: it ranks by bits alone")
+    show({"target": target, **asdict(done)}, as_json, *lines)
+
+
+@app.command()
+def export_faiss(
+    store: SearchableStore,
+    out: Path = typer.Argument(..., help="FAISS file to write; FILE.items.parquet beside it holds the items' ids."),
+    modality: str | None = typer.Option(None, help="Modality to export; image if there are any."),
+    as_json: AsJson = False,
+) -> None:
+    """Write a store's codes as a FAISS file (IndexBinaryIDMap2 over IndexBinaryFlat).
+
+    Example: channelhash index export-faiss photos.store photos.faiss
+    """
+    from channelhash.search import open_store
+    from channelhash.search.transfer import export_faiss as export
+    from channelhash.search.transfer import items_file
+
+    with working(f"{out} is not half written") as progress, closing(open_store(store)) as opened:
+        count = export(opened, out, modality, progress("export"))
+    result = {"out": str(out), "items_file": str(items_file(out)), "items": count}
+    show(result, as_json, f"{count} codes in {out}, their ids in {items_file(out)}")
+
+
+@app.command()
+def import_faiss(
+    store: str = typer.Argument(..., help="Store to write to; it is created if it does not exist."),
+    file: Path = typer.Argument(..., help="FAISS file; without FILE.items.parquet beside it, the ids are its numbers."),
+    modality: str | None = typer.Option(None, help="Modality of the codes; by default the file's own, or image."),
+    as_json: AsJson = False,
+) -> None:
+    """Write the codes of a FAISS file into a store, replacing those with the same ids.
+
+    Example: channelhash index import-faiss photos.store photos.faiss
+    """
+    from channelhash.search.transfer import import_faiss as read
+
+    with working(f"{store} keeps the items written so far") as progress:
+        count = read(file, store, modality, progress("import"))
+    show({"store": store, "items": count}, as_json, f"{count} codes of {file} are in {store}")
+
+
+@app.command()
+def check(store: str = _FOLDER, as_json: AsJson = False) -> None:
+    """Read all of a store and list what is damaged; exit 1 if anything is. Others may use the store meanwhile.
+
+    Example: channelhash index check photos.store
+    """
+    from channelhash.search.local.check import check_store
+
+    damaged = check_store(_folder(store))
+    result = {"store": store, "ok": not damaged, "damaged": [finding._asdict() for finding in damaged]}
+    show(result, as_json, *(dict.fromkeys(map(str, damaged)) or [f"{store} is whole"]))
+    if damaged:
+        if not as_json:
+            say(f"put back a backup, or keep what is whole: channelhash index repair {store}")
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(store: str = _FOLDER, as_json: AsJson = False) -> None:
+    """Keep all whole items of a damaged store, list the others, and make anew what can be made from them.
+
+    A damaged database is kept beside the new one, as items.sqlite.damaged. Nobody else may have the store open.
+
+    Example: channelhash index repair photos.store
+    """
+    from channelhash.search.local.check import repair_store
+
+    repaired = repair_store(_folder(store))
+    damaged, lost = ([str(finding) for finding in findings] for findings in (repaired.damaged, repaired.lost))
+    done = f"is whole again, {len(lost)} items or codes are lost" if damaged else "was whole"
+    lines = [f"was damaged: {line}" for line in dict.fromkeys(damaged)] + [f"lost: {line}" for line in lost]
+    lines.append(f"{store} {done}; it holds {repaired.n_items} items")
+    show({"store": store, "damaged": damaged, "lost": lost, "items": repaired.n_items}, as_json, *lines)
+
+
+@app.command()
+def backup(
+    store: str = _FOLDER,
+    to: Path = typer.Argument(..., help="New folder to write; it is a store, which can be searched."),
+    as_json: AsJson = False,
+) -> None:
+    """Copy a store with its model as it is now, while others may go on writing to it, and check the copy.
+
+    Example: channelhash index backup photos.store backups/photos.store
+    """
+    from channelhash.search.local.check import backup_store
+
+    done = backup_store(_folder(store), to)
+    result = {"store": store, "to": str(to), "items": done.n_items, "bytes": done.n_bytes}
+    show(result, as_json, f"{done.n_items} items of {store} are in {to}, checked")
+
+
+@app.command()
+def refit(
+    store: str = _FOLDER,
+    codes: CodesMethod = typer.Option("auto", help="How codes are fitted, as in index create."),
+    bits: int | None = typer.Option(None, min=1, help="Code length; unchanged by default."),
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit the codes of a store anew to what it holds now, and encode all its items again.
+
+    Do this when a store has grown much or has got captions. If killed, the store is unchanged; run the command again.
+
+    Example: channelhash index refit photos.store
+    """
+    from channelhash.indexing.refit import refit_store
+
+    with working(f"{store} is unchanged; the part of the new one that is done is kept beside it") as progress:
+        done = refit_store(store, codes, bits, progress)
+    result = {"store": store, "items": done.items, "seconds": done.seconds}
+    show(result, as_json, f"{done.items} items of {store} have new codes; {done.seconds:.1f} s")
+
+
 def _in_words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {count:,}" for name, count in value.items()) or "none"
@@ -225,15 +333,20 @@ def _holds_codes(source: Path, given: object) -> bool:
 
 def _report(store: str, done: "Indexed", as_json: bool) -> None:
     say_left_out([*done.problems, *(f"{count:,} × {reason}" for reason, count in done.skipped.items())])
-    if as_json:
-        print_json({"store": store, **asdict(done)})
-        return
     counts = f"{done.added} items added, {done.replaced} replaced, {done.unchanged} unchanged"
     counts += f", {done.moved} moved" * bool(done.moved)
     counts += f", {done.pruned} pruned" * bool(done.pruned) + f", {len(done.problems)} left out" * bool(done.problems)
     rate = f" ({done.rate:,.0f} items/s)" if done.added + done.replaced else ""
-    typer.echo(f"{counts}; {done.seconds:.1f} s{rate}\n{done.items} items in {store}")
+    lines = f"{counts}; {done.seconds:.1f} s{rate}", f"{done.items} items in {store}"
+    show({"store": store, **asdict(done)}, as_json, *lines)
 
 
-for command in (push, export_faiss, import_faiss, check, repair, backup, refit):
-    app.command()(command)
+def _folder(store: str) -> Path:
+    if "://" in store:
+        raise InputError(f"{store}: only a store in a folder is checked, repaired and backed up here; ask its server")
+    from channelhash.search.photo_folders import find_or_keep
+
+    path = find_or_keep(Path(store))
+    if not path.is_dir():
+        raise InputError(f"{store}: not the folder of a store; a file of codes is checked whenever it is read")
+    return path

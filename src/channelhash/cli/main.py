@@ -8,23 +8,7 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from channelhash.cli import (
-    config,
-    data,
-    demo,
-    duplicates,
-    encode,
-    evaluate,
-    experiment,
-    explain,
-    index,
-    landscape,
-    recall,
-    report,
-    search,
-    serve,
-    train,
-)
+from channelhash.cli import config, data, encode, evaluate, experiment, explain, index, search, serve, train
 from channelhash.cli.options import GroupedCommands, context_settings
 from channelhash.cli.stopping import next_command, obey_signals
 from channelhash.errors import InputError, JobError, NoSpaceError, check_address, hide_secrets
@@ -36,13 +20,13 @@ _COMMANDS: dict[str, Sequence[tuple[str, Callable[..., None] | typer.Typer]]] = 
     "Search": (
         ("search", search.search),
         ("serve", serve.serve),
-        ("duplicates", duplicates.duplicates),
+        ("duplicates", search.duplicates),
         ("index", index.app),
         ("encode", encode.encode),
         ("explain", explain.explain),
     ),
     "Train": (
-        ("demo", demo.demo),
+        ("demo", train.demo),
         ("train", train.train),
         ("extend", train.extend),
         ("distill", train.distill),
@@ -53,10 +37,10 @@ _COMMANDS: dict[str, Sequence[tuple[str, Callable[..., None] | typer.Typer]]] = 
     ),
     "Measure": (
         ("evaluate", evaluate.evaluate),
-        ("recall", recall.recall),
-        ("report", report.report),
+        ("recall", evaluate.recall),
+        ("report", experiment.report),
         ("experiment", experiment.experiment),
-        ("landscape", landscape.landscape),
+        ("landscape", experiment.landscape),
     ),
 }
 

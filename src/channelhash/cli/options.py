@@ -2,51 +2,15 @@
 
 import shutil
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
-
-class Modality(StrEnum):
-    """Modality of the codes to search, or to search with."""
-
-    image = "image"
-    text = "text"
-
-
-class CodesMethod(StrEnum):
-    """How the codes of a new store are fitted, `channelhash.models.fitted.Codes`."""
-
-    auto = "auto"
-    learned = "learned"
-    sign = "sign"
-    itq = "itq"
-    cca_itq = "cca-itq"
-
-
-class By(StrEnum):
-    """What a question is answered by."""
-
-    all = "all"
-    image = "image"
-    text = "text"
-    words = "words"
-
-
-class Stem(StrEnum):
-    """Languages whose words a store may stem, `channelhash.search.STEMS`."""
-
-    english = "english"
-
-
-class Engine(StrEnum):
-    """Engines that work through the shards of a large job."""
-
-    local = "local"
-    ray = "ray"
+Modality = Literal["image", "text"]
+CodesMethod = Literal["auto", "learned", "sign", "itq", "cca-itq"]
+Engine = Literal["local", "ray"]
 
 
 def _consent(context: typer.Context, trust_code: bool) -> bool:
@@ -58,17 +22,21 @@ def _consent(context: typer.Context, trust_code: bool) -> bool:
 
 
 SavedModel = Annotated[Path, typer.Argument(help="A run's folder or a saved model.")]
-SearchableStore = Annotated[
-    str,
-    typer.Argument(
-        help="A store, a run's folder (its retrieval set), a file of codes, or an address (postgresql://…)."
-    ),
-]
+SearchableStore = Annotated[str, typer.Argument(help="A store, a run's folder, a file of codes, or postgresql://….")]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda, cuda:1, ...")]
-EngineName = Annotated[
-    Engine | None, typer.Option(help="Process shards here (local, the default) or on a Ray cluster.")
+Captions = Annotated[Path | None, typer.Option(help="Captions of a folder's pictures: a table, or name#0<TAB>caption.")]
+Encoder = Annotated[
+    list[str],
+    typer.Option(
+        help="What reads a folder's pictures: photo (the default), openclip:NAME/WEIGHTS, features, a run, or "
+        "image=KIND:WHAT and text=KIND:WHAT."
+    ),
+]
+EngineName = Annotated[Engine | None, typer.Option(help="Process shards here (local, the default) or on Ray.")]
+Exclude = Annotated[
+    list[str], typer.Option(metavar="PATTERN", help="Leave out such files of a folder, as in a .gitignore: 'raw/'.")
 ]
 Modalities = Annotated[list[str], typer.Option(help="Modality to include; all by default. May be repeated.")]
 Overrides = Annotated[list[str], typer.Option("--set", help="Override a key: section.key=value. May be repeated.")]
@@ -80,12 +48,7 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out bad rows an
 StoreModel = Annotated[Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")]
 TableRoot = Annotated[Path | None, typer.Option(help="Folder that a table's picture paths are relative to.")]
 TrustCode = Annotated[
-    bool,
-    typer.Option(
-        "--trust-code",
-        callback=_consent,
-        help="Run code of this machine that the folder of the run, model or store names (python:module:NAME).",
-    ),
+    bool, typer.Option("--trust-code", callback=_consent, help="Run code that a folder names (python:module:NAME).")
 ]
 Where = Annotated[str | None, typer.Option(help="Only items that pass a filter: \"label = 'dog' AND year > 2019\".")]
 Workers = Annotated[int | None, typer.Option(min=1, help="With --engine ray: workers; by default one per core or GPU.")]
@@ -116,6 +79,11 @@ class GroupedCommands(TyperGroup):
                 formatter.write_dl(
                     [(f"{command.name:<{longest}}", command.get_short_help_str(1000)) for command in commands]
                 )
+
+
+def command_group(purpose: str) -> typer.Typer:
+    """Return a group of commands."""
+    return typer.Typer(cls=GroupedCommands, help=purpose, no_args_is_help=True, rich_markup_mode=None)
 
 
 def context_settings() -> dict[str, Any]:

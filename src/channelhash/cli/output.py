@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from channelhash.cli.stopping import same_command, when_stopped
 from channelhash.utils.progress import StageProgress
 
 #: Progress and remarks go to stderr, so that stdout holds only results.
@@ -34,6 +35,15 @@ def print_json(result: Mapping[str, Any]) -> None:
     {"epochs": 3, "run": "runs/a"}
     """
     print(json.dumps(result, default=str))
+
+
+def show(result: Mapping[str, Any], as_json: bool, *lines: str) -> None:
+    """Print the result of a command, as one JSON object or in lines."""
+    if as_json:
+        print_json(result)
+        return
+    for line in lines:
+        typer.echo(line)
 
 
 def say(line: str) -> None:
@@ -57,6 +67,14 @@ def printable(text: str, lines: bool = False) -> str:
     """
     controls = {sign for sign in text if unicodedata.category(sign) == "Cc"} - ({"\n"} if lines else set())
     return text.translate({ord(sign): sign.encode("unicode_escape").decode() for sign in controls})
+
+
+@contextmanager
+def working(kept: str, go_on: Callable[[], list[str]] = same_command) -> Iterator[StageProgress]:
+    """Show the progress of a job that a signal may stop; see `when_stopped` and `progress_bars`."""
+    when_stopped(kept, go_on)
+    with progress_bars() as progress:
+        yield progress
 
 
 @contextmanager
@@ -169,7 +187,7 @@ def print_scores(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
     rows = [[label, *map(format_score, reports)] for label, format_score in shown.items()]
     for key, metric in {"map_at": "mAP", "precision_at": "P", "recall_at": "Recall"}.items():
         for z in reports[0].get(key, ()):
-            rows.append([f"{metric}@{z}", *(percent_or_dash(report.get(key, {}).get(z)) for report in reports)])
+            rows.append([f"{metric}@{z}", *(percent(report.get(key, {}).get(z)) for report in reports)])
     rows += _convention_rows(reports)
     if "recall_at" in reports[0]:
         for label, key in {"median rank": "median_rank", "items of Recall@": "recall_items"}.items():
@@ -230,22 +248,13 @@ def print_trained(result: Mapping[str, Any], folder: Path) -> None:
     typer.echo(f"Next: channelhash evaluate {folder}")
 
 
-def percent(share: float) -> str:
-    """Format a share as percent with one digit.
+def percent(share: float | None) -> str:
+    """Format a share as percent with one digit, an undefined one as a dash.
 
-    >>> percent(0.1234)
-    '12.3'
+    >>> percent(0.1234), percent(None)
+    ('12.3', '–')
     """
-    return f"{100 * share:.1f}"
-
-
-def percent_or_dash(share: float | None) -> str:
-    """Format a share as percent, or an undefined one as a dash.
-
-    >>> percent_or_dash(None)
-    '–'
-    """
-    return "–" if share is None else percent(share)
+    return "–" if share is None else f"{100 * share:.1f}"
 
 
 def _arrow(task: str) -> str:
@@ -256,13 +265,13 @@ _SCORES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "mAP tie-aware": lambda r: percent(r["map_tie_aware"]),
     "mAP, ties worst": lambda r: percent(r["map_lower"]),
     "mAP, ties best": lambda r: percent(r["map_upper"]),
-    "mAP, ties in database order": lambda r: percent_or_dash(r["map_in_order"]),
+    "mAP, ties in database order": lambda r: percent(r["map_in_order"]),
     "mAP tie-aware, 95 % interval": lambda r: " – ".join(percent(r["map_interval"][end]) for end in ("lower", "upper")),
     "chance level": lambda r: percent(r["chance"]),
     "NDCG": lambda r: percent(r["ndcg"]),
-    "NDCG by label similarity": lambda r: percent_or_dash(r["ndcg_graded"]),
-    "ROC-AUC micro": lambda r: percent_or_dash(r["roc_auc_micro"]),
-    "ROC-AUC macro": lambda r: percent_or_dash(r["roc_auc_macro"]),
+    "NDCG by label similarity": lambda r: percent(r["ndcg_graded"]),
+    "ROC-AUC micro": lambda r: percent(r["roc_auc_micro"]),
+    "ROC-AUC macro": lambda r: percent(r["roc_auc_macro"]),
     "precision within 2 bits": lambda r: percent(r["radius_2"]["precision"]),
     "queries counted": lambda r: str(r["queries"]),
     "queries skipped": lambda r: str(r["skipped"]),

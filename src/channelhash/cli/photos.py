@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, NamedTuple
 
 from channelhash.cli.output import progress_bars, say, say_left_out
 from channelhash.cli.stopping import when_stopped
@@ -18,20 +16,6 @@ if TYPE_CHECKING:
     from channelhash.models import HashModel
     from channelhash.search.store import Store
 
-Encoder = Annotated[
-    list[str], typer.Option(help="Of a plain folder of pictures, the first time: as for `channelhash index create`.")
-]
-Captions = Annotated[
-    Path | None, typer.Option(help="Of a plain folder of pictures: a file of their captions. It is remembered.")
-]
-Exclude = Annotated[
-    list[str],
-    typer.Option(
-        metavar="PATTERN",
-        help="Of a plain folder of pictures: leave out such files or folders, as in a .gitignore: '*.gif', 'raw/'. "
-        "Repeatable, and remembered.",
-    ),
-]
 # Lines about what cannot be read that a search begins with; JSON has all.
 _MOST = 20
 

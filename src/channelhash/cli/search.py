@@ -1,35 +1,45 @@
-"""``channelhash search``"""
+"""``channelhash search`` and ``channelhash duplicates``"""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from channelhash.cli.options import AsJson, By, Modality, SearchableStore, Sheet, StoreModel, TrustCode, Where
+from channelhash.cli.options import (
+    AsJson,
+    Captions,
+    Encoder,
+    Exclude,
+    Modality,
+    SearchableStore,
+    Sheet,
+    StoreModel,
+    TrustCode,
+    Where,
+)
 from channelhash.cli.output import print_json, print_table, printable, say
-from channelhash.cli.photos import Captions, Encoder, Exclude, open_searched
+from channelhash.cli.photos import open_searched
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
+    from channelhash.search.duplicates import DuplicateGroup
     from channelhash.search.hits import Hits, SearchOptions
+
+By = Literal["all", "image", "text", "words"]
+# Groups of a table or a sheet, and ids of a group there; JSON has all.
+_GROUPS, _IDS = 50, 8
 
 
 def search(
     store: SearchableStore,
-    question: str | None = typer.Argument(
-        None, help='What to search for: "a beach" or, in parts, \'beach "two dogs"^2 -people\'.'
-    ),
+    question: str | None = typer.Argument(None, help='Words: "a beach" or, in parts, \'beach "two dogs"^2 -people\'.'),
     text: str | None = typer.Option(None, help="The query in words, as an option."),
     image: Path | None = typer.Option(None, help="Search with a picture."),
     like: str | None = typer.Option(None, help="Search with the codes of the item that has this id."),
     minus: list[str] = typer.Option([], help="Words or a picture that are not wanted. May be repeated."),
     minus_like: list[str] = typer.Option([], help="Id of an item that is not wanted. May be repeated."),
-    by: By | None = typer.Option(
-        None,
-        help="What to search: image codes, text codes, words, or all of them, the default for words. With --like "
-        "alone: which of its codes to search with.",
-    ),
+    by: By | None = typer.Option(None, help="What to search: codes, words or all. With --like alone: with which code."),
     modality: Modality | None = typer.Option(None, help="Modality to search; images if there are any."),
     k: int = typer.Option(10, "-k", help="Number of results."),
     radius: int | None = typer.Option(None, help="Return all items within this many bits, instead of -k."),
@@ -55,8 +65,8 @@ def search(
     if question is not None and text is not None:
         raise InputError("--text: the query is given twice; leave one of them out")
     text = text if question is None else question
-    options = SearchOptions(k, radius, None, modality and modality.value, where, rerank)
-    opened, loaded, problems = open_searched(store, model, encoder, captions, exclude, by is By.words)
+    options = SearchOptions(k, radius, None, modality, where, rerank)
+    opened, loaded, problems = open_searched(store, model, encoder, captions, exclude, by == "words")
     if collapse:
         options = replace(options, collapse=default_radius(opened.n_bits or 0))
     hits = search_store(
@@ -65,7 +75,7 @@ def search(
         text=text,
         image=image,
         like=like,
-        by=by and by.value,
+        by=by,
         minus=[Path(what) if Path(what).is_file() else what for what in minus],
         minus_like=minus_like,
         model=loaded,
@@ -107,3 +117,50 @@ def _print_hits(hits: "Hits") -> None:
         if hit.duplicates is not None:
             rows[-1].append(str(len(hit.duplicates) or ""))
     print_table(title, header + ["duplicates"] * (hits[0].duplicates is not None), rows)
+
+
+def duplicates(
+    store: SearchableStore,
+    radius: int | None = typer.Option(None, help="Bits in which codes differ at most; any where pictures decide."),
+    modality: Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
+    where: Where = None,
+    pictures: bool = typer.Option(True, help="Compare pictures; without, near codes are enough."),
+    exclude: Exclude = [],
+    sheet: Sheet = None,
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find groups of near-duplicates: pictures that are copies of each other.
+
+    The largest group comes first. Example: channelhash duplicates photos.store --sheet groups.png
+    """
+    from channelhash.search.duplicates import draw_groups, find_duplicates
+
+    opened, _, problems = open_searched(store, exclude=exclude)
+    groups = find_duplicates(opened, radius, modality, where, pictures)
+    if sheet and groups:
+        draw_groups(opened, groups[:_GROUPS], sheet, _IDS)
+    opened.close()
+    if as_json:
+        found = {"groups": [group.ids for group in groups], "distances": [group.distances for group in groups]}
+        print_json({**found, "problems": problems})
+        return
+    if not groups:
+        within = "" if radius is None else f" within {radius} bits"
+        typer.echo(f"No near-duplicates{within} in {store}")
+        return
+    _print_groups(groups)
+    if sheet:
+        typer.echo(f"Pictures in {sheet}")
+
+
+def _print_groups(groups: "list[DuplicateGroup]") -> None:
+    """Print a line for each of the first groups: its size, the farthest item's distance from the first, its ids."""
+    n_items = sum(len(group.ids) for group in groups)
+    rows = []
+    for group in groups[:_GROUPS]:
+        more = len(group.ids) - _IDS
+        ids = list(map(printable, group.ids[:_IDS])) + [f"… and {more} more"] * (more > 0)
+        rows.append([str(len(group.ids)), str(max(group.distances)), "\n".join(ids)])
+    first = f", the first {_GROUPS} of them (--json prints all)" if len(groups) > _GROUPS else ""
+    print_table(f"{n_items} items in {len(groups)} groups{first}", ["items", "bits apart", "ids"], rows)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from channelhash.cli.options import SearchableStore, StoreModel, TrustCode
+from channelhash.cli.options import Captions, Encoder, Exclude, SearchableStore, StoreModel, TrustCode
 from channelhash.cli.output import say as say_remark
-from channelhash.cli.photos import Captions, Encoder, Exclude, bring_up_to_date
+from channelhash.cli.photos import bring_up_to_date
 from channelhash.cli.stopping import when_stopped
 
 if TYPE_CHECKING:

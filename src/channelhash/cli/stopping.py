@@ -39,10 +39,6 @@ class _Ending:
         self.begun, self.kept, self.go_on = False, "nothing half is left", same_command
         self.signal, self.said = 0, False
 
-    @property
-    def status(self) -> int:
-        return 128 + self.signal
-
     def say(self) -> None:
         """Write the one line; past `sys.stderr`, whose lock the interrupted code may hold."""
         if self.said or int(os.environ.get("RANK", 0)) > 0:  # of a distributed training the first process speaks
@@ -56,7 +52,7 @@ class _Ending:
     def leave(self) -> NoReturn:
         """End the process wherever it is."""
         self.say()
-        os._exit(self.status)
+        os._exit(128 + self.signal)
 
 
 _ending = _Ending()
@@ -82,8 +78,8 @@ def obey_signals() -> Iterator[None]:
     """Let SIGINT and SIGTERM end the process from now on, the block in order.
 
     While a command only imports and reads, the process ends at once. Later `Stopped` unwinds the block: files are
-    closed, temporary files go. The process ends wherever it is at a second signal, after `_GRACE`, and if a library
-    swallows `Stopped`.
+    closed, temporary files go. The process ends wherever it is at a second signal, and after `_GRACE`, also where
+    Python or a library swallows `Stopped`.
     """
     listen()
     try:
@@ -91,7 +87,7 @@ def obey_signals() -> Iterator[None]:
     finally:
         if _ending.signal:
             _ending.say()
-            sys.exit(_ending.status)
+            sys.exit(128 + _ending.signal)
         _ending.begun = False
 
 
@@ -101,7 +97,7 @@ def listen() -> None:
         return
     global _ending
     _ending = _Ending()
-    owner, report = os.getpid(), sys.unraisablehook
+    owner = os.getpid()
 
     def handle(number: int, _: FrameType | None) -> None:
         if os.getpid() != owner:  # a forked worker: its parent ends it and speaks
@@ -114,13 +110,6 @@ def listen() -> None:
         watchdog.start()
         raise Stopped
 
-    def unraisable(failure: "sys.UnraisableHookArgs") -> None:
-        if failure.exc_type is Stopped:  # raised where Python can only report it: in a finaliser, say
-            _ending.leave()
-        if not _ending.signal:
-            report(failure)
-
-    sys.unraisablehook = unraisable
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handle)
         # Python takes its handlers away while it ends; a signal would then change the exit status.

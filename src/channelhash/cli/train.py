@@ -1,9 +1,9 @@
-"""``channelhash train``, ``extend``, ``distill`` and ``export``"""
+"""``channelhash demo``, ``train``, ``extend``, ``distill`` and ``export``"""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from channelhash.cli.options import (
     AsJson,
     Modalities,
     Overrides,
+    Quick,
     Resume,
     SavedModel,
     SkipBad,
@@ -20,40 +21,93 @@ from channelhash.cli.options import (
 )
 from channelhash.cli.output import (
     percent,
-    percent_or_dash,
     print_json,
     print_plan,
     print_table,
+    print_tasks,
     print_trained,
     progress_bars,
+    say,
+    show,
+    working,
 )
-from channelhash.cli.stopping import resumed_command, when_stopped
+from channelhash.cli.stopping import resumed_command
 from channelhash.errors import InputError
+
+if TYPE_CHECKING:
+    from channelhash.config import RunConfig
 
 #: Problems that ``distill`` prints; all of them are in ``problems.txt``.
 _SHOWN = 3
 
 
-def _alone(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
-    """Let one word say which configuration: a file, a preset, or a model."""
-    others = [name for name in ("config", "preset", "model") if name != parameter.name]
-    if value is not None and any(context.params.get(name) is not None for name in others):
-        raise typer.BadParameter("name a configuration file, a --preset or a --model, one of the three")
-    return value
+def demo(
+    out: Path = typer.Option(Path("demo"), help="Folder for everything that the demo writes."),
+    quick: Quick = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the whole job on the embedded data set: draw it, train three losses, compare them, answer queries.
+
+    With --quick it takes under a minute.
+
+    Example: channelhash demo --quick
+    """
+    from channelhash.runs.demo import run_demo
+
+    with working(f"finished parts are kept in {out}") as progress:
+        result = run_demo(out, quick, progress, say)
+    if as_json:
+        print_json(
+            {
+                "losses": result.tasks,
+                "runs": {loss: str(run) for loss, run in result.runs.items()},
+                "sheets": {kind: str(path) for kind, path in result.sheets.items()},
+                "texts": {text: fit._asdict() for text, fit in result.fits.items()},
+                "rows": result.rows,
+                "seconds": round(result.seconds, 1),
+            }
+        )
+        return
+    rows = result.rows
+    title = f"Tie-aware mAP in %, {rows['query']} queries against {rows['retrieval']} items, {rows['train']} trained on"
+    print_tasks(title, result.tasks, "loss")
+    answered = [
+        [text, f"{fit.fitting} of {fit.shown}", percent(fit.fitting / fit.shown), percent(fit.chance)]
+        for text, fit in result.fits.items()
+    ]
+    print_table(
+        "Pictures found that show all of what the words ask for",
+        ["words", "fit", "%", "chance, %"],
+        answered,
+        numeric=True,
+    )
+    run = result.runs["dsch"]
+    typer.echo(f"Took {result.seconds:.0f} s. Written:")
+    for what, path in (
+        ("answers to typed words", result.sheets["text"]),
+        ("answers to pictures (by the texts nearest to them)", result.sheets["image"]),
+        ("runs: configuration, log, checkpoints, codes, figures", run.parent),
+    ):
+        typer.echo(f"  {path}  {what}")
+    typer.echo("Next, words of your own, and photographs of your own (pip install 'channelhash[photos]'):")
+    typer.echo(f'  channelhash search {run} --text "boats on the sea"')
+    typer.echo('  channelhash search FOLDER "boats on the sea" --sheet answers.png')
+
+
+def _run(config: "RunConfig", folder: Path, resume: bool) -> dict[str, Any] | None:
+    """Train; return the result, but None where another process of a distributed training speaks for all."""
+    from channelhash.runs.train import start_run
+    from channelhash.training.distributed import launched_rank
+
+    with working(f"{folder} keeps all up to its last checkpoint", resumed_command) as progress:
+        result = start_run(config, folder, resume, progress).as_dict()
+    return None if launched_rank() > 0 else result
 
 
 def train(
-    config: Path | None = typer.Argument(
-        None, is_eager=True, help="YAML file with the sections data, model, loss, train, evaluate."
-    ),
-    preset: str | None = typer.Option(
-        None,
-        callback=_alone,
-        help="Instead of a file, a configuration that ships with the package (config list); recommended by default.",
-    ),
-    model: str | None = typer.Option(
-        None, callback=_alone, help="Instead of a file, the model whose configuration ships with the package."
-    ),
+    config: Path | None = typer.Argument(None, help="YAML file: sections data, model, loss, train, evaluate."),
+    preset: str | None = typer.Option(None, help="Instead of a file, a configuration by its name (config list)."),
+    model: str | None = typer.Option(None, help="Instead of a file, the configuration of this model."),
     data: Path | None = typer.Option(None, help="Table of items or file of features, instead of the configuration's."),
     images: Path | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
     epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the configuration's."),
@@ -61,9 +115,7 @@ def train(
     settings: Overrides = [],
     resume: Resume = False,
     skip_bad: SkipBad = False,
-    dry_run: bool = typer.Option(
-        False, "--dry-run", help="Check everything, time a few steps, print sizes and estimates."
-    ),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Check all, time a few steps, print sizes and estimates."),
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -78,9 +130,9 @@ def train(
     from channelhash.config import read_config
     from channelhash.runs.estimate import plan_run
     from channelhash.runs.presets import preset_of_model, preset_path
-    from channelhash.runs.train import start_run
-    from channelhash.training.distributed import launched_rank
 
+    if sum(name is not None for name in (config, preset, model)) > 1:
+        raise InputError("name a configuration file, a --preset or a --model, one of the three")
     config = config or preset_path(preset or (preset_of_model(model) if model else "recommended"))
     short = _short_overrides(config, data, images, epochs)
     resolved = read_config(config, [*short, *read_overrides(settings, skip_bad)])
@@ -93,15 +145,12 @@ def train(
             print_plan("Plan", plan)
         return
     folder = out or Path("runs") / config.stem
-    when_stopped(f"{folder} keeps all up to its last checkpoint", resumed_command)
-    with progress_bars() as progress:
-        result = start_run(resolved, folder, resume, progress).as_dict()
-    if launched_rank() > 0:
-        return  # the first process speaks for all
+    if (result := _run(resolved, folder, resume)) is None:
+        return
     if as_json:
         print_json(result)
-        return
-    print_trained(result, folder)
+    else:
+        print_trained(result, folder)
 
 
 def _short_overrides(config: Path, data: Path | None, images: Path | None, epochs: int | None) -> list[str]:
@@ -120,9 +169,7 @@ def _short_overrides(config: Path, data: Path | None, images: Path | None, epoch
 
 def extend(
     run: Path = typer.Argument(..., help="A finished run's folder."),
-    data: Path = typer.Option(
-        ..., help="The new items: a table or a file of features with labels, or a YAML file with the section data."
-    ),
+    data: Path = typer.Option(..., help="The new items: a table, features, or a YAML file with the section data."),
     out: Path | None = typer.Option(None, help="The new run's folder; <RUN>-extended by default."),
     root: TableRoot = None,
     settings: Overrides = [],
@@ -136,17 +183,12 @@ def extend(
     Example: channelhash extend runs/table --data new.csv --out runs/extended
     """
     from channelhash.runs.extend import DESCRIPTION, extension_config
-    from channelhash.runs.train import start_run
-    from channelhash.training.distributed import launched_rank
 
     overrides = read_overrides(settings, skip_bad)
     config = extension_config(run, data, root, overrides)
     folder = out or run.with_name(f"{run.name}-extended")
-    when_stopped(f"{folder} keeps all up to its last checkpoint", resumed_command)
-    with progress_bars() as progress:
-        result = start_run(config, folder, resume, progress).as_dict()
-    if launched_rank() > 0:
-        return  # the first process speaks for all
+    if (result := _run(config, folder, resume)) is None:
+        return
     description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     if as_json:
         print_json({**result, "extension": description})
@@ -158,12 +200,8 @@ def extend(
 
 def distill(
     run: Path = typer.Argument(..., help="Folder of a finished run, the teacher."),
-    student: str = typer.Option(
-        ..., help="Name of a model (small, …), or a YAML file with the section model and, optionally, data and train."
-    ),
-    data: Path | None = typer.Option(
-        None, help="Another source of the same items, joined by id: a table or a file of features."
-    ),
+    student: str = typer.Option(..., help="Name of a model, or a YAML file with the section model (data, train)."),
+    data: Path | None = typer.Option(None, help="Another source of the same items, joined by id."),
     modalities: Modalities = [],
     out: Path | None = typer.Option(None, help="The student's folder; runs/<run>-<student> by default."),
     settings: Overrides = [],
@@ -187,8 +225,7 @@ def distill(
     teacher = open_run(run)
     config = student_config(teacher.config, student, data, settings)
     folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
-    when_stopped(f"{folder} keeps all up to its last checkpoint", resumed_command)
-    with progress_bars() as progress:
+    with working(f"{folder} keeps all up to its last checkpoint", resumed_command) as progress:
         result = train_student(teacher, config, folder, modalities, resume, progress)
     if launched_rank() > 0:
         return  # the first process speaks for all
@@ -212,7 +249,7 @@ def _comparison(result: Mapping[str, Any]) -> list[list[str]]:
     columns = [maps["teacher->teacher"], maps["student->student"], maps["student->teacher"]]
     rows = []
     for task, chance in result["chance"].items():
-        shares = [percent_or_dash(column.get(task)) for column in columns]
+        shares = [percent(column.get(task)) for column in columns]
         rows.append([task.replace("->", " → "), *shares, percent(chance)])
     for modality, share in result["agreement"].items():
         rows.append([f"equal bits of {modality}s, %", "", percent(share), "", ""])
@@ -247,14 +284,13 @@ def export(
     folder = out or run / FOLDER
     description = export_onnx(load_model(run), folder, modalities)
     written = description["modalities"]
-    if as_json:
-        keys = ("model", "fingerprint", "n_bits")
-        files = {modality: str(folder / entry["file"]) for modality, entry in written.items()}
-        differences = {modality: entry["largest_difference"] for modality, entry in written.items()}
-        about = {"out": str(folder), "description": str(folder / DESCRIPTION), "files": files}
-        print_json({**about, **{key: description[key] for key in keys}, "largest_difference": differences})
-        return
-    for modality, entry in written.items():
-        within = f"outputs equal the model's within {entry['largest_difference']:.0e}"
-        typer.echo(f"{folder / entry['file']}: {modality}, {within}")
-    typer.echo(f"How to use them: {folder / DESCRIPTION}")
+    files = {modality: str(folder / entry["file"]) for modality, entry in written.items()}
+    differences = {modality: entry["largest_difference"] for modality, entry in written.items()}
+    result = {"out": str(folder), "description": str(folder / DESCRIPTION), "files": files}
+    result |= {key: description[key] for key in ("model", "fingerprint", "n_bits")}
+    lines = [
+        f"{file}: {modality}, outputs equal the model's within {differences[modality]:.0e}"
+        for modality, file in files.items()
+    ]
+    result["largest_difference"] = differences
+    show(result, as_json, *lines, f"How to use them: {folder / DESCRIPTION}")
