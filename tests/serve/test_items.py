@@ -131,13 +131,10 @@ def test_without_a_token_file_nobody_writes_and_the_answer_says_how_to(tmp_path,
         assert client.get("/items/item001").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [(b"", "0 characters"), (b"short", "5 characters"), (b"two words of a token", "one line"), (b"\xff" * 20, "ASCII")],
-)
-def test_a_token_that_is_none_is_refused_at_the_start(tmp_path, content, says):
+@pytest.mark.parametrize("content", [b"", b"short", b"two words of a token", b"\xff" * 20])
+def test_a_token_that_is_none_is_refused_at_the_start(tmp_path, content):
     (tmp_path / "token").write_bytes(content)
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match="one line of at least 16 ASCII"):
         read_token(tmp_path / "token")
     with pytest.raises(InputError, match="no such file"):
         read_token(tmp_path / "nothing")

@@ -20,14 +20,7 @@ from channelhash.search.query import QueryEncoder, load_encoder, load_query_enco
 from channelhash.search.store import Store
 from channelhash.serve import explain, info, items, search
 from channelhash.serve.access import BEARER, AuditLog, Tokens, read_token
-from channelhash.serve.middleware import (
-    TOKEN_PROBLEM,
-    add_security_headers,
-    answer_without_body,
-    check_host,
-    handle_errors,
-    measure_requests,
-)
+from channelhash.serve.middleware import TOKEN_PROBLEM, answer_without_body, handle_errors, surround
 from channelhash.serve.service import Limits, Service
 
 
@@ -87,9 +80,7 @@ def create_app(
     handle_errors(app, partial(_allowed_methods, (*readers, items.writers, info.health_router, page)))
     # The last one is the outermost.
     app.add_middleware(answer_without_body)
-    app.add_middleware(check_host, hosts=hosts)
-    app.add_middleware(measure_requests, metrics=service.metrics)
-    app.add_middleware(add_security_headers)
+    app.add_middleware(surround, metrics=service.metrics, hosts=hosts)
     return app
 
 

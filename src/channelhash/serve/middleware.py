@@ -69,34 +69,39 @@ TOKEN_PROBLEM = _problems({401: "The token is missing or wrong."})
 WRITE_PROBLEMS = PROBLEMS | TOKEN_PROBLEM | _problems({403: "This server can only be read."})
 
 
-def add_security_headers(app: ASGIApp) -> ASGIApp:
-    """Tell browsers in every response to load nothing from elsewhere and to frame or reinterpret nothing."""
+def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) -> ASGIApp:
+    """Count and time every request, by its route's pattern; check its host name, and protect browsers in its answer.
+
+    Other host names are refused with status 400, but for ``/health``: probes name an address of the machine. A page
+    from elsewhere can point a name of its own at this machine and then has the same origin (DNS rebinding); the header
+    ``Host`` reveals it.
+    """
+    refusal = JSONResponse(
+        {"error": "the header Host names another server than this one; allow the name with --allow-host"}, 400
+    )
 
     async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        status, start = 500, time.perf_counter()
+        is_refused = hosts is not None and scope["path"] != "/health" and _host(scope) not in hosts
+
+        async def send_on(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 message = {**message, "headers": [*message.get("headers", []), *_HEADERS]}
             await send(message)
 
-        await app(scope, receive, send_with_headers)
-
-    return middleware
-
-
-def check_host(app: ASGIApp, hosts: Collection[str] | None) -> ASGIApp:
-    """Refuse requests for another host name with status 400, but to ``/health``: probes name an address of the machine.
-
-    A page from elsewhere can point a name of its own at this machine and then has the same origin (DNS rebinding); the
-    header ``Host`` reveals it.
-    """
-
-    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
-        checked = scope["type"] == "http" and hosts is not None and scope["path"] != "/health"
-        if checked and _host(scope) not in (hosts or ()):
-            line = "the header Host names another server than this one; allow the name with --allow-host"
-            await JSONResponse({"error": line}, 400)(scope, receive, send)
-        else:
-            await app(scope, receive, send)
+        with metrics.running.track_inprogress():
+            try:
+                await (refusal if is_refused else app)(scope, receive, send_on)
+            finally:
+                route = getattr(scope.get("route"), "path_format", "other")  # ids are no endless number of labels
+                method = scope["method"] if scope["method"] in ("GET", "POST", "DELETE", "HEAD") else "other"
+                metrics.requests.labels(route, method, str(status)).inc()
+                metrics.seconds.labels(route).observe(time.perf_counter() - start)
 
     return middleware
 
@@ -213,33 +218,6 @@ def forget_process(pid: int) -> None:
     mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
 
-def measure_requests(app: ASGIApp, metrics: Metrics) -> ASGIApp:
-    """Count and time every request by its route's pattern, so that ids do not become an endless number of labels."""
-
-    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
-        status, start = 500, time.perf_counter()
-
-        async def send_noting_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        with metrics.running.track_inprogress():
-            try:
-                await app(scope, receive, send_noting_status)
-            finally:
-                route = getattr(scope.get("route"), "path_format", "other")
-                method = scope["method"] if scope["method"] in ("GET", "POST", "DELETE", "HEAD") else "other"
-                metrics.requests.labels(route, method, str(status)).inc()
-                metrics.seconds.labels(route).observe(time.perf_counter() - start)
-
-    return middleware
-
-
 def handle_errors(app: FastAPI, allowed_methods: Callable[[str], set[str]]) -> None:
     """Turn every exception that reaches the application into ``{"error": "one line"}`` with the status that fits.
 
@@ -258,11 +236,21 @@ def handle_errors(app: FastAPI, allowed_methods: Callable[[str], set[str]]) -> N
             line = f"{request.method} is not possible here, only {headers['Allow']}; see /docs"
         return _problem(error.status_code, line, headers)
 
+    async def on_input_error(_: Request, error: Exception) -> JSONResponse:
+        return _problem(422, str(error))
+
+    async def on_job_error(_: Request, error: Exception) -> JSONResponse:
+        _log.error("%s", error)
+        return _problem(500, str(error))
+
+    async def on_exception(_: Request, error: Exception) -> JSONResponse:
+        return _problem(500, "an error inside the server; its log has the details")
+
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
-    app.add_exception_handler(InputError, _on_input_error)
-    app.add_exception_handler(JobError, _on_job_error)
-    app.add_exception_handler(Exception, _on_exception)
+    app.add_exception_handler(InputError, on_input_error)
+    app.add_exception_handler(JobError, on_job_error)
+    app.add_exception_handler(Exception, on_exception)
 
 
 async def _on_invalid_request(_: Request, error: Exception) -> JSONResponse:
@@ -272,19 +260,6 @@ async def _on_invalid_request(_: Request, error: Exception) -> JSONResponse:
         return _problem(422, f"the body is not JSON: {first['ctx']['error']} at character {first['loc'][-1]}")
     where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
     return _problem(422, f"{where or 'the body'}: {first['msg'].removeprefix('Value error, ')}")
-
-
-async def _on_input_error(_: Request, error: Exception) -> JSONResponse:
-    return _problem(422, str(error))
-
-
-async def _on_job_error(_: Request, error: Exception) -> JSONResponse:
-    _log.error("%s", error)
-    return _problem(500, str(error))
-
-
-async def _on_exception(_: Request, error: Exception) -> JSONResponse:
-    return _problem(500, "an error inside the server; its log has the details")
 
 
 def _problem(status: int, line: str, headers: Any = None) -> JSONResponse:

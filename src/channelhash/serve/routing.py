@@ -53,17 +53,16 @@ class Route(APIRoute):
 
     async def _receive(self, request: Request, service: Service, stack: AsyncExitStack) -> "_Received":
         """Return the request with its body, which is of the type that the route takes."""
-        assert self.body_field is not None
-        takes = getattr(self.body_field.field_info, "media_type", "application/json")
+        takes = getattr(self.body_field and self.body_field.field_info, "media_type", "application/json")
         sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if sent != takes:
             raise HTTPException(415, f"the body is {sent or 'of no type'}; send it with Content-Type: {takes}")
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             raise HTTPException(415, "the body is compressed; send it without Content-Encoding")
         limits = service.limits
-        is_question = takes == "application/json" and not self.writes
-        limit = limits.question_bytes if is_question else limits.upload_bytes
-        seconds = limits.question_seconds if is_question else limits.upload_seconds
+        limit, seconds = limits.upload_bytes, limits.upload_seconds
+        if takes == "application/json" and not self.writes:
+            limit, seconds = limits.question_bytes, limits.question_seconds
         try:
             async with asyncio.timeout(seconds):
                 return _Received(request, await _receive_body(request, limit, service, stack), service.reading_forms)

@@ -84,9 +84,7 @@ class Narrowing(_Request):
     where: Text | None = Field(None, description="Filter: label = 'dog' AND year > 2015.")
     label: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field([], description="Items of any of these.")
     folder: Text | None = Field(None, description="Items whose id begins with it and a slash.")
-    month: str | None = Field(
-        None, pattern=r"^\d{4}(-\d\d){0,2}$", description="Items dated YYYY-MM; also YYYY or YYYY-MM-DD."
-    )
+    month: str | None = Field(None, pattern=r"^\d{4}(-\d\d){0,2}$", description="YYYY-MM, also YYYY or YYYY-MM-DD.")
 
 
 class BrowseOptions(Narrowing):
@@ -104,17 +102,9 @@ class SearchOptions(Narrowing):
     modality: Modality | None = Field(None, description="Whose codes are searched; images if there are any.")
     k: Count = Field(10, description="Number of results; of a radius search, at most.")
     radius: Natural | None = Field(None, description="Only items within so many bits, inclusive.")
-    by: Literal["all", "image", "text", "words"] | None = Field(
-        None,
-        description="What is searched: codes of images or texts, words, or all there is. By default all for a query"
-        " with words that names no modality, radius or rerank; else the codes of one modality.",
-    )
-    minus: Annotated[list[Words], FailFast(), Field(max_length=31)] = Field(
-        [], description="Words that are not wanted."
-    )
-    rerank: int = Field(
-        0, ge=0, le=MOST["rerank"], description="Nearest codes that the query's real-valued outputs rank again."
-    )
+    by: Literal["all", "image", "text", "words"] | None = Field(None, description="All by default, for plain words.")
+    minus: Annotated[list[Words], FailFast(), Field(max_length=31)] = Field([], description="Unwanted words.")
+    rerank: int = Field(0, ge=0, le=MOST["rerank"], description="Nearest codes that outputs of the query rank again.")
     collapse: Natural | None = Field(None, description="Fold results within so many bits of an earlier one into it.")
     offset: Natural = Field(0, description="Results before the first that is returned, all of one ranking.")
 
@@ -140,18 +130,12 @@ class SearchRequest(SearchOptions):
         examples=[{"text": "a dog on a beach -people", "k": 5}, {"id": "17", "text": "at night"}],
     )
 
-    text: Words | None = Field(
-        None, description='Words, in parts: "two dogs"^2 is a phrase that counts twice, -people is not wanted.'
-    )
+    text: Words | None = Field(None, description='"two dogs"^2 is a phrase that counts twice, -people is not wanted.')
     id: Text | None = Field(None, description="An item of the store; its own code is the query.")
-    query_modality: Modality | None = Field(
-        None, description="Which of an item's codes is the query; the searched modality's if it has one."
-    )
+    query_modality: Modality | None = Field(None, description="Which code of the item; that of ``modality`` if any.")
     code: HexCode | None = None
     exclude_self: bool = Field(False, description="Leave the item ``id`` out; with collapse, its near-duplicates, too.")
-    minus_ids: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field(
-        [], description="Items of the store that are not wanted."
-    )
+    minus_ids: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field([], description="Unwanted items.")
 
     @model_validator(mode="after")
     def _check_query(self) -> Self:
@@ -177,9 +161,7 @@ class Result(Photograph):
     """One result of a search."""
 
     id: str
-    distance: int | None = Field(
-        description="Number of bits in which its code differs from the query's; null where words alone were asked for."
-    )
+    distance: int | None = Field(description="Bits in which its code differs; null where words alone were asked for.")
     code: str = Field(description="Its code of the searched modality.")
     text: str
     labels: list[str]
@@ -206,14 +188,10 @@ class SearchResponse(BaseModel):
     modality: str
     n_bits: int
     results: list[Result]
-    close: bool | None = Field(
-        None, description="Whether the first results are as near as those of the store's own items; null if unknown."
-    )
+    close: bool | None = Field(None, description="Whether the first are as near as to items' own; null if unknown.")
     offset: int = 0
     understood: list[Understood] = Field([], description="What was asked, part by part.")
-    duplicates: list[str] | None = Field(
-        None, description="With exclude_self and collapse, the ids of near-duplicates of the item itself."
-    )
+    duplicates: list[str] | None = Field(None, description="With exclude_self and collapse: of the item itself.")
     note: str = Field("", description="What the query could not be compared with, and what to do; empty if nothing.")
     seconds: float = Field(description="Time from the request's arrival to its response.")
 
@@ -238,9 +216,7 @@ class ExplainItem(_Request):
     text: Words | None = Field(None, description="Words.")
     id: Text | None = Field(None, description="An item that is in the store.")
     code: HexCode | None = None
-    modality: Modality | None = Field(
-        None, description="Modality of the item's code or of the bare code; image if there are any."
-    )
+    modality: Modality | None = Field(None, description="Of the item's code or of the bare code; image if any.")
 
     @model_validator(mode="after")
     def _check_item(self) -> Self:
@@ -309,9 +285,7 @@ class MapResponse(BaseModel):
     rows: int
     columns: int
     patch: int
-    influence: list[list[float]] = Field(
-        description="Bits that the pair is farther apart without it; positive holds the pair together."
-    )
+    influence: list[list[float]] = Field(description="Bits that the pair is farther apart without it.")
     flips: list[list[float]] = Field(description="Bits of the picture that flip without it, on average.")
     strongest: list[int] = Field(description="The bits that flip under the patch that matters most.")
     flipping: list[float] = Field(description="For each bit, the share of patches that flip it.")
@@ -423,7 +397,7 @@ class NewImage(_Request):
     text: Words | None = Field(None, description="Encoded as well, and shown.")
     # Generators of clients take a string with a "contentMediaType" for a file.
     metadata: Annotated[Json[Metadata], WithJsonSchema({"type": "string"})] = Field(
-        "{}", validate_default=True, description='A JSON object, such as {"labels": ["dog"], "year": 2020}.'
+        "{}", validate_default=True, description='A JSON object: {"labels": ["dog"]}.'
     )
     replace: bool = Field(False, description="Replace codes that an item already has.")
 
@@ -455,9 +429,7 @@ class Info(BaseModel):
     n_bits: int | None
     codes: dict[str, int] = Field(description="Number of codes by modality.")
     model: str = Field(description="Fingerprint of the model whose codes are stored, empty if unknown.")
-    asks: list[str] = Field(
-        description="Modalities of the queries that can be encoded: text, image; both while the model loads."
-    )
+    asks: list[str] = Field(description="Modalities of queries that can be encoded; both while the model loads.")
     words_alone: bool = Field(description="Whether a text, which it cannot encode, is looked for by its words.")
     writable: bool
     loading: list[str] = Field([], description="What is not ready yet and makes the first requests slower, in words.")
