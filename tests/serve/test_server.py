@@ -29,7 +29,7 @@ from channelhash.serve import Limits, create_app, routing, server, service
 from channelhash.serve.app import open_app
 from channelhash.serve.server import allowed_hosts, listen
 from channelhash.serve.service import Batcher, WarmUp
-from serve.served import TOKEN, WRITER, on_loopback, serving, small_model, small_store
+from serve.served import TOKEN, on_loopback, serving, small_model, small_store
 from serve.test_attack_requests import head
 from small_runs import assert_refused
 
@@ -270,18 +270,6 @@ def test_a_file_of_codes_is_served_with_its_model_and_takes_no_token(tmp_path, m
     (tmp_path / "token").write_text(TOKEN)
     with pytest.raises(InputError, match="can only be read"):
         open_app(str(tmp_path / "codes.parquet"), None, Limits(), tmp_path / "token", None)
-
-
-def test_a_new_store_takes_the_model_of_its_first_item(tmp_path, model):
-    (tmp_path / "store").mkdir()
-    (tmp_path / "token").write_text(TOKEN)
-    model.save_pretrained(tmp_path / "model")
-    app = open_app(str(tmp_path / "store"), tmp_path / "model", Limits(), tmp_path / "token", None)
-    with TestClient(app) as client:
-        new = {"items": [{"id": "first", "text": "a red picture"}]}
-        assert client.post("/items", json=new, headers=WRITER).status_code == 201
-        info = client.get("/info").json()
-        assert (info["n_bits"], info["model"]) == (12, model.fingerprint())
 
 
 def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):

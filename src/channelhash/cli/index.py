@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from channelhash.cli.options import (
-    AsJson,
-    Captions,
-    CodesMethod,
-    Encoder,
-    Exclude,
-    SearchableStore,
-    Seed,
-    TableRoot,
-    TrustCode,
-    Where,
-    command_group,
-)
+from channelhash.cli import options
 from channelhash.cli.output import print_json, print_table, progress_bars, say, say_left_out, show, working
 from channelhash.cli.stopping import same_command
 from channelhash.errors import InputError
@@ -28,7 +16,7 @@ from channelhash.utils.optional_imports import naming_extra
 if TYPE_CHECKING:
     from channelhash.indexing.changes import Indexed
 
-app = command_group("Create stores of codes, add items and delete them; check, repair and back up.")
+app = options.command_group("Create stores of codes, add items and delete them; check, repair and back up.")
 
 _STORE = typer.Argument(..., help="A store's folder, its pictures' folder, or postgresql://… or milvus+http://….")
 _FOLDER = typer.Argument(..., help="A store's folder.")
@@ -42,18 +30,18 @@ _SOURCE = (
 def create(
     store: str = _STORE,
     source: Path | None = typer.Argument(None, help=_SOURCE),
-    encoder: Encoder = [],
+    encoder: options.Encoder = [],
     model: Path | None = typer.Option(None, help="A run's folder or a saved model; the same as --encoder RUN."),
-    codes: CodesMethod = typer.Option("auto", help="auto: the encoder's own (learned), else cca-itq or itq, fitted."),
+    codes: options.CodesMethod = typer.Option("auto", help="auto: the encoder's own, else cca-itq or itq, fitted."),
     bits: int = typer.Option(256, min=1, help="Code length."),
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     projections: bool | None = typer.Option(None, help="Keep outputs beside the bits; by default with fitted codes."),
     stem: Literal["english"] | None = typer.Option(None, help="Let words match their other forms: horse, horses."),
-    root: TableRoot = None,
-    exclude: Exclude = [],
-    captions: Captions = None,
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    root: options.TableRoot = None,
+    exclude: options.Exclude = [],
+    captions: options.Captions = None,
+    trust_code: options.TrustCode = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Create a store with the items of SOURCE; codes are fitted to them, or are those of a run or of a file of codes.
 
@@ -102,12 +90,12 @@ def add(
     model: Path | None = typer.Option(
         None, help="For a store without a model: the run of its codes, or one extending it."
     ),
-    root: TableRoot = None,
-    exclude: Exclude = [],
-    captions: Captions = None,
+    root: options.TableRoot = None,
+    exclude: options.Exclude = [],
+    captions: options.Captions = None,
     prune: bool = typer.Option(False, "--prune", help="Remove items whose picture is no longer in the folder."),
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    trust_code: options.TrustCode = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Encode what is new or changed in SOURCE and leave the rest as it is; the same command continues a killed job.
 
@@ -133,8 +121,8 @@ def add(
 def delete(
     store: str = _STORE,
     ids: list[str] = typer.Argument(None, metavar="ID", help="Ids of items to remove; or give --where."),
-    where: Where = None,
-    as_json: AsJson = False,
+    where: options.Where = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Remove items with all their codes; their picture files stay.
 
@@ -157,8 +145,8 @@ def delete(
 
 @app.command()
 def info(
-    store: SearchableStore,
-    as_json: AsJson = False,
+    store: options.SearchableStore,
+    as_json: options.AsJson = False,
 ) -> None:
     """Describe what a store holds.
 
@@ -180,7 +168,7 @@ def info(
 def push(
     store: Path = typer.Argument(..., help="A store's folder."),
     target: str = typer.Argument(..., help="Another store, such as postgresql://USER@HOST/DATABASE."),
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write all items of a store into another store; the same command continues a killed push.
 
@@ -201,10 +189,10 @@ def push(
 
 @app.command()
 def export_faiss(
-    store: SearchableStore,
+    store: options.SearchableStore,
     out: Path = typer.Argument(..., help="FAISS file to write; FILE.items.parquet beside it holds the items' ids."),
     modality: str | None = typer.Option(None, help="Modality to export; image if there are any."),
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write a store's codes as a FAISS file (IndexBinaryIDMap2 over IndexBinaryFlat).
 
@@ -225,7 +213,7 @@ def import_faiss(
     store: str = typer.Argument(..., help="Store to write to; it is created if it does not exist."),
     file: Path = typer.Argument(..., help="FAISS file; without FILE.items.parquet beside it, the ids are its numbers."),
     modality: str | None = typer.Option(None, help="Modality of the codes; by default the file's own, or image."),
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write the codes of a FAISS file into a store, replacing those with the same ids.
 
@@ -239,7 +227,7 @@ def import_faiss(
 
 
 @app.command()
-def check(store: str = _FOLDER, as_json: AsJson = False) -> None:
+def check(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
     """Read all of a store and list what is damaged; exit 1 if anything is. Others may use the store meanwhile.
 
     Example: channelhash index check photos.store
@@ -256,7 +244,7 @@ def check(store: str = _FOLDER, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def repair(store: str = _FOLDER, as_json: AsJson = False) -> None:
+def repair(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
     """Keep all whole items of a damaged store, list the others, and make anew what can be made from them.
 
     A damaged database is kept beside the new one, as items.sqlite.damaged. Nobody else may have the store open.
@@ -277,7 +265,7 @@ def repair(store: str = _FOLDER, as_json: AsJson = False) -> None:
 def backup(
     store: str = _FOLDER,
     to: Path = typer.Argument(..., help="New folder to write; it is a store, which can be searched."),
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Copy a store with its model as it is now, while others may go on writing to it, and check the copy.
 
@@ -293,10 +281,10 @@ def backup(
 @app.command()
 def refit(
     store: str = _FOLDER,
-    codes: CodesMethod = typer.Option("auto", help="How codes are fitted, as in index create."),
+    codes: options.CodesMethod = typer.Option("auto", help="How codes are fitted, as in index create."),
     bits: int | None = typer.Option(None, min=1, help="Code length; unchanged by default."),
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    trust_code: options.TrustCode = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Fit the codes of a store anew to what it holds now, and encode all its items again.
 

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from channelhash.cli.output import progress_bars, say, say_left_out
-from channelhash.cli.stopping import when_stopped
+from channelhash.cli.output import progress_bars, say, say_left_out, working
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
@@ -20,14 +19,6 @@ if TYPE_CHECKING:
 _MOST = 20
 
 
-class Searched(NamedTuple):
-    """What a command searches: a store, the model that encodes queries if it is known, and what cannot be read."""
-
-    store: "Store"
-    encoder: "HashModel | Path | None"
-    problems: Sequence[str] = ()
-
-
 def open_searched(
     store: str,
     model: Path | None = None,
@@ -35,8 +26,10 @@ def open_searched(
     captions: Path | None = None,
     exclude: Sequence[str] = (),
     words_alone: bool = False,
-) -> Searched:
-    """Open a store that has items; that of a plain folder is brought up to date first.
+) -> tuple["Store", "HashModel | Path | None", Sequence[str]]:
+    """Return a store that has items, the model that encodes queries if it is known, and what cannot be read.
+
+    The store of a plain folder is brought up to date first.
 
     For words alone, which need no model, the store of a folder is searched as it is.
 
@@ -46,12 +39,12 @@ def open_searched(
     from channelhash.search.query import open_filled_store
 
     if words_alone and not encoder and captions is None and not exclude and find_store(Path(store)):
-        return Searched(open_filled_store(store), model)
+        return open_filled_store(store), model, ()
     done, photos = bring_up_to_date(store, model, encoder, captions, exclude)
     problems = done.problems if done else ()
     if photos and len(photos.store):
-        return Searched(photos.store, photos.encoder, problems)
-    return Searched(open_filled_store(store), model, problems)
+        return photos.store, photos.encoder, problems
+    return open_filled_store(store), model, problems
 
 
 def bring_up_to_date(
@@ -90,8 +83,7 @@ def bring_up_to_date(
         from channelhash.indexing.stores import index, keep_exported
         from channelhash.search.photo_folders import find_or_keep
 
-    when_stopped(f"{store} keeps the items indexed so far")
-    with progress_bars() as progress:
+    with working(f"{store} keeps the items indexed so far") as progress:
         photos = index(
             store, model=model, encoder=word, captions=captions, exclude=exclude, prune=True, progress=progress
         )
@@ -107,8 +99,7 @@ def _as_it_is(folder: Path) -> "Indexed | None":
     from channelhash.search import open_store
     from channelhash.search.photo_folders import find_store
 
-    place = find_store(folder)
-    if place is None:
+    if (place := find_store(folder)) is None:
         return None
     with closing(open_store(place)) as opened:
         exported = is_exported(place / FOLDER, "text", opened.model)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from channelhash.cli.options import Captions, Encoder, Exclude, SearchableStore, StoreModel, TrustCode
-from channelhash.cli.output import say as say_remark
+from channelhash.cli.output import say
 from channelhash.cli.photos import bring_up_to_date
 from channelhash.cli.stopping import when_stopped
 
@@ -49,19 +49,16 @@ def serve(
         hosts = allowed_hosts(host, allow_host)
         make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, audit_log, workers > 1)
 
-        def say() -> None:
+        def ready() -> None:
             typer.echo(f"Searching {store} at {format_address(listening)}")
 
-        def say_both() -> None:
-            say()
-            encoding.add_done_callback(_say_problems)
-
         if workers > 1:
-            answer = partial(run_workers, workers, make, _say_problems, trust_code, listening, say)
+            answer = partial(run_workers, workers, make, trust_code, listening, ready)
         else:
             app = make()
             encoding: Future[Encoding] = app.state.service.encoding
-            answer = partial(run_server, app, listening, say_both, encoding)
+            encoding.add_done_callback(_say_problems)
+            answer = partial(run_server, app, listening, ready, encoding)
         try:
             answer()
         finally:
@@ -75,4 +72,4 @@ def _say_problems(encoding: "Future[Encoding]") -> None:
     for modality, problem in encoding.result().problems.items():
         alone = modality == "text" and encoding.result().words_alone
         what = "texts are searched by their words" if alone else f"no search with a new {modality}"
-        say_remark(f"{what}: {problem}")
+        say(f"{what}: {problem}")

@@ -7,30 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from channelhash.cli.options import (
-    AsJson,
-    Modalities,
-    Overrides,
-    Quick,
-    Resume,
-    SavedModel,
-    SkipBad,
-    TableRoot,
-    TrustCode,
-    read_overrides,
-)
-from channelhash.cli.output import (
-    percent,
-    print_json,
-    print_plan,
-    print_table,
-    print_tasks,
-    print_trained,
-    progress_bars,
-    say,
-    show,
-    working,
-)
+from channelhash.cli import options, output
 from channelhash.cli.stopping import resumed_command
 from channelhash.errors import InputError
 
@@ -43,8 +20,8 @@ _SHOWN = 3
 
 def demo(
     out: Path = typer.Option(Path("demo"), help="Folder for everything that the demo writes."),
-    quick: Quick = False,
-    as_json: AsJson = False,
+    quick: options.Quick = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run the whole job on the embedded data set: draw it, train three losses, compare them, answer queries.
 
@@ -54,41 +31,27 @@ def demo(
     """
     from channelhash.runs.demo import run_demo
 
-    with working(f"finished parts are kept in {out}") as progress:
-        result = run_demo(out, quick, progress, say)
+    with output.working(f"finished parts are kept in {out}") as progress:
+        result = run_demo(out, quick, progress, output.say)
     if as_json:
-        print_json(
-            {
-                "losses": result.tasks,
-                "runs": {loss: str(run) for loss, run in result.runs.items()},
-                "sheets": {kind: str(path) for kind, path in result.sheets.items()},
-                "texts": {text: fit._asdict() for text, fit in result.fits.items()},
-                "rows": result.rows,
-                "seconds": round(result.seconds, 1),
-            }
-        )
+        facts = {"rows": result.rows, "seconds": round(result.seconds, 1), "runs": result.runs, "sheets": result.sheets}
+        texts = {text: fit._asdict() for text, fit in result.fits.items()}
+        output.print_json({"losses": result.tasks, "texts": texts, **facts})
         return
     rows = result.rows
     title = f"Tie-aware mAP in %, {rows['query']} queries against {rows['retrieval']} items, {rows['train']} trained on"
-    print_tasks(title, result.tasks, "loss")
+    output.print_tasks(title, result.tasks, "loss")
     answered = [
-        [text, f"{fit.fitting} of {fit.shown}", percent(fit.fitting / fit.shown), percent(fit.chance)]
+        [text, f"{fit.fitting} of {fit.shown}", output.percent(fit.fitting / fit.shown), output.percent(fit.chance)]
         for text, fit in result.fits.items()
     ]
-    print_table(
-        "Pictures found that show all of what the words ask for",
-        ["words", "fit", "%", "chance, %"],
-        answered,
-        numeric=True,
-    )
+    title = "Pictures found that show all of what the words ask for"
+    output.print_table(title, ["words", "fit", "%", "chance, %"], answered, numeric=True)
     run = result.runs["dsch"]
     typer.echo(f"Took {result.seconds:.0f} s. Written:")
-    for what, path in (
-        ("answers to typed words", result.sheets["text"]),
-        ("answers to pictures (by the texts nearest to them)", result.sheets["image"]),
-        ("runs: configuration, log, checkpoints, codes, figures", run.parent),
-    ):
-        typer.echo(f"  {path}  {what}")
+    typer.echo(f"  {result.sheets['text']}  answers to typed words")
+    typer.echo(f"  {result.sheets['image']}  answers to pictures (by the texts nearest to them)")
+    typer.echo(f"  {run.parent}  runs: configuration, log, checkpoints, codes, figures")
     typer.echo("Next, words of your own, and photographs of your own (pip install 'channelhash[photos]'):")
     typer.echo(f'  channelhash search {run} --text "boats on the sea"')
     typer.echo('  channelhash search FOLDER "boats on the sea" --sheet answers.png')
@@ -99,7 +62,7 @@ def _run(config: "RunConfig", folder: Path, resume: bool) -> dict[str, Any] | No
     from channelhash.runs.train import start_run
     from channelhash.training.distributed import launched_rank
 
-    with working(f"{folder} keeps all up to its last checkpoint", resumed_command) as progress:
+    with output.working(f"{folder} keeps all up to its last checkpoint", resumed_command) as progress:
         result = start_run(config, folder, resume, progress).as_dict()
     return None if launched_rank() > 0 else result
 
@@ -112,12 +75,12 @@ def train(
     images: Path | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
     epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the configuration's."),
     out: Path | None = typer.Option(None, help="The run's folder; runs/<name of the file> by default."),
-    settings: Overrides = [],
-    resume: Resume = False,
-    skip_bad: SkipBad = False,
+    settings: options.Overrides = [],
+    resume: options.Resume = False,
+    skip_bad: options.SkipBad = False,
     dry_run: bool = typer.Option(False, "--dry-run", help="Check all, time a few steps, print sizes and estimates."),
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    trust_code: options.TrustCode = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Train a model into a run's folder.
 
@@ -135,22 +98,22 @@ def train(
         raise InputError("name a configuration file, a --preset or a --model, one of the three")
     config = config or preset_path(preset or (preset_of_model(model) if model else "recommended"))
     short = _short_overrides(config, data, images, epochs)
-    resolved = read_config(config, [*short, *read_overrides(settings, skip_bad)])
+    resolved = read_config(config, [*short, *options.read_overrides(settings, skip_bad)])
     if dry_run:
-        with progress_bars() as progress:
+        with output.progress_bars() as progress:
             plan = plan_run(resolved, progress)
         if as_json:
-            print_json(plan)
+            output.print_json(plan)
         else:
-            print_plan("Plan", plan)
+            output.print_plan("Plan", plan)
         return
     folder = out or Path("runs") / config.stem
     if (result := _run(resolved, folder, resume)) is None:
         return
     if as_json:
-        print_json(result)
+        output.print_json(result)
     else:
-        print_trained(result, folder)
+        output.print_trained(result, folder)
 
 
 def _short_overrides(config: Path, data: Path | None, images: Path | None, epochs: int | None) -> list[str]:
@@ -171,12 +134,12 @@ def extend(
     run: Path = typer.Argument(..., help="A finished run's folder."),
     data: Path = typer.Option(..., help="The new items: a table, features, or a YAML file with the section data."),
     out: Path | None = typer.Option(None, help="The new run's folder; <RUN>-extended by default."),
-    root: TableRoot = None,
-    settings: Overrides = [],
-    resume: Resume = False,
-    skip_bad: SkipBad = False,
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    root: options.TableRoot = None,
+    settings: options.Overrides = [],
+    resume: options.Resume = False,
+    skip_bad: options.SkipBad = False,
+    trust_code: options.TrustCode = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Train a run further on new items, with new labels if they have any; its existing codes stay valid.
 
@@ -184,30 +147,30 @@ def extend(
     """
     from channelhash.runs.extend import DESCRIPTION, extension_config
 
-    overrides = read_overrides(settings, skip_bad)
+    overrides = options.read_overrides(settings, skip_bad)
     config = extension_config(run, data, root, overrides)
     folder = out or run.with_name(f"{run.name}-extended")
     if (result := _run(config, folder, resume)) is None:
         return
     description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     if as_json:
-        print_json({**result, "extension": description})
+        output.print_json({**result, "extension": description})
         return
     items, labels = description["items"], description["labels"]
     typer.echo(f"{items['new']} new items beside {items['old']}; new labels: {', '.join(labels['new']) or 'none'}")
-    print_trained(result, folder)
+    output.print_trained(result, folder)
 
 
 def distill(
     run: Path = typer.Argument(..., help="Folder of a finished run, the teacher."),
     student: str = typer.Option(..., help="Name of a model, or a YAML file with the section model (data, train)."),
     data: Path | None = typer.Option(None, help="Another source of the same items, joined by id."),
-    modalities: Modalities = [],
+    modalities: options.Modalities = [],
     out: Path | None = typer.Option(None, help="The student's folder; runs/<run>-<student> by default."),
-    settings: Overrides = [],
-    resume: Resume = False,
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    settings: options.Overrides = [],
+    resume: options.Resume = False,
+    trust_code: options.TrustCode = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Train a small model to reproduce a large model's codes, and compare the two.
 
@@ -225,12 +188,12 @@ def distill(
     teacher = open_run(run)
     config = student_config(teacher.config, student, data, settings)
     folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
-    with working(f"{folder} keeps all up to its last checkpoint", resumed_command) as progress:
+    with output.working(f"{folder} keeps all up to its last checkpoint", resumed_command) as progress:
         result = train_student(teacher, config, folder, modalities, resume, progress)
     if launched_rank() > 0:
         return  # the first process speaks for all
     if as_json:
-        print_json(result)
+        output.print_json(result)
         return
     typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f} bits. The student is in {folder}")
     for line in result["problems"][:_SHOWN]:
@@ -239,7 +202,7 @@ def distill(
         typer.echo(f"… and {len(result['problems']) - _SHOWN} more in {folder / 'problems.txt'}")
     rows = result["rows"]
     title = f"{rows['query']} queries, {rows['retrieval']} items, {result['n_bits']} bits; tie-aware mAP in %"
-    print_table(title, ["", "teacher", "student", "student asks teacher", "chance"], _comparison(result))
+    output.print_table(title, ["", "teacher", "student", "student asks teacher", "chance"], _comparison(result))
     typer.echo(f"Next: channelhash search {run} --model {folder} --text …")
 
 
@@ -249,10 +212,10 @@ def _comparison(result: Mapping[str, Any]) -> list[list[str]]:
     columns = [maps["teacher->teacher"], maps["student->student"], maps["student->teacher"]]
     rows = []
     for task, chance in result["chance"].items():
-        shares = [percent(column.get(task)) for column in columns]
-        rows.append([task.replace("->", " → "), *shares, percent(chance)])
+        shares = [output.percent(column.get(task)) for column in columns]
+        rows.append([task.replace("->", " → "), *shares, output.percent(chance)])
     for modality, share in result["agreement"].items():
-        rows.append([f"equal bits of {modality}s, %", "", percent(share), "", ""])
+        rows.append([f"equal bits of {modality}s, %", "", output.percent(share), "", ""])
     sides = ("teacher", "student")
     rows.append(["parameters", *[f"{size[side]['parameters']:,}" for side in sides], "", ""])
     rows.append(["saved model, MB", *[f"{size[side]['bytes'] / 1e6:.2f}" for side in sides], "", ""])
@@ -262,12 +225,12 @@ def _comparison(result: Mapping[str, Any]) -> list[list[str]]:
 
 
 def export(
-    run: SavedModel,
+    run: options.SavedModel,
     onnx: bool = typer.Option(False, "--onnx", help="Write one ONNX file per modality, described by export.json."),
-    modalities: Modalities = [],
+    modalities: options.Modalities = [],
     out: Path | None = typer.Option(None, help="Folder to write, new or empty; RUN/onnx by default."),
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    trust_code: options.TrustCode = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Export a trained model's encoders for programs without PyTorch; each file is run and compared with the model.
 
@@ -293,4 +256,4 @@ def export(
         for modality, file in files.items()
     ]
     result["largest_difference"] = differences
-    show(result, as_json, *lines, f"How to use them: {folder / DESCRIPTION}")
+    output.show(result, as_json, *lines, f"How to use them: {folder / DESCRIPTION}")

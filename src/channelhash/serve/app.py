@@ -14,7 +14,6 @@ from channelhash.data.folder import no_such
 from channelhash.errors import InputError, check_address
 from channelhash.models.exported import ExportedModel
 from channelhash.search import STORES, open_store
-from channelhash.search.items import NoStoreError
 from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.query import QueryEncoder, load_encoder, load_query_encoder
 from channelhash.search.store import Store
@@ -125,28 +124,15 @@ def open_app(
     tokens = Tokens(token, read_token(read_token_file, "--read-token-file") if read_token_file else None)
     if token is not None and token == tokens.read:
         raise InputError("--read-token-file: holds the token of --token-file, so that whoever reads could write")
-    encoder: QueryEncoder | None = None
-    try:
-        store = open_store(address, mapped=mapped)
-    except NoStoreError:
-        if model is None or token is None:
-            raise
-        from channelhash.models import load_model  # seconds to load
-
-        encoder = _on_device(load_model(model))  # whose first items make the store
-        store = open_store(address, encoder.n_bits, encoder.fingerprint(), mapped=mapped)
+    store = open_store(address, mapped=mapped)
     if token is not None and not store.writable:
         raise InputError(f"--token-file: {address} can only be read; make a store with `channelhash index create`")
-    folder, writes = model or store.model_folder, token is not None
-    if folder and store.n_bits is None:  # the first items are this model's
-        encoder = _load(store, folder, writes)
-        store.close()
-        store = open_store(address, encoder.n_bits, encoder.fingerprint(), mapped=mapped)
+    folder = model or store.model_folder
     # Uploaded images are kept beside the codes where the store is a folder of its own.
     image_folder = find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
-    load = partial(_load, store, folder, writes) if folder and encoder is None else None
+    load = partial(_load, store, folder, token is not None) if folder else None
     audit = AuditLog(audit_log) if audit_log else None
-    return create_app(store, encoder, limits, tokens, hosts, image_folder, audit, load)
+    return create_app(store, None, limits, tokens, hosts, image_folder, audit, load)
 
 
 def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:

@@ -11,42 +11,23 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, File, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse
 from PIL import Image
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
+from channelhash.serve import schemas
 from channelhash.serve.images import MAX_SIDE
 from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, content_tag
 from channelhash.serve.routing import Route, WriteRoute
-from channelhash.serve.schemas import (
-    BrowsedItems,
-    BrowseOptions,
-    Facet,
-    Facets,
-    ItemResponse,
-    Metadata,
-    NewImage,
-    NewItem,
-    NewItems,
-    WriteResponse,
-    make_browsed_item,
-    make_item_response,
-)
 from channelhash.serve.service import CurrentService, Outputs, Service
 from channelhash.utils.files import atomic_path
 from channelhash.utils.image_files import open_image
 
 
-class _AnyText(Convertor[str]):
+class _AnyText(PathConvertor):
     """An id in an address: any characters, including ``/`` and line breaks."""
 
     regex = r"[\s\S]+"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
 
 
 register_url_convertor("id", _AnyText())
@@ -58,36 +39,38 @@ writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS, route_class=WriteR
 
 
 @readers.get("/items")
-async def browse(options: Annotated[BrowseOptions, Query()], service: CurrentService) -> BrowsedItems:
+async def browse(options: Annotated[schemas.BrowseOptions, Query()], service: CurrentService) -> schemas.BrowsedItems:
     """Return some of the items in an order; over all offsets each comes once, as long as nothing is written."""
 
-    def work() -> BrowsedItems:
+    def work() -> schemas.BrowsedItems:
         where = service.browser.narrow(options.where, options.label, options.folder, options.month)
         part = slice(options.offset, options.offset + options.limit)
         total, ids = service.browser.select(where, options.order, options.seed, part)
-        items = [make_browsed_item(item) for item in service.store.get(ids)]
-        return BrowsedItems(total=total, offset=options.offset, items=items)
+        items = [schemas.make_browsed_item(item) for item in service.store.get(ids)]
+        return schemas.BrowsedItems(total=total, offset=options.offset, items=items)
 
     return await run_sync(service.retried, work, limiter=service.searching)
 
 
 @readers.get("/facets")
-async def facets(service: CurrentService) -> Facets:
+async def facets(service: CurrentService) -> schemas.Facets:
     """Return the labels, folders and months of all items, with the number of items of each."""
 
-    def work() -> Facets:
+    def work() -> schemas.Facets:
         catalogue, counts = service.browser.catalogue(), service.store.label_counts()
         kinds = (counts, catalogue.folders, catalogue.months)
-        labels, folders, months = ([Facet(name=name, count=count) for name, count in kind.items()] for kind in kinds)
-        return Facets(labels=labels, folders=folders, months=months)
+        labels, folders, months = (
+            [schemas.Facet(name=name, count=count) for name, count in kind.items()] for kind in kinds
+        )
+        return schemas.Facets(labels=labels, folders=folders, months=months)
 
     return await run_sync(work, limiter=service.searching)
 
 
 @readers.get("/items/{item_id:id}")
-def get_item(item_id: str, service: CurrentService) -> ItemResponse:
+def get_item(item_id: str, service: CurrentService) -> schemas.ItemResponse:
     """Return one item: its codes and metadata. Percent-encode the id, slashes too."""
-    return make_item_response(service.get_item(item_id))
+    return schemas.make_item_response(service.get_item(item_id))
 
 
 @readers.get(
@@ -132,7 +115,7 @@ def get_original(item_id: str, service: CurrentService) -> Response:
 
 
 @writers.post("/items", status_code=201)
-async def add_items(request: Request, new: NewItems, service: CurrentService) -> WriteResponse:
+async def add_items(request: Request, new: schemas.NewItems, service: CurrentService) -> schemas.WriteResponse:
     """Add items, all of them or none: texts are encoded here, codes are stored as they are."""
     encoded = await asyncio.gather(*[_encode_item(service, item) for item in new.items])
     for item, codes in zip(new.items, encoded, strict=True):
@@ -150,11 +133,13 @@ async def add_items(request: Request, new: NewItems, service: CurrentService) ->
             _write(service, ids, encoded, metadata, new.replace)
 
     await run_sync(write)
-    return WriteResponse(items=len(ids))
+    return schemas.WriteResponse(items=len(ids))
 
 
 @writers.post("/items/image", status_code=201)
-async def add_image(request: Request, service: CurrentService, new: Annotated[NewImage, File()]) -> WriteResponse:
+async def add_image(
+    request: Request, service: CurrentService, new: Annotated[schemas.NewImage, File()]
+) -> schemas.WriteResponse:
     """Add one item by its picture, and a text if there is one. A small copy of the picture is kept to be shown."""
     metadata, folder = dict(new.metadata), service.image_folder
     async with service.open_image(new.image) as (opened, content):
@@ -173,18 +158,18 @@ async def add_image(request: Request, service: CurrentService, new: Annotated[Ne
                         temporary.write_bytes(service.thumbnails.draw_upload(content))
 
         await run_sync(write)
-    return WriteResponse(items=1)
+    return schemas.WriteResponse(items=1)
 
 
 @writers.delete("/items/{item_id:id}")
-def delete_item(request: Request, item_id: str, service: CurrentService) -> WriteResponse:
+def delete_item(request: Request, item_id: str, service: CurrentService) -> schemas.WriteResponse:
     """Remove an item with all its codes."""
     service.get_item(item_id)
     with service.noted(request, [item_id]):
         deleted = service.store.delete([item_id])
         if service.image_folder is not None:
             image_copy(service.image_folder, item_id).unlink(missing_ok=True)
-    return WriteResponse(items=deleted)
+    return schemas.WriteResponse(items=deleted)
 
 
 def image_copy(folder: Path, item_id: str) -> Path:
@@ -207,7 +192,7 @@ class _Code(NamedTuple):
         return cls(pack(binarize(outputs[None]))[0], outputs)
 
 
-async def _encode_item(service: Service, item: NewItem) -> dict[str, _Code]:
+async def _encode_item(service: Service, item: schemas.NewItem) -> dict[str, _Code]:
     """Return modality -> code of one new item."""
     codes: dict[str, _Code] = {
         modality: _Code(np.frombuffer(bytes.fromhex(code), np.uint8)) for modality, code in item.codes.items()
@@ -218,7 +203,7 @@ async def _encode_item(service: Service, item: NewItem) -> dict[str, _Code]:
 
 
 def _write(
-    service: Service, ids: list[str], encoded: list[dict[str, _Code]], metadata: list[Metadata], replace: bool
+    service: Service, ids: list[str], encoded: list[dict[str, _Code]], metadata: list[schemas.Metadata], replace: bool
 ) -> None:
     """Write items with codes of the same modalities, and their outputs to a store that keeps projections."""
     packed: dict[str, PackedCodes] = {}

@@ -24,21 +24,9 @@ from channelhash.search.query import (
     part_modality,
     query_outputs,
 )
+from channelhash.serve import schemas
 from channelhash.serve.middleware import PROBLEMS
 from channelhash.serve.routing import Route
-from channelhash.serve.schemas import (
-    MOST,
-    Count,
-    DuplicatesResponse,
-    ImageSearch,
-    Modality,
-    SearchOptions,
-    SearchRequest,
-    SearchResponse,
-    Text,
-    make_result,
-    understood,
-)
 from channelhash.serve.service import CurrentService, Outputs, Service
 
 router = APIRouter(tags=["search"], responses=PROBLEMS, route_class=Route)
@@ -46,8 +34,8 @@ router = APIRouter(tags=["search"], responses=PROBLEMS, route_class=Route)
 _IDS = 100
 
 
-@router.post("/search", response_model=SearchResponse)
-async def search(request: SearchRequest, service: CurrentService) -> Response:
+@router.post("/search", response_model=schemas.SearchResponse)
+async def search(request: schemas.SearchRequest, service: CurrentService) -> Response:
     """Return the items that answer words, an item of the store or a code, or words and one of the others together."""
     start = time.perf_counter()
     if request.text is not None or request.minus or request.minus_ids:
@@ -66,8 +54,8 @@ async def search(request: SearchRequest, service: CurrentService) -> Response:
     return await service.search(work, _is_quick(request))
 
 
-@router.post("/search/image", response_model=SearchResponse)
-async def search_by_image(service: CurrentService, request: Annotated[ImageSearch, File()]) -> Response:
+@router.post("/search/image", response_model=schemas.SearchResponse)
+async def search_by_image(service: CurrentService, request: Annotated[schemas.ImageSearch, File()]) -> Response:
     """Return the items nearest to an uploaded picture, and to words if there are any. The picture is not kept."""
     start = time.perf_counter()
     words = parse_question(request.text) if request.text.strip() else []
@@ -92,7 +80,7 @@ def unpack_hex(service: Service, code: str) -> PackedCodes:
     return packed
 
 
-def _stored_query(service: Service, request: SearchRequest) -> tuple[SearchQuery, str]:
+def _stored_query(service: Service, request: schemas.SearchRequest) -> tuple[SearchQuery, str]:
     """Return a stored item or a code as a query, and the modality of the item's code that asks."""
     if request.id is None:
         return SearchQuery(unpack_hex(service, request.code or "")), ""
@@ -104,7 +92,7 @@ def _stored_query(service: Service, request: SearchRequest) -> tuple[SearchQuery
     return item_query(item, modality), modality
 
 
-def _parts(service: Service, request: SearchRequest, words: list[Part]) -> list[Part]:
+def _parts(service: Service, request: schemas.SearchRequest, words: list[Part]) -> list[Part]:
     """Return the parts of a query; stored items and codes as outputs."""
     store, parts = service.store, list(words)
     if request.id is not None or request.code is not None:
@@ -116,7 +104,7 @@ def _parts(service: Service, request: SearchRequest, words: list[Part]) -> list[
 
 
 async def _search_parts(
-    service: Service, options: SearchOptions, words: list[Part], parts: list[Part], start: float
+    service: Service, options: schemas.SearchOptions, words: list[Part], parts: list[Part], start: float
 ) -> Response:
     """Encode the parts in batches shared with other requests, and search with their sum."""
 
@@ -134,7 +122,7 @@ async def _search_parts(
     return await service.search(call, _is_quick(options))
 
 
-def _is_quick(options: SearchOptions) -> bool:
+def _is_quick(options: schemas.SearchOptions) -> bool:
     """Return whether a search takes milliseconds: a few answers, of which nothing more is asked."""
     special = (options.where, options.label, options.folder, options.month, options.radius, options.collapse)
     return not options.rerank and options.offset + options.k <= DEPTH and all(value in (None, []) for value in special)
@@ -142,7 +130,7 @@ def _is_quick(options: SearchOptions) -> bool:
 
 def _search(
     service: Service,
-    options: SearchOptions,
+    options: schemas.SearchOptions,
     query: SearchQuery,
     query_modality: str,
     words: list[Part],
@@ -159,15 +147,15 @@ def _search(
     if store.modalities:  # otherwise it is empty
         modality = store.choose_modality(options.modality)
         page = service.retried(partial(_answer, service, options, query))
-    response = SearchResponse(
+    response = schemas.SearchResponse(
         query_code=query.code.tobytes().hex(),
         query_modality=query_modality,
         modality=modality,
         n_bits=n_bits,
-        results=[make_result(hit) for hit in page.hits],
+        results=[schemas.make_result(hit) for hit in page.hits],
         close=page.hits.close,
         offset=options.offset,
-        understood=understood(options, words),
+        understood=schemas.understood(options, words),
         duplicates=page.alike,
         note=page.hits.note,
         seconds=time.perf_counter() - start,
@@ -175,7 +163,7 @@ def _search(
     return Response(response.model_dump_json(), media_type="application/json")
 
 
-def _answer(service: Service, options: SearchOptions, query: SearchQuery) -> Page:
+def _answer(service: Service, options: schemas.SearchOptions, query: SearchQuery) -> Page:
     """Return the page of answers that a request asks for."""
     store_options = StoreOptions(
         k=options.k,
@@ -186,26 +174,26 @@ def _answer(service: Service, options: SearchOptions, query: SearchQuery) -> Pag
         collapse=options.collapse,
         by=options.by,
     )
-    left_out = options.id if isinstance(options, SearchRequest) and options.exclude_self else None
-    return answer_page(service.store, query, store_options, options.offset, MOST["k"], left_out)
+    left_out = options.id if isinstance(options, schemas.SearchRequest) and options.exclude_self else None
+    return answer_page(service.store, query, store_options, options.offset, schemas.MOST["k"], left_out)
 
 
 @router.get("/duplicates")
 async def duplicates(
     service: CurrentService,
     radius: Annotated[int | None, Query(ge=0, description="Bits that codes are apart at most.")] = None,
-    modality: Annotated[Modality | None, Query(description="Whose codes count; images if there are any.")] = None,
-    where: Annotated[Text | None, Query(description="Filter: label = 'dog' AND year > 2015.")] = None,
+    modality: Annotated[schemas.Modality | None, Query(description="Whose codes count; images if any.")] = None,
+    where: Annotated[schemas.Text | None, Query(description="Filter: label = 'dog' AND year > 2015.")] = None,
     pictures: Annotated[bool, Query(description="Compare pictures, too; without, near codes are enough.")] = True,
-    k: Annotated[Count, Query(description="Number of groups, at most.")] = 100,
-) -> DuplicatesResponse:
+    k: Annotated[schemas.Count, Query(description="Number of groups, at most.")] = 100,
+) -> schemas.DuplicatesResponse:
     """Return groups of items whose pictures are all alike; where there are none to compare, codes are near."""
     start = time.perf_counter()
 
-    def work() -> DuplicatesResponse:
+    def work() -> schemas.DuplicatesResponse:
         store = service.store
         groups = service.retried(partial(find_duplicates, store, radius, modality, where or None, pictures))
-        return DuplicatesResponse(
+        return schemas.DuplicatesResponse(
             groups=[group.ids[:_IDS] for group in groups[:k]],
             distances=[group.distances[:_IDS] for group in groups[:k]],
             sizes=[len(group.ids) for group in groups[:k]],

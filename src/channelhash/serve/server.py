@@ -168,12 +168,7 @@ def run_server(
 
 
 def run_workers(
-    number: int,
-    make: Callable[[], FastAPI],
-    loaded: Callable[[Future[Any]], object],
-    trust_code: bool,
-    listening: socket.socket,
-    ready: Callable[[], None],
+    number: int, make: Callable[[], FastAPI], trust_code: bool, listening: socket.socket, ready: Callable[[], None]
 ) -> None:
     """Answer requests in several processes until SIGTERM or SIGINT, which is raised again after that.
 
@@ -182,7 +177,6 @@ def run_workers(
     Args:
         number: of workers.
         make: makes the application in each of them.
-        loaded: called in one of them when its model is loaded.
         trust_code: consent to code that the model's folder names.
         listening: from `listen`.
         ready: called when all of them can answer.
@@ -194,12 +188,10 @@ def run_workers(
         os.environ.setdefault(name, str(max(1, (os.cpu_count() or 1) // number)))
     former = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     context = multiprocessing.get_context("spawn")
-    reports, first = context.SimpleQueue(), context.Lock()
+    reports = context.SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="channelhash-") as counters:
         os.environ[SHARED] = counters
-        config = server_config(
-            partial(_make_worker, make, loaded, trust_code, reports, first), factory=True, workers=number
-        )
+        config = server_config(partial(_make_worker, make, trust_code, reports), factory=True, workers=number)
         workers = _Workers(config, listening, reports, ready)
         workers.run()
     for each, handler in former.items():
@@ -253,9 +245,7 @@ class _Workers(Multiprocess):
         self.stopped_by = signal.SIGINT
 
 
-def _make_worker(
-    make: Callable[[], FastAPI], loaded: Callable[[Future[Any]], object], trust_code: bool, reports: Any, first: Any
-) -> FastAPI:
+def _make_worker(make: Callable[[], FastAPI], trust_code: bool, reports: Any) -> FastAPI:
     """Make the application of a worker, in its process; report None, or why it cannot be made or loses its model."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -268,8 +258,6 @@ def _make_worker(
     reports.put(None)
     encoding: Future[Any] = app.state.service.encoding
     encoding.add_done_callback(lambda it: it.cancelled() or it.exception() is None or reports.put(it.exception()))
-    if first.acquire(block=False):  # and keep it
-        encoding.add_done_callback(loaded)
     return app
 
 
