@@ -62,6 +62,13 @@ def run_command(*arguments: object) -> int:
     return 0
 
 
+def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> dict:
+    """Run a command that succeeds; return the object that ``--json`` prints."""
+    capsys.readouterr()
+    assert run_command(*words, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
 def assert_refused(capsys: pytest.CaptureFixture[str], *arguments: object, says: str, status: int = 2) -> None:
     """The command ends with ``status`` and one line on stderr that contains ``says``; no traceback."""
     code = run_command(*arguments)

@@ -61,9 +61,7 @@ def test_a_tar_member_with_odd_json_is_a_bad_item(tmp_path, content):
     assert [bad.item for bad in batch.bad] == ["a"]
 
 
-@pytest.mark.parametrize(
-    "text", ["a: [1, 2", "2020-13-45: {}", "data: {when: 2020-99-99}", "data: {1: 2}", "[" * 9000, "- " * 90_000]
-)
+@pytest.mark.parametrize("text", ["a: [1, 2", "2020-13-45: {}", "data: {when: 2020-99-99}", "[" * 9000, "- " * 90_000])
 def test_odd_yaml_is_refused_with_the_file(tmp_path, text):
     path = tmp_path / "c.yaml"
     path.write_text(text)

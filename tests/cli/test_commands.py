@@ -17,7 +17,7 @@ from channelhash.data import download
 from channelhash.lab.experiments.studies import EXPERIMENTS
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
-from small_runs import assert_refused, feature_config, run_command, write_features
+from small_runs import assert_refused, feature_config, run_command, run_json, write_features
 
 COMMANDS = get_command(app).commands
 COMMANDS = {name: command for name, command in COMMANDS.items() if name not in ("index", "data", "config", "list")} | {
@@ -69,9 +69,7 @@ def test_train_learns_and_prints_json_alone_on_stdout(tmp_path, capfd):
 
 
 def test_evaluate_gives_the_figures_people_script_against(run, capsys):
-    capsys.readouterr()
-    assert run_command("evaluate", run, "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = run_json(capsys, "evaluate", run)
     assert result["n_bits"] == 12
     assert list(result["tasks"]) == TASKS
     for report in result["tasks"].values():
@@ -99,8 +97,7 @@ def test_evaluate_on_other_parts(run, capsys):
         "best": "--checkpoint=best",
         "leak-free": "--leak-free",
     }.items():
-        assert run_command("evaluate", run, option, "--json") == 0
-        results[name] = json.loads(capsys.readouterr().out)["tasks"]["image->text"]
+        results[name] = run_json(capsys, "evaluate", run, option)["tasks"]["image->text"]
         assert sorted(path.name for path in (run / "plots" / name).iterdir()) == PLOTS
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert results["validation"]["map_tie_aware"] == pytest.approx(log[-1]["validation"]["image->text"], abs=1e-12)
@@ -116,14 +113,11 @@ def test_encode_then_search_by_id(run, tmp_path, capsys):
     codes = ch.CodeSet.load(out)
     assert len(codes) == 240
     assert codes.model == ch.load_model(run).fingerprint()
-    capsys.readouterr()
-    assert run_command("search", out, "--like", "item007", "-k", "4", "--modality", "text", "--json") == 0
-    results = json.loads(capsys.readouterr().out)["results"]
+    results = run_json(capsys, "search", out, "--like", "item007", "-k", "4", "--modality", "text")["results"]
     distances = ch.codes.hamming_distances(codes.codes["text"][7:8], codes.codes["text"])[0]
     expected = sorted((int(d), name) for d, name in zip(distances, codes.ids, strict=True))[:4]
     assert [(hit["distance"], hit["id"]) for hit in results] == expected
-    assert run_command("search", out, "--like", "item007", "--radius", "2", "--json") == 0
-    near = json.loads(capsys.readouterr().out)["results"]
+    near = run_json(capsys, "search", out, "--like", "item007", "--radius", "2")["results"]
     images = ch.codes.hamming_distances(codes.codes["image"][7:8], codes.codes["image"])[0]
     assert [hit["distance"] for hit in near] == sorted(int(d) for d in images if d <= 2)
 
@@ -155,9 +149,7 @@ def test_codes_of_another_model_are_not_searched(run, tmp_path, capsys):
 
 def test_dry_run_prints_sizes_and_writes_nothing(tmp_path, capsys):
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), "tdsrdh")
-    capsys.readouterr()
-    assert run_command("train", config, "--out", tmp_path / "run", "--dry-run", "--json") == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = run_json(capsys, "train", config, "--out", tmp_path / "run", "--dry-run")
     heads = (20 * 32 + 32 + 32 * 12 + 12) + (12 * 32 + 32 + 32 * 12 + 12)
     assert plan["parameters"] == {"trainable": heads, "frozen": 0}
     assert plan["steps"] == 6 * 2 * (120 // 32)  # two streams
@@ -238,12 +230,11 @@ def test_a_persons_table_from_pictures_to_answers(pictures, tmp_path, capsys):
     run = tmp_path / "run"
     assert run_command("train", table_config(tmp_path / "c.yaml", pictures / "items.csv"), "--out", run) == 0
     assert run_command("evaluate", run) == 0
-    capsys.readouterr()
-    assert run_command("search", run, "--text", "red", "-k", "5", "--json") == 0
-    assert {tuple(hit["labels"]) for hit in json.loads(capsys.readouterr().out)["results"]} == {("red",)}
+    assert {tuple(hit["labels"]) for hit in run_json(capsys, "search", run, "--text", "red", "-k", "5")["results"]} == {
+        ("red",)
+    }
     sheet = tmp_path / "answers.png"
-    assert run_command("search", run, "--image", pictures / "1.png", "-k", "3", "--sheet", sheet, "--json") == 0
-    results = json.loads(capsys.readouterr().out)["results"]
+    results = run_json(capsys, "search", run, "--image", pictures / "1.png", "-k", "3", "--sheet", sheet)["results"]
     assert {tuple(hit["labels"]) for hit in results} == {("blue",)}
     assert results[0]["text"] == "some blue water"
     assert Image.open(sheet).size[0] > 400
@@ -262,8 +253,7 @@ def test_new_items_need_no_labels_and_may_be_skipped(pictures, tmp_path, capsys)
     arguments = ["encode", run, "--data", table, "--root", pictures, "--out", out]
     assert_refused(capsys, *arguments, says="line 3 (id y): no such picture")
     assert not out.exists()
-    assert run_command(*arguments, "--skip-bad", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["removed"] == {"missing picture": 1, "unreadable picture": 1}
+    assert run_json(capsys, *arguments, "--skip-bad")["removed"] == {"missing picture": 1, "unreadable picture": 1}
     codes = ch.CodeSet.load(out)
     assert (codes.ids, codes.labels) == (("x",), None)
     assert_refused(capsys, "encode", run, "--data", tmp_path / "gone", "--out", out, says="no such folder or file")
@@ -281,28 +271,6 @@ def test_a_collection_without_relevant_pairs_is_refused(tmp_path, capsys):
     assert_refused(capsys, "evaluate", tmp_path / "b", says="none of the 5 queries has a relevant item")
 
 
-def small_run(path: Path, data: dict, model: dict, **train: object) -> Path:
-    settings = {"epochs": 2, "batch_size": 2, "learning_rate": 1e-3, "validate_every": 0} | train
-    path.write_text(json.dumps({"data": data, "model": model, "loss": {"name": "dsch"}, "train": settings}))
-    return path
-
-
-SMALL = {"name": "small", "n_bits": 8, "image_size": 16, "width": 8, "min_count": 1}
-SIZES = {"queries": 1, "train": 4, "validation_queries": 0}
-
-
-def test_trees_of_the_official_layouts_are_trained_on(tmp_path, capsys):
-    write_tree(tmp_path / "m")
-    nuswide_tree.write_tree(tmp_path / "n")
-    for kind, root, extra in (("mirflickr25k", "m", {"min_tag_count": 2}), ("nuswide", "n", {"n_labels": 3})):
-        data = {"kind": kind, "root": str(tmp_path / root), **extra, **SIZES}
-        config = small_run(tmp_path / f"{kind}.yaml", data, SMALL)
-        assert run_command("train", config, "--out", tmp_path / kind, "--json") == 0
-        assert json.loads(capsys.readouterr().out)["epochs"] == 2
-        assert run_command("search", tmp_path / kind, "--text", "sea", "--json") == 2  # not evaluated yet
-        capsys.readouterr()
-
-
 def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, capsys, caplog):
     table = tmp_path / "items.csv"
     (tmp_path / "broken.png").write_bytes((pictures / "0.png").read_bytes()[:60])
@@ -311,8 +279,7 @@ def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, caps
     config = table_config(tmp_path / "c.yaml", table)
     override = ["--set", f"data.root={pictures}"]
     assert_refused(capsys, "train", config, *override, "--out", tmp_path / "a", says="line 82 (id 80): no such picture")
-    assert run_command("train", config, *override, "--out", tmp_path / "b", "--skip-bad", "--json") == 0
-    problems = json.loads(capsys.readouterr().out)["problems"]
+    problems = run_json(capsys, "train", config, *override, "--out", tmp_path / "b", "--skip-bad")["problems"]
     assert len(problems) == 3
     assert problems[2].startswith(f"id 81: unreadable picture {tmp_path / 'broken.png'} (")
     assert (tmp_path / "b" / "problems.txt").read_text().splitlines() == problems
@@ -323,8 +290,7 @@ def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, caps
 def test_describe_counts_and_names_problems(pictures, capsys):
     sizes = ["--set", "queries=16", "--set", "train=40"]
     arguments = ["data", "describe", "table", "--path", pictures / "items.csv", *sizes]
-    assert run_command(*arguments, "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = run_json(capsys, *arguments)
     assert (result["found"], result["usable"]) == (80, 80)
     assert result["labels"] == {"blue": 40, "red": 40}
     assert result["partitions"] == {
@@ -355,8 +321,7 @@ def test_one_modality_alone_is_enough(pictures, tmp_path, capsys, column):
     (tmp_path / "items.csv").write_text("\n".join(",".join(row[i] for i in kept) for row in rows))
     config = table_config(tmp_path / "c.yaml", tmp_path / "items.csv")
     root = ["--set", f"data.root={pictures}"]
-    assert run_command("train", config, *root, "--out", tmp_path / "run", "--json") == 0
-    validation = json.loads(capsys.readouterr().out)["validation"]
+    validation = run_json(capsys, "train", config, *root, "--out", tmp_path / "run")["validation"]
     assert list(validation) == [f"{column}->{column}"]
     assert validation[f"{column}->{column}"] > 0.8
 
@@ -367,15 +332,13 @@ def test_nuswide_from_loopback_and_its_pictures_are_counted(tmp_path, capsys, mo
         archive = shutil.make_archive(str(tmp_path / "root" / "archives" / folder), "zip", tree / folder)
         assert archive.endswith(f"{folder}.zip")
     monkeypatch.setattr(download, "_fetch", None)  # nothing may be requested
-    assert run_command("data", "download", "nuswide", "--root", tmp_path / "root", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = run_json(capsys, "data", "download", "nuswide", "--root", tmp_path / "root")
     assert (result["pictures"], result["listed"]) == (0, 6)
     shutil.copytree(tree / "Flickr", tmp_path / "root" / "Flickr")
     assert run_command("data", "download", "nuswide", "--root", tmp_path / "root") == 0
     assert "6 of 6 pictures found" in capsys.readouterr().out
     sizes = [part for size in ("queries=2", "train=2", "validation_queries=1") for part in ("--set", size)]
-    assert run_command("data", "describe", "nuswide", "--root", tmp_path / "root", *sizes, "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = run_json(capsys, "data", "describe", "nuswide", "--root", tmp_path / "root", *sizes)
     assert (result["found"], result["usable"], result["partitions"]["query"]) == (6, 6, 2)
 
 
@@ -411,8 +374,7 @@ def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     for word in ("dsch", "sch", "tdsrdh", "chance", "image → text", "Next, words of your own", "portrait of a woman"):
         assert word in printed
-    assert run_command("demo", "--quick", "--out", tmp_path / "d", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = run_json(capsys, "demo", "--quick", "--out", tmp_path / "d")
     assert {tuple(tasks) for tasks in result["losses"].values()} == {tuple(TASKS)}
     assert set(result["sheets"]) == {"text", "image"}
     assert len(result["texts"]) == 5

@@ -1,14 +1,12 @@
 """``duplicates`` as a person runs it."""
 
-import json
-
 import numpy as np
 import pytest
 from PIL import Image
 
 import channelhash as ch
 from channelhash.indexing.stores import Index
-from small_runs import assert_refused, run_command
+from small_runs import assert_refused, run_command, run_json
 
 
 @pytest.fixture
@@ -26,8 +24,7 @@ def store(tmp_path):
 
 
 def test_groups_as_json_and_as_a_table_and_as_a_sheet(store, tmp_path, capsys):
-    assert run_command("duplicates", store, "--radius", 2, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {
+    assert run_json(capsys, "duplicates", store, "--radius", 2) == {
         "groups": [["b", "c", "e"]],
         "distances": [[0, 1, 3]],
         "problems": [],
@@ -42,10 +39,8 @@ def test_groups_as_json_and_as_a_table_and_as_a_sheet(store, tmp_path, capsys):
 
 def test_different_pictures_are_no_duplicates_unless_codes_alone_are_to_count(store, tmp_path, capsys):
     Image.fromarray(np.eye(8, dtype=np.uint8) * 200).save(tmp_path / "1.png")
-    assert run_command("duplicates", store, "--radius", 1, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["groups"] == []
-    assert run_command("duplicates", store, "--radius", 1, "--no-pictures", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["groups"] == [["b", "c"]]
+    assert run_json(capsys, "duplicates", store, "--radius", 1)["groups"] == []
+    assert run_json(capsys, "duplicates", store, "--radius", 1, "--no-pictures")["groups"] == [["b", "c"]]
 
 
 def test_python_says_the_same_as_the_command(store):
@@ -60,8 +55,7 @@ def test_bad_input_is_one_line(store, tmp_path, capsys):
 
 
 def test_a_search_folds_them(store, capsys):
-    assert run_command("search", store, "--like", "c", "--collapse", "--json") == 0
-    results = json.loads(capsys.readouterr().out)["results"]
+    results = run_json(capsys, "search", store, "--like", "c", "--collapse")["results"]
     assert [(result["id"], result["duplicates"]) for result in results] == [("c", ["b", "e"]), ("d", []), ("a", [])]
     assert run_command("search", store, "--like", "c", "--collapse") == 0
     assert "duplicates" in capsys.readouterr().out
@@ -76,8 +70,7 @@ def test_a_search_says_what_is_close(tmp_path, capsys):
     opened.add(["far"], np.full((1, 8), 255, np.uint8))
     opened.close()
     for name, close in (("007", True), ("far", False)):
-        assert run_command("search", tmp_path / "s", "--like", name, "--json") == 0
-        answer = json.loads(capsys.readouterr().out)
+        answer = run_json(capsys, "search", tmp_path / "s", "--like", name)
         assert answer["close"] is close
         assert all(0 <= result["match"] <= 1 for result in answer["results"])
         assert run_command("search", tmp_path / "s", "--like", name) == 0

@@ -8,7 +8,7 @@ import pytest
 from scipy.io import savemat
 
 import channelhash as ch
-from small_runs import assert_refused, run_command
+from small_runs import assert_refused, run_command, run_json
 
 PLOTS = ["distances.png", "precision-recall.png", "radius.png"]
 
@@ -47,9 +47,7 @@ def files(tmp_path) -> dict[str, Path]:
 
 
 def evaluated(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
-    capsys.readouterr()
-    assert run_command("evaluate", *arguments, "--json") == 0
-    return json.loads(capsys.readouterr().out)
+    return run_json(capsys, "evaluate", *arguments)
 
 
 def by_label(tasks: dict) -> dict:

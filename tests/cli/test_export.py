@@ -1,6 +1,5 @@
 """``channelhash export``, as a person runs it."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from channelhash.models import load_model
 from literal_recipe import exported_codes
 from pages import DOCS, copy_folder, run_page
 from picture_runs import picture_config, write_pictures
-from small_runs import assert_refused, run_command
+from small_runs import assert_refused, run_command, run_json
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +25,7 @@ def run(tmp_path_factory) -> Path:
 
 
 def test_exported_files_give_the_runs_codes(run, capsys):
-    capsys.readouterr()
-    assert run_command("export", run, "--onnx", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = run_json(capsys, "export", run, "--onnx")
     model = load_model(run)
     assert result["out"] == str(run / "onnx")
     assert result["files"] == {name: str(run / "onnx" / f"{name}.onnx") for name in ("image", "text")}

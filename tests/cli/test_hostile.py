@@ -18,7 +18,6 @@ import sqlite3
 import sys
 import tarfile
 import tempfile
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
@@ -35,12 +34,9 @@ from scipy.io import loadmat, savemat
 
 import channelhash as ch
 from channelhash.cli import main as command_line
-from channelhash.config import read_config
-from channelhash.data.download import unpack
 from channelhash.errors import InputError
 from channelhash.serve.app import open_app
 from channelhash.serve.service import Limits
-from channelhash.text.word_vectors import open_word_vectors
 from channelhash.utils.python_names import trusting
 from data.mirflickr_tree import write_tree as write_mirflickr
 from data.nuswide_tree import write_tree as write_nuswide
@@ -146,19 +142,6 @@ def _in_arrays(path: Path, rng: random.Random) -> None:
     save(path, arrays | {name: change_array(arrays[name], rng)})
 
 
-def _in_tar(path: Path, rng: random.Random) -> None:
-    with tarfile.open(path) as archive:
-        members = {name: archive.extractfile(name).read() for name in archive.getnames()}
-    name = rng.choice(list(members))
-    content = rng.choice((change_bytes, change_text))(members.pop(name), rng)
-    members[rng.choice((name, name, name, "../" + name, "/x.jpg", "é\udcff.txt", "0" * 300 + ".txt"))] = content
-    with tarfile.open(path, "w") as archive:
-        for name, content in sorted(members.items()):
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-
-
 def _in_parquet(path: Path, rng: random.Random) -> None:
     table = pq.read_table(path)
     place, facts = rng.randrange(table.num_columns), dict(table.schema.metadata or {})
@@ -172,32 +155,16 @@ def _in_parquet(path: Path, rng: random.Random) -> None:
     pq.write_table(table, path)
 
 
-def _in_safetensors(path: Path, rng: random.Random) -> None:
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = json.dumps(change_value(json.loads(data[8 : 8 + size]), rng)).encode()
-    path.write_bytes(len(header).to_bytes(8, "little") + header + data[8 + size :])
-
-
 def _in_sqlite(path: Path, rng: random.Random) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(rng.choice(_SQL))
-
-
-def _in_png(path: Path, rng: random.Random) -> None:
-    data, side = path.read_bytes(), rng.choice((0, 7, 30000, 2**31 - 1, 2**32 - 1)).to_bytes(4, "big")
-    header = data[12:16] + rng.choice((side + data[20:29], data[16:20] + side + data[24:29]))
-    path.write_bytes(data[:12] + header + zlib.crc32(header).to_bytes(4, "big") + data[33:])
 
 
 #: File ending -> change within the format, so that the damage gets past the first check.
 INSIDE: dict[str, Callable[[Path, random.Random], None]] = {
     **dict.fromkeys((".json", ".jsonl", ".yaml"), _in_json),
     **dict.fromkeys((".npz", ".mat"), _in_arrays),
-    ".tar": _in_tar,
     ".parquet": _in_parquet,
-    ".png": _in_png,
-    ".safetensors": _in_safetensors,
     ".sqlite": _in_sqlite,
 }
 
@@ -209,7 +176,7 @@ def make_seeds(root: Path) -> Path:
     write_pictures(root / "pictures", 24)
     write_mirflickr(root / "mirflickr")
     write_nuswide(root / "nuswide")
-    for folder in ("tables", "arrays", "shards", "words", "configs", "photos", "coco", "values"):
+    for folder in ("tables", "arrays", "shards", "configs", "photos", "coco", "values"):
         (root / folder).mkdir()
     rows = [{"id": f"i{i}", "text": f"a red one, é {i}", "labels": f"red;{i % 3}"} for i in range(24)]
     lines = ["id,text,labels", *(f'{row["id"]},"{row["text"]}",{row["labels"]}' for row in rows)]
@@ -229,8 +196,6 @@ def make_seeds(root: Path) -> Path:
             tar.add(root / f"pictures/images/{i}.png", f"{i}.png")
             (root / "note.txt").write_text("a red one")
             tar.add(root / "note.txt", f"{i}.txt")
-    names = [f"word{i} {' '.join(f'{i + x:.4f}' for x in range(5))}" for i in range(12)]
-    (root / "words/words.vec").write_text("12 5\n" + "\n".join(names) + "\n")
     for ending in ("png", "jpg", "webp", "gif", "bmp", "tiff"):
         Image.new("RGB", (12, 9), "red").save(root / "photos" / f"a.{ending}")
     for i in range(1, 7):
@@ -240,7 +205,6 @@ def make_seeds(root: Path) -> Path:
     found["categories"] = [{"id": 0, "name": "a"}, {"id": 1, "name": "b"}]
     (root / "coco/all.json").write_text(json.dumps(found))
     values = {
-        "set": ["train.epochs=3", "loss.tau=1.5", "model.hidden=[4, 8]", "train.learning_rate=1e-4"],
         "where": ["label = 'red'", "text = 'a' AND year > 2019", "id LIKE 'i%' OR NOT (score <= 1.5)"],
         "word": ["item001", "a red one", "1", "0.5", "nan", "9" * 30, "images/0.png", "é 漢字"],
     }
@@ -265,20 +229,10 @@ def make_seeds(root: Path) -> Path:
         ("encode", run, "--data", root / "shards", "--out", root / "job/codes"),
     ):
         assert run_command(*words) == 0, words
-    shutil.make_archive(str(root / "archives/a"), "zip", root / "nuswide")
     shutil.copy(root / "values/where.value", root / "store")
     return root
 
 
-def _read_config(file: str, *settings: str) -> None:
-    read_config(Path(file), settings).to_yaml()
-
-
-_CALLS: dict[str, Callable[..., object]] = {
-    "unpack": lambda file: unpack(Path(file), Path("out")),
-    "words": lambda file: open_word_vectors(Path(file), Path("cache")).row("word1"),
-    "config": _read_config,
-}
 _ENCODE = "encode {seeds}/run/run --data {file} --out {here}/out"
 _SEARCH = "search photos.store --like images/0.png -k 3"
 
@@ -304,14 +258,10 @@ KINDS = {
     "coco": Kind("coco", "*.json", ("data describe coco --set instances=all.json --set captions=all.json",)),
     "nuswide": Kind("nuswide", "**/*.txt", ("data describe nuswide --root . --set n_labels=3",)),
     "mirflickr": Kind("mirflickr", "**/*.txt", ("data describe mirflickr25k --root . --set min_tag_count=1",)),
-    "yaml": Kind("configs", "config.yaml", ("call config config.yaml",)),
-    "set": Kind("values", "set.value", ("call config {seeds}/configs/config.yaml {value}",)),
     "where": Kind(
         "store", "where.value", (f"{_SEARCH} --where {{value}}", "index delete photos.store --where {value}")
     ),
     "values": Kind("values", "word.value", tuple(f"search {{seeds}}/run/run {words} {{value}}" for words in _VALUE)),
-    "words": Kind("words", "words.vec", ("call words {file}",)),
-    "archive": Kind("archives", "*", ("call unpack {file}",)),
     "image": Kind("photos", "*", ("search {seeds}/run/run --image {file} -k 2",)),
     "model": Kind("plain/run/model", "*", ("encode . --data {seeds}/arrays/features.npz --out o.parquet",)),
     "store": Kind("store", "photos.store/**/*", (_SEARCH, "index info photos.store", "search photos.store --text red")),
@@ -348,8 +298,6 @@ def _child(words: list[str], here: Path, log: Path) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     os.chdir(here)
     sys.argv = ["channelhash", *words]
-    if words[0] == "call":
-        sys.argv, command_line.app = ["channelhash"], lambda: _CALLS[words[1]](*words[2:])  # type: ignore[assignment]
     command_line.main()
 
 

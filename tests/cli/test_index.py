@@ -8,7 +8,7 @@ from PIL import Image
 
 import channelhash as ch
 from picture_runs import write_pictures
-from small_runs import assert_refused, run_command, write_features
+from small_runs import assert_refused, run_command, run_json, write_features
 from small_stores import picture_folder, small_model
 
 
@@ -36,21 +36,17 @@ def printed(capsys):
 
 
 def results(capsys, *arguments):
-    capsys.readouterr()
-    assert run_command("search", *arguments, "--json") == 0
-    return printed(capsys)["results"]
+    return run_json(capsys, "search", *arguments)["results"]
 
 
 def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, model, capsys):
     photos, place = picture_folder(tmp_path / "photos", 5), tmp_path / "s"
     capsys.readouterr()
     (photos / "0.png").rename(photos / "horses.png")
-    assert run_command("index", "create", place, photos, "--model", model, "--stem", "english", "--json") == 0
-    done = printed(capsys)
+    done = run_json(capsys, "index", "create", place, photos, "--model", model, "--stem", "english")
     assert (done["added"], done["items"], done["problems"]) == (5, 5, [])
     assert [hit["id"] for hit in results(capsys, place, "horse", "--by", "words")] == ["horses.png"]
-    assert run_command("index", "info", place, "--json") == 0
-    assert printed(capsys)["stem"] == "english"
+    assert run_json(capsys, "index", "info", place)["stem"] == "english"
     (photos / "words.png").write_text("no picture")
     Image.new("RGB", (30, 20)).save(photos / "new.png")
     assert run_command("index", "add", place, photos) == 0
@@ -62,11 +58,13 @@ def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, model, capsys):
     assert (hits[0]["id"], hits[0]["distance"], hits[0]["image"]) == ("new.png", 0, str(photos / "new.png"))
     assert ch.load_model(place).fingerprint() == ch.open_store(place).model
     (photos / "new.png").unlink()
-    assert run_command("index", "add", place, photos, "--prune", "--json") == 0
-    done = printed(capsys)
+    done = run_json(capsys, "index", "add", place, photos, "--prune")
     assert (done["unchanged"], done["pruned"], done["items"]) == (5, 1, 5)
-    assert run_command("index", "delete", place, "horses.png", "nobody", "--json") == 0
-    assert printed(capsys) == {"deleted": 1, "unknown": ["nobody"], "items": 4}
+    assert run_json(capsys, "index", "delete", place, "horses.png", "nobody") == {
+        "deleted": 1,
+        "unknown": ["nobody"],
+        "items": 4,
+    }
 
 
 def test_a_folder_takes_captions_and_leaves_out_what_is_excluded(tmp_path, model, capsys):
@@ -80,8 +78,7 @@ def test_a_folder_takes_captions_and_leaves_out_what_is_excluded(tmp_path, model
     assert "left out: 1 × excluded" in err
     assert ch.open_store(place).get(["0.png"])[0].metadata["text"] == "a red picture\nbright"
     (photos / "2.png").rename(photos / "two.png")
-    assert run_command("index", "add", place, photos, "--exclude", "deep", "--json") == 0
-    done = printed(capsys)
+    done = run_json(capsys, "index", "add", place, photos, "--exclude", "deep")
     assert (done["moved"], done["unchanged"], done["skipped"]) == (1, 1, {"excluded": 1})
     assert_refused(capsys, "index", "add", place, captions, "--captions", captions, says="goes with a folder")
     assert_refused(capsys, "index", "create", tmp_path / "t", "--model", model, "--exclude", "a", says="SOURCE")
@@ -141,25 +138,24 @@ def test_search_prints_a_table_and_draws_a_sheet(store, tmp_path, capsys):
 
 
 def test_info_tells_what_a_store_a_run_or_a_file_holds(store, tmp_path, capsys):
-    capsys.readouterr()
-    assert run_command("index", "info", store, "--json") == 0
-    facts = printed(capsys)
+    facts = run_json(capsys, "index", "info", store)
     assert (facts["items"], facts["n_bits"], facts["codes"]) == (12, 12, {"image": 12, "text": 12})
     assert facts["labels"] == {"blue": 4, "green": 4, "red": 4}
     assert facts["model"] == ch.load_model(store).fingerprint()
     assert run_command("index", "info", store) == 0
     assert "image 12, text 12" in capsys.readouterr().out
     ch.CodeSet(["a"], {"text": np.zeros((1, 1), np.uint8)}, None, 8).save(tmp_path / "c.parquet")
-    assert run_command("index", "info", tmp_path / "c.parquet", "--json") == 0
-    assert printed(capsys)["codes"] == {"text": 1}
+    assert run_json(capsys, "index", "info", tmp_path / "c.parquet")["codes"] == {"text": 1}
 
 
 def test_delete_takes_a_filter(tmp_path, model, capsys):
     table = write_pictures(tmp_path / "data", 6)
     assert run_command("index", "create", tmp_path / "s", table, "--model", model) == 0
-    capsys.readouterr()
-    assert run_command("index", "delete", tmp_path / "s", "--where", "label = 'red'", "--json") == 0
-    assert printed(capsys) == {"deleted": 2, "unknown": [], "items": 4}
+    assert run_json(capsys, "index", "delete", tmp_path / "s", "--where", "label = 'red'") == {
+        "deleted": 2,
+        "unknown": [],
+        "items": 4,
+    }
     assert run_command("index", "delete", tmp_path / "s", "--where", "label = 'red'") == 0
     assert "0 items deleted, 4 left" in capsys.readouterr().out
 

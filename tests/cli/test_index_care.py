@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from small_runs import run_command
+from small_runs import run_command, run_json
 
 
 @pytest.fixture
@@ -30,8 +30,7 @@ def damage_an_item(store: Path) -> None:
 def test_a_whole_store_is_checked(store, capsys):
     assert run_command("index", "check", store) == 0
     assert capsys.readouterr().out == f"{store} is whole\n"
-    assert run_command("index", "check", store, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
+    told = run_json(capsys, "index", "check", store)
     assert told == {"store": str(store), "ok": True, "damaged": []}
 
 
@@ -58,8 +57,7 @@ def test_a_lost_snapshot_is_made_anew(store, capsys):
     next(store.glob("snapshot-*/image/names.npy")).unlink()
     assert run_command("index", "check", store) == 1
     assert "names.npy: is missing" in capsys.readouterr().out
-    assert run_command("index", "repair", store, "--json") == 0
-    done = json.loads(capsys.readouterr().out)
+    done = run_json(capsys, "index", "repair", store)
     assert len(done["damaged"]) == 1
     assert done["lost"] == []
     assert done["items"] == 400
@@ -81,8 +79,7 @@ def test_a_backup_is_a_store(store, tmp_path, capsys):
     assert run_command("index", "check", tmp_path / "copy") == 0
     assert run_command("index", "backup", store, tmp_path / "copy") == 2
     assert "is there already" in capsys.readouterr().err
-    assert run_command("index", "backup", store, tmp_path / "second", "--json") == 0
-    done = json.loads(capsys.readouterr().out)
+    done = run_json(capsys, "index", "backup", store, tmp_path / "second")
     assert done["items"] == 400
     assert done["bytes"] > 0
 

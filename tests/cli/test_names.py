@@ -1,6 +1,5 @@
 """``config``, ``list`` and the help of the command line; short options of ``train`` beside the keys they stand for."""
 
-import json
 import os
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from channelhash.models.description import ENCODER_FORMS
 from channelhash.models.encoders import ENCODERS
 from channelhash.runs.presets import OF_MODEL, preset_path, presets
 from channelhash.search import STORES
-from small_runs import assert_refused, feature_config, run_command, write_features
+from small_runs import assert_refused, feature_config, run_command, run_json, write_features
 
 
 @pytest.mark.parametrize(
@@ -35,8 +34,7 @@ from small_runs import assert_refused, feature_config, run_command, write_featur
     ],
 )
 def test_everything_that_can_be_named_is_listed_with_a_line(kind, expected, capsys):
-    assert run_command("list", kind, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = run_json(capsys, "list", kind)
     assert set(found) == expected
     assert all(len(meaning) > 10 for meaning in found.values())
     assert run_command("list", kind) == 0
@@ -49,15 +47,13 @@ def test_every_encoder_that_is_registered_is_among_the_forms():
 
 
 def test_stores_are_listed_by_their_addresses(capsys):
-    assert run_command("list", "stores", "--json") == 0
-    forms = json.loads(capsys.readouterr().out)
+    forms = run_json(capsys, "list", "stores")
     assert all(any(form.startswith(scheme) for form in forms) for scheme in STORES)
 
 
 def test_configurations_are_listed_shown_and_copied(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run_command("config", "list", "--json") == 0
-    assert set(json.loads(capsys.readouterr().out)) == set(presets())
+    assert set(run_json(capsys, "config", "list")) == set(presets())
     assert run_command("config", "show", "fast") == 0
     text = preset_path("fast").read_text(encoding="utf-8")
     assert capsys.readouterr().out == text

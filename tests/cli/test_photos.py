@@ -14,7 +14,7 @@ from PIL import Image
 import channelhash as ch
 from channelhash.models.fitted import MIN_PAIRS
 from channelhash.search.local.folder import StoreFolder
-from small_runs import assert_refused, run_command
+from small_runs import assert_refused, run_command, run_json
 
 
 def colours(images):
@@ -170,9 +170,7 @@ def test_every_command_takes_the_folder_for_its_store(photos, capsys):
     assert f"1 items added, 0 replaced, {N} unchanged" in capsys.readouterr().out
     assert run_command("index", "check", photos) == 0
     assert run_command("index", "info", photos) == 0
-    capsys.readouterr()
-    assert run_command("duplicates", photos, "--radius", "0", "--trust-code", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["groups"]
+    assert run_json(capsys, "duplicates", photos, "--radius", "0", "--trust-code")["groups"]
     assert run_command("index", "delete", photos, "new.png") == 0
     assert "new.png" not in ch.open_store(photos)
 
@@ -202,8 +200,7 @@ def test_a_folder_that_has_not_changed_is_searched_without_pytorch(tmp_path, cap
     for n, colour in enumerate(COLOURS):
         draw(tmp_path / "photos" / f"{colour}.png", colour, n)
     photos = tmp_path / "photos"
-    assert run_command("search", photos, "a red picture", "-k", "2", "--json") == 0
-    first = json.loads(capsys.readouterr().out)["results"]
+    first = run_json(capsys, "search", photos, "a red picture", "-k", "2")["results"]
     place = photos / ".channelhash"
     assert {path.name for path in (place / "onnx").iterdir()} >= {"export.json", "text.onnx", "tokenizer.json"}
 

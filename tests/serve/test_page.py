@@ -263,33 +263,6 @@ def test_one_photograph_is_walked_through_and_read_with_the_keyboard(page, addre
     expect(page.get_by_role("button", name=f"{label}: remove")).to_be_visible()
 
 
-def test_without_a_pointer_one_asks_opens_leaves_and_finds_the_way_back(page, address):
-    page.goto(f"{address}?where=year+%3E+0")
-    names = ids(page)
-    for _ in range(40):  # the controls come before the photographs
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.dataset.place") == "0":
-            break
-    expect(page.locator("#results .show").first).to_be_focused()
-    page.keyboard.press("Tab")  # one stop for all photographs
-    assert page.evaluate("document.activeElement.dataset.place") is None
-    page.keyboard.press("Shift+Tab")
-    page.keyboard.press("Enter")
-    expect(page.locator("#photo .shut")).to_be_focused()
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.textContent") == "More like this":
-            break
-    page.keyboard.press("Enter")
-    expect(page.locator("#photo")).to_be_hidden()
-    expect(page.get_by_role("button", name=re.compile("^like .*: remove"))).to_be_visible()
-    assert asked(page)["id"] == [names[0]]
-    expect(page.locator("#results, #results .show").and_(page.locator(":focus"))).to_have_count(1)
-    page.go_back()
-    expect(page.get_by_role("heading", level=1)).to_have_text("30 photographs")
-    assert ids(page) == names
-
-
 def test_back_closes_a_photograph_and_then_leads_to_the_question_before(page, address):
     page.goto(address)
     ids(page)
@@ -507,22 +480,6 @@ def test_a_model_that_cannot_show_regions_says_so(page, address):
     photo.get_by_role("button", name="Why this one?").click()
     expect(photo.locator(".reason")).to_contain_text("This model cannot show regions.")
     expect(photo.get_by_text("internal")).to_be_hidden()
-
-
-def test_back_before_the_server_has_said_what_it_searches_waits_for_that(page, address):
-    held: list[Route] = []
-    page.goto(address)
-    ids(page)
-    page.fill("#words", "red")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("red")
-    page.route("**/info", lambda route: held.append(route))
-    with page.expect_request("**/info"):
-        page.reload()
-    page.go_back()
-    expect(page).to_have_url(address)
-    held.pop().continue_()
-    expect(page.get_by_role("heading", level=1)).to_have_text("31 photographs")
 
 
 def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(page, address, folder):

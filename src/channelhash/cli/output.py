@@ -202,14 +202,10 @@ def _convention_rows(reports: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         for figure in figures:
             cells = [report["conventions"][name][figure] for report in reports]
             label = f"{name}: {figure.replace('map', 'mAP')}"
-            rows.append([f"{label}, stable sort", *(_two_digits(cell["in_order"]) for cell in cells)])
-            ends = ([_two_digits(cell[end]) for end in ("lower", "upper")] for cell in cells)
+            rows.append([f"{label}, stable sort", *(percent(cell["in_order"], 2) for cell in cells)])
+            ends = ([percent(cell[end], 2) for end in ("lower", "upper")] for cell in cells)
             rows.append([f"{label}, any sort", *map(" – ".join, ends)])
     return rows
-
-
-def _two_digits(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.2f}"
 
 
 def print_recall(result: Mapping[str, Any]) -> None:
@@ -248,13 +244,13 @@ def print_trained(result: Mapping[str, Any], folder: Path) -> None:
     typer.echo(f"Next: channelhash evaluate {folder}")
 
 
-def percent(share: float | None) -> str:
-    """Format a share as percent with one digit, an undefined one as a dash.
+def percent(share: float | None, digits: int = 1) -> str:
+    """Format a share as percent, an undefined one as a dash.
 
     >>> percent(0.1234), percent(None)
     ('12.3', '–')
     """
-    return "–" if share is None else f"{100 * share:.1f}"
+    return "–" if share is None else f"{100 * share:.{digits}f}"
 
 
 def _arrow(task: str) -> str:

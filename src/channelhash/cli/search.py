@@ -6,18 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from channelhash.cli.options import (
-    AsJson,
-    Captions,
-    Encoder,
-    Exclude,
-    Modality,
-    SearchableStore,
-    Sheet,
-    StoreModel,
-    TrustCode,
-    Where,
-)
+from channelhash.cli import options
 from channelhash.cli.output import print_json, print_table, printable, say
 from channelhash.cli.photos import open_searched
 from channelhash.errors import InputError
@@ -32,7 +21,7 @@ _GROUPS, _IDS = 50, 8
 
 
 def search(
-    store: SearchableStore,
+    store: options.SearchableStore,
     question: str | None = typer.Argument(None, help='Words: "a beach" or, in parts, \'beach "two dogs"^2 -people\'.'),
     text: str | None = typer.Option(None, help="The query in words, as an option."),
     image: Path | None = typer.Option(None, help="Search with a picture."),
@@ -40,19 +29,19 @@ def search(
     minus: list[str] = typer.Option([], help="Words or a picture that are not wanted. May be repeated."),
     minus_like: list[str] = typer.Option([], help="Id of an item that is not wanted. May be repeated."),
     by: By | None = typer.Option(None, help="What to search: codes, words or all. With --like alone: with which code."),
-    modality: Modality | None = typer.Option(None, help="Modality to search; images if there are any."),
+    modality: options.Modality | None = typer.Option(None, help="Modality to search; images if there are any."),
     k: int = typer.Option(10, "-k", help="Number of results."),
     radius: int | None = typer.Option(None, help="Return all items within this many bits, instead of -k."),
-    where: Where = None,
+    where: options.Where = None,
     rerank: int | None = typer.Option(None, help="Reorder this many nearest items by the query's real-valued outputs."),
     collapse: bool = typer.Option(False, "--collapse", help="Fold near-duplicates into the first of them."),
-    model: StoreModel = None,
-    encoder: Encoder = [],
-    captions: Captions = None,
-    exclude: Exclude = [],
-    sheet: Sheet = None,
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    model: options.StoreModel = None,
+    encoder: options.Encoder = [],
+    captions: options.Captions = None,
+    exclude: options.Exclude = [],
+    sheet: options.Sheet = None,
+    trust_code: options.TrustCode = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Find the items that answer words, a picture, another item, or several of them together.
 
@@ -65,13 +54,13 @@ def search(
     if question is not None and text is not None:
         raise InputError("--text: the query is given twice; leave one of them out")
     text = text if question is None else question
-    options = SearchOptions(k, radius, None, modality, where, rerank)
+    settings = SearchOptions(k, radius, None, modality, where, rerank)
     opened, loaded, problems = open_searched(store, model, encoder, captions, exclude, by == "words")
     if collapse:
-        options = replace(options, collapse=default_radius(opened.n_bits or 0))
+        settings = replace(settings, collapse=default_radius(opened.n_bits or 0))
     hits = search_store(
         opened,
-        options,
+        settings,
         text=text,
         image=image,
         like=like,
@@ -88,17 +77,17 @@ def search(
     if as_json:
         print_json({"results": [hit.as_dict() for hit in hits], "close": hits.close, "problems": problems})
     else:
-        _print_answers(hits, options, store, sheet)
+        _print_answers(hits, settings, store, sheet)
 
 
-def _print_answers(hits: "Hits", options: "SearchOptions", store: str, sheet: Path | None) -> None:
+def _print_answers(hits: "Hits", settings: "SearchOptions", store: str, sheet: Path | None) -> None:
     """Print a line a hit and where the sheet is; where there are no hits, what an item would have to be."""
     if hits:
         _print_hits(hits)
     else:
         conditions = [" with any of these words"] * (hits.close is False)
-        conditions += [f" within {options.radius} bits"] * (options.radius is not None)
-        conditions += [f" that passes {options.where}"] * (options.where is not None)
+        conditions += [f" within {settings.radius} bits"] * (settings.radius is not None)
+        conditions += [f" that passes {settings.where}"] * (settings.where is not None)
         typer.echo(f"0 answers: {store} has no item{''.join(conditions)}")
     if sheet:
         typer.echo(f"Pictures in {sheet}")
@@ -120,15 +109,15 @@ def _print_hits(hits: "Hits") -> None:
 
 
 def duplicates(
-    store: SearchableStore,
+    store: options.SearchableStore,
     radius: int | None = typer.Option(None, help="Bits in which codes differ at most; any where pictures decide."),
-    modality: Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
-    where: Where = None,
+    modality: options.Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
+    where: options.Where = None,
     pictures: bool = typer.Option(True, help="Compare pictures; without, near codes are enough."),
-    exclude: Exclude = [],
-    sheet: Sheet = None,
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    exclude: options.Exclude = [],
+    sheet: options.Sheet = None,
+    trust_code: options.TrustCode = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Find groups of near-duplicates: pictures that are copies of each other.
 

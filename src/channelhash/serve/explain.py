@@ -11,15 +11,7 @@ from typing import Annotated
 import anyio.to_thread
 from fastapi import APIRouter, File, HTTPException, Response
 
-from channelhash.explanation.api import (
-    MapSettings,
-    Side,
-    compare_with_stored,
-    encode_side,
-    explain_pair,
-    load_side,
-    unpack_side,
-)
+from channelhash.explanation import api
 from channelhash.explanation.occlusion import Encode
 from channelhash.search.items import choose_modality
 from channelhash.search.store import Item
@@ -38,7 +30,7 @@ router = APIRouter(tags=["explain"], responses=PROBLEMS, route_class=Route)
 async def explain(request: ExplainRequest, service: CurrentService) -> Response:
     """Explain why two of words, stored items and codes match: bits, their labels, and what parts and words matter."""
 
-    def make_sides() -> tuple[Side, Side]:
+    def make_sides() -> tuple[api.Side, api.Side]:
         return _make_side(service, request.first), _make_side(service, request.second)
 
     return await _explain(service, make_sides, request)
@@ -49,21 +41,23 @@ async def explain_image(service: CurrentService, request: Annotated[ImageExplana
     """Explain why an uploaded picture matches a stored item. The picture is not kept."""
     async with service.open_image(request.image) as (_, content):
 
-        def make_sides() -> tuple[Side, Side]:
+        def make_sides() -> tuple[api.Side, api.Side]:
             uploaded = _encode_file(content, "your picture", _encoder(service, "image"))
             return uploaded, _make_side(service, ExplainItem(id=request.id, modality=request.modality))
 
         return await _explain(service, make_sides, request)
 
 
-async def _explain(service: Service, make_sides: Callable[[], tuple[Side, Side]], options: MapOptions) -> Response:
+async def _explain(
+    service: Service, make_sides: Callable[[], tuple[api.Side, api.Side]], options: MapOptions
+) -> Response:
     """Encode the pair, find its labels, draw its maps and write the answer, in a worker thread."""
     start = time.perf_counter()
 
     def work() -> Response:
         limits = service.limits
-        settings = MapSettings(options.cells, options.patch, options.fill, limits.words, limits.patches)
-        explanation = explain_pair(
+        settings = api.MapSettings(options.cells, options.patch, options.fill, limits.words, limits.patches)
+        explanation = api.explain_pair(
             make_sides(), service.bit_labels(), _encoders(service), settings if options.maps else None
         )
         answer = ExplainResponse(**explanation.as_dict(), seconds=time.perf_counter() - start)
@@ -81,29 +75,29 @@ def _encoder(service: Service, modality: str) -> Encode:
     return _encoders(service)[modality]
 
 
-def _make_side(service: Service, request: ExplainItem) -> Side:
+def _make_side(service: Service, request: ExplainItem) -> api.Side:
     """Return one item of the pair, as the request names it."""
     if request.text is not None:
-        return encode_side("text", request.text, _encoder(service, "text"))
+        return api.encode_side("text", request.text, _encoder(service, "text"))
     store = service.store
     n_bits = store.n_bits or 0
     if request.code is not None:
         code = unpack_hex(service, request.code)
         default = "text" if store.modalities and "image" not in store.modalities else "image"
-        return unpack_side(code, request.modality or default, "a code", n_bits, "only its bits are known")
+        return api.unpack_side(code, request.modality or default, "a code", n_bits, "only its bits are known")
     item = service.get_item(request.id or "")
     modality = request.modality or choose_modality(None, sorted(item.codes), "this item")
     if modality not in item.codes:
         raise HTTPException(422, f"modality: this item has no {modality} code, only {' and '.join(item.codes)}")
     if problem := service.encoding.result().problems.get(modality):
-        return unpack_side(item.codes[modality], modality, item.id, n_bits, problem)
+        return api.unpack_side(item.codes[modality], modality, item.id, n_bits, problem)
     path = item.metadata.get("image")
     if modality == "image" and isinstance(path, str) and path:
         return _load_image(service, item, Path(path))
-    return load_side(item, modality, n_bits, _encoders(service))
+    return api.load_side(item, modality, n_bits, _encoders(service))
 
 
-def _load_image(service: Service, item: Item, path: Path) -> Side:
+def _load_image(service: Service, item: Item, path: Path) -> api.Side:
     """Encode an item's image, checked like an upload, but with as many pixels as indexing reads.
 
     No response names its path.
@@ -114,11 +108,11 @@ def _load_image(service: Service, item: Item, path: Path) -> Side:
         open_upload(content, inf, service.limits.side, STORED_FORMATS)
     except (OSError, HTTPException):
         problem = "its picture is not there any more, cannot be read or is too large"
-        return unpack_side(code, "image", item.id, n_bits, problem)
-    return compare_with_stored(_encode_file(content, item.id, _encoder(service, "image")), code, n_bits)
+        return api.unpack_side(code, "image", item.id, n_bits, problem)
+    return api.compare_with_stored(_encode_file(content, item.id, _encoder(service, "image")), code, n_bits)
 
 
-def _encode_file(content: bytes, name: str, encode: Encode) -> Side:
+def _encode_file(content: bytes, name: str, encode: Encode) -> api.Side:
     """Encode an image from its file's content, opened twice: a model may decode it smaller."""
     outputs = encode([open_image(io.BytesIO(content))])[0]
-    return Side("image", name, outputs, open_image(io.BytesIO(content)))
+    return api.Side("image", name, outputs, open_image(io.BytesIO(content)))

@@ -10,20 +10,12 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, File, HTTPException, Query, Response
 
 from channelhash.codes import PackedCodes, check_packed
+from channelhash.search import query as queries
 from channelhash.search.duplicates import find_duplicates
 from channelhash.search.fused import DEPTH, Page, answer_page
 from channelhash.search.hits import Hits
 from channelhash.search.hits import Query as SearchQuery
 from channelhash.search.hits import SearchOptions as StoreOptions
-from channelhash.search.query import (
-    Part,
-    check_parts,
-    item_query,
-    make_query,
-    parse_question,
-    part_modality,
-    query_outputs,
-)
 from channelhash.serve import schemas
 from channelhash.serve.middleware import PROBLEMS
 from channelhash.serve.routing import Route
@@ -39,7 +31,7 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
     """Return the items that answer words, an item of the store or a code, or words and one of the others together."""
     start = time.perf_counter()
     if request.text is not None or request.minus or request.minus_ids:
-        words = [] if request.text is None else parse_question(request.text)
+        words = [] if request.text is None else queries.parse_question(request.text)
         if request.id is None and not request.minus_ids:
             parts = _parts(service, request, words)  # no item to read
         else:
@@ -58,9 +50,11 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
 async def search_by_image(service: CurrentService, request: Annotated[schemas.ImageSearch, File()]) -> Response:
     """Return the items nearest to an uploaded picture, and to words if there are any. The picture is not kept."""
     start = time.perf_counter()
-    words = parse_question(request.text) if request.text.strip() else []
+    words = queries.parse_question(request.text) if request.text.strip() else []
     async with service.open_image(request.image) as (opened, _):
-        parts = check_parts([Part(opened), *words, *(Part(what, -1.0) for what in request.minus)])
+        parts = queries.check_parts(
+            [queries.Part(opened), *words, *(queries.Part(what, -1.0) for what in request.minus)]
+        )
         return await _search_parts(service, request, words, parts, start)
 
 
@@ -89,35 +83,35 @@ def _stored_query(service: Service, request: schemas.SearchRequest) -> tuple[Sea
     modality = request.query_modality or (searched if searched in item.codes else min(item.codes))
     if modality not in item.codes:
         raise HTTPException(422, f"query_modality: this item has no {modality} code, only {' and '.join(item.codes)}")
-    return item_query(item, modality), modality
+    return queries.item_query(item, modality), modality
 
 
-def _parts(service: Service, request: schemas.SearchRequest, words: list[Part]) -> list[Part]:
+def _parts(service: Service, request: schemas.SearchRequest, words: list[queries.Part]) -> list[queries.Part]:
     """Return the parts of a query; stored items and codes as outputs."""
     store, parts = service.store, list(words)
     if request.id is not None or request.code is not None:
-        parts.append(Part(query_outputs(store, _stored_query(service, request)[0])))
+        parts.append(queries.Part(queries.query_outputs(store, _stored_query(service, request)[0])))
     for item_id in request.minus_ids:
         item = service.get_item(item_id)
-        parts.append(Part(query_outputs(store, item_query(item, min(item.codes))), -1.0))
-    return check_parts([*parts, *(Part(what, -1.0) for what in request.minus)])
+        parts.append(queries.Part(queries.query_outputs(store, queries.item_query(item, min(item.codes))), -1.0))
+    return queries.check_parts([*parts, *(queries.Part(what, -1.0) for what in request.minus)])
 
 
 async def _search_parts(
-    service: Service, options: schemas.SearchOptions, words: list[Part], parts: list[Part], start: float
+    service: Service, options: schemas.SearchOptions, words: list[queries.Part], parts: list[queries.Part], start: float
 ) -> Response:
     """Encode the parts in batches shared with other requests, and search with their sum."""
 
-    async def outputs_of(part: Part) -> Outputs | None:
-        modality = part_modality(part)
+    async def outputs_of(part: queries.Part) -> Outputs | None:
+        modality = queries.part_modality(part)
         if modality is None:
             return part.content  # type: ignore[no-any-return]
         if options.by == "words" or (modality == "text" and (await service.encoded()).words_alone):
             return None
         return await service.encode(modality, part.content)
 
-    query = make_query(parts, await asyncio.gather(*map(outputs_of, parts)))
-    modality = (part_modality(parts[0]) or "") if query.words_coded else query.modality
+    query = queries.make_query(parts, await asyncio.gather(*map(outputs_of, parts)))
+    modality = (queries.part_modality(parts[0]) or "") if query.words_coded else query.modality
     call = partial(_search, service, options, query, modality, words, start)
     return await service.search(call, _is_quick(options))
 
@@ -133,7 +127,7 @@ def _search(
     options: schemas.SearchOptions,
     query: SearchQuery,
     query_modality: str,
-    words: list[Part],
+    words: list[queries.Part],
     start: float,
 ) -> Response:
     """Search, and write the answer: in this thread, for it may be long."""
