@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.search.contract import KINDS
 
-import channelhash as ch
 from channelhash.search.catalogue import KEYS, date_of, file_date, make_catalogue, month_filter
 from channelhash.search.filters import parse_filter, passes
 
@@ -83,9 +82,3 @@ def test_a_store_tells_the_metadata_of_some_keys_in_the_order_of_adding(kind, tm
     store.add(["d"], np.zeros((1, 2), np.uint8))
     assert store.version != before
     store.close()
-
-
-def test_a_file_of_codes_can_be_looked_through(tmp_path):
-    ch.CodeSet(["b/1", "a"], {"image": np.zeros((2, 1), np.uint8)}, None, 8).save(tmp_path / "codes.parquet")
-    catalogue = make_catalogue(ch.open_store(tmp_path / "codes.parquet").metadata(KEYS))
-    assert (catalogue.ids, catalogue.folders) == (["b/1", "a"], {"b": 1})

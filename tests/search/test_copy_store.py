@@ -12,7 +12,7 @@ from tests.search.postgres_server import postgres_address
 
 import channelhash as ch
 from channelhash.cli.index import push as push_command
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search import transfer as push
 from channelhash.search.store import Item, Store
@@ -134,17 +134,6 @@ def test_other_items_of_the_target_stay(tmp_path, target):
     assert push.push(source, target).target_items == 27
     (item,) = [item for item in contents_of(target) if item[0] == "it's 3"]
     assert item[2] == {"seen": True, "year": 3, "labels": ["dog"]}
-
-
-def test_a_target_that_lost_items_meanwhile_is_noticed_and_filled_by_the_next_push(tmp_path, monkeypatch):
-    source, target = make_source(tmp_path / "source"), str(tmp_path / "target")
-    interrupted(source, target, monkeypatch)
-    store = open_store(target)
-    store.delete(store.ids()[:3])
-    store.close()
-    with pytest.raises(JobError, match="holds 23 items after 26 were written"):
-        push.push(source, target)
-    assert push.push(source, target) == push.Pushed(items=26, resumed=0, target_items=26)
 
 
 def test_what_cannot_be_pushed(tmp_path):

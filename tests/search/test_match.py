@@ -106,13 +106,6 @@ def test_limits_are_those_of_items_that_ask_for_others(world):
     assert (means <= reference.limits[-1]).mean() == pytest.approx(0.97, abs=0.03)
 
 
-def test_few_answers_are_compared_with_as_few(world):
-    store, held_out, _ = world
-    for k in (1, 3):
-        hits = [search_hits(store, Query(code, modality="text"), SearchOptions(k=k)) for code in held_out]
-        assert np.mean([found.close for found in hits]) >= 0.92
-
-
 def test_the_same_store_says_the_same_and_a_grown_one_is_asked_anew(tmp_path, world):
     store, held_out, _ = world
     ids, images = store.codes("image")
@@ -139,14 +132,6 @@ def test_without_enough_items_that_ask_nobody_knows_what_is_close():
         assert [hit.match for hit in hits] == [
             pytest.approx(sum(other.distance <= hit.distance for other in hits) / few) for hit in hits
         ]
-
-
-def test_what_is_farther_than_any_item_from_another_matches_as_all_do():
-    codes = {name: np.zeros((FEWEST, 2), np.uint8) for name in ("image", "text")}
-    store = open_codes(ch.CodeSet([f"{row:03}" for row in range(FEWEST)], codes, None, 16))
-    hits = search_hits(store, Query(np.full(2, 255, np.uint8), modality="text"))
-    assert {(hit.distance, hit.match) for hit in hits} == {(16, 1.0)}
-    store.close()
 
 
 def test_a_fused_answer_is_close_by_the_searched_codes_or_by_all_of_its_words(tmp_path, world):

@@ -58,17 +58,15 @@ def open_store(
         raise InputError(f"stem {stem!r}: words are stemmed in {' or '.join(filter(None, STEMS))} alone; leave it out")
     if n_bits is not None:
         check_count(n_bits, "n_bits", 1)
-    for scheme, opener in STORES.items():
-        if text.startswith(scheme):
-            if stem or (projections and scheme not in KEEP_PROJECTIONS):
-                lacks = "stems no words" if stem else "keeps no projections"
-                raise InputError(f"{text}: {lacks}; make a store in a folder, or search codes alone")
-            return _existing(opener(text, n_bits, model, *([True] if projections else [])), n_bits)
+    scheme = next(filter(text.startswith, STORES), None)
+    if scheme is not None:
+        if stem or (projections and scheme not in KEEP_PROJECTIONS):
+            lacks = "stems no words" if stem else "keeps no projections"
+            raise InputError(f"{text}: {lacks}; make a store in a folder, or search codes alone")
+        return _existing(STORES[scheme](text, n_bits, model, *([True] if projections else [])), n_bits)
     if "://" in text:
-        schemes = ", ".join(STORES) or "none"
-        raise InputError(
-            f"no store is opened by {text!r}; expected a folder, or an address that begins with: {schemes}"
-        )
+        expected = f"a folder, or an address that begins with: {', '.join(STORES) or 'none'}"
+        raise InputError(f"no store is opened by {text!r}; expected {expected}")
     path = find_or_keep(Path(address))
     if codes := _codes_at(path):
         if projections or stem:

@@ -39,15 +39,14 @@ def check_ids(ids: Sequence[str]) -> list[str]:
     if isinstance(ids, str):
         raise InputError(f"ids: expected a sequence of strings, not one string {ids!r}")
     names = list(ids)
+    first: dict[str, int] = {}
     for row, name in enumerate(names):
         if not isinstance(name, str):
             raise InputError(f"ids: {name!r} (row {row}) is no string")
         if not is_text(name):
             raise InputError(f"ids: {name!r} (row {row}) {_NO_TEXT}")
-    if len(set(names)) < len(names):
-        first = {name: row for row, name in reversed([*enumerate(names)])}
-        row, name = next((row, name) for row, name in enumerate(names) if first[name] < row)
-        raise InputError(f"ids: {name!r} (row {row}) occurs twice; an item is given once")
+        if first.setdefault(name, row) < row:
+            raise InputError(f"ids: {name!r} (row {row}) occurs twice; an item is given once")
     return names
 
 
@@ -131,11 +130,12 @@ def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> l
         for key, value in values.items():
             if problem := key_problem(key):
                 raise InputError(f"metadata of {name!r}: {problem}")
-            _check_value(value, f"metadata of {name!r}: {key}")
+            what = f"metadata of {name!r}: {key}"
+            _check_value(value, what)
             if value is not None and key in ("text", "image") and not isinstance(value, str):
-                raise InputError(f"metadata of {name!r}: {key} is a string, not {value!r}")
+                raise InputError(f"{what} is a string, not {value!r}")
             if value is not None and key == "labels" and not isinstance(value, list):
-                raise InputError(f"metadata of {name!r}: labels are a list of strings, not {value!r}")
+                raise InputError(f"{what} are a list of strings, not {value!r}")
     return [_with_composed_labels(values) for values in metadata]
 
 
@@ -200,28 +200,20 @@ def choose_modality(modality: str | None, available: Sequence[str], address: str
 
 
 def _check_value(value: Any, what: str) -> None:
-    if isinstance(value, str):
-        _check_text(value, what)
-    elif isinstance(value, list):
-        for entry in value:
-            if not isinstance(entry, str):
-                raise InputError(f"{what}: a list holds strings, not {entry!r}")
-            _check_text(entry, what)
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise InputError(f"{what} is {value}; leave it out where it is not known")
-    elif isinstance(value, int):
-        if value not in _INTEGERS:
-            raise InputError(f"{what}: {value} has more than 64 bits")
-    elif value is not None:
-        raise InputError(f"{what}: expected a string, number, Boolean or list of strings, not {type(value).__name__}")
-
-
-def _check_text(text: str, what: str) -> None:
-    if not is_text(text):
-        raise InputError(f"{what}: {_NO_TEXT}")
-    if "\0" in text:
-        raise InputError(f"{what}: holds a NUL, at which filters would end; take it out")
+    for entry in value if isinstance(value, list) else [value]:
+        if isinstance(value, list) and not isinstance(entry, str):
+            raise InputError(f"{what}: a list holds strings, not {entry!r}")
+        if entry is not None and not isinstance(entry, str | float | int):
+            kind = type(entry).__name__
+            raise InputError(f"{what}: expected a string, number, Boolean or list of strings, not {kind}")
+        if isinstance(entry, str) and not is_text(entry):
+            raise InputError(f"{what}: {_NO_TEXT}")
+        if isinstance(entry, str) and "\0" in entry:
+            raise InputError(f"{what}: holds a NUL, at which filters would end; take it out")
+        if isinstance(entry, float) and not math.isfinite(entry):
+            raise InputError(f"{what} is {entry}; leave it out where it is not known")
+        if isinstance(entry, int) and entry not in _INTEGERS:
+            raise InputError(f"{what}: {entry} has more than 64 bits")
 
 
 class Answers(NamedTuple):
@@ -311,17 +303,3 @@ def no_answers(n_queries: int) -> Answers:
     [[], []]
     """
     return Answers([[] for _ in range(n_queries)], [np.zeros(0, np.int64) for _ in range(n_queries)])
-
-
-def bytes_an_item(n_bits: int | None, projected: bool, n_bytes: int | None, n_items: int) -> dict[str, int]:
-    """Return the size of a code, of a projection, and on the disk of an item with all that belongs to it, if known.
-
-    >>> bytes_an_item(256, projected=True, n_bytes=1_000_000, n_items=1000)
-    {'code': 32, 'projection': 256, 'disk': 1000}
-    """
-    sizes = {"code": -(-n_bits // 8)} if n_bits else {}
-    if n_bits and projected:
-        sizes["projection"] = n_bits
-    if n_bytes and n_items:
-        sizes["disk"] = round(n_bytes / n_items)
-    return sizes

@@ -89,10 +89,8 @@ def choose_place(folder: Path) -> Path:
         finally:
             with suppress(OSError):
                 place.rmdir()
-    raise InputError(
-        f"{place}: no store can be made here or in {folder} ({reason}); "
-        f"name one: `channelhash index create STORE {folder}`"
-    )
+    where = f"{place}: no store can be made here or in {folder} ({reason})"
+    raise InputError(f"{where}; name one: `channelhash index create STORE {folder}`")
 
 
 def _places(folder: Path) -> Iterator[Path]:

@@ -67,9 +67,8 @@ def cosines(outputs: NDArray[Any], projections: NDArray[np.int8]) -> NDArray[np.
     question = np.asarray(outputs, dtype=np.float64)
     question = (question / (np.linalg.norm(question) or 1)).astype(np.float32)
     # Not by a matrix product, in which the order of additions depends on the row.
-    scores: NDArray[np.float32] = np.einsum("ij,j->i", rows, question)
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    np.divide(scores, norms, out=scores, where=norms > 0)
+    scores: NDArray[np.float32] = np.einsum("ij,j->i", rows, question) / np.where(norms > 0, norms, np.float32(1))
     return scores
 
 

@@ -18,7 +18,6 @@ from channelhash.search.items import (
     Item,
     Listed,
     Metadata,
-    bytes_an_item,
     check_codes,
     check_count,
     check_ids,
@@ -234,8 +233,7 @@ class Store(ABC):
             check_count(radius, "radius", 0)
         if radius is None or k is not None:
             check_count(k or 0, "k", 1)
-        rows = np.asarray(outputs) if self.n_bits is None else check_outputs(outputs, self.n_bits, "queries")
-        _, where_tree, searched = self._checked_search(pack(binarize(rows)), modality, where)
+        rows, where_tree, searched = self._checked_outputs(outputs, modality, where)
         if not searched:
             return Surest(*no_answers(len(rows)), [np.zeros(0) for _ in rows])
         return self._surest(rows, k, k and max(k, FIRST), radius, searched, where_tree)
@@ -267,8 +265,7 @@ class Store(ABC):
             raise InputError(f"{self.address}: keeps no projections; search its codes, or make a store that keeps them")
         count = check_count(k, "k", 1)
         scored = None if first is None else max(count, check_count(first, "first", 1))
-        rows = np.asarray(outputs) if self.n_bits is None else check_outputs(outputs, self.n_bits, "queries")
-        _, where_tree, searched = self._checked_search(pack(binarize(rows)), modality, where)
+        rows, where_tree, searched = self._checked_outputs(outputs, modality, where)
         if not searched:
             return Scored(*no_answers(len(rows)), [np.zeros(0, np.float32) for _ in rows])
         return self._scored(rows, count, scored, searched, where_tree)
@@ -322,8 +319,12 @@ class Store(ABC):
         of a ``projection``, and on the ``disk`` of an item with all that belongs to it).
         """
         n_items, n_bits, facts = len(self), self.n_bits, self._facts()
+        sizes = {"code": -(-n_bits // 8)} if n_bits else {}
+        if n_bits and self.projected:
+            sizes["projection"] = n_bits
+        if n_items and facts.get("bytes"):
+            sizes["disk"] = round(facts["bytes"] / n_items)
         known = {"address": self.address, "items": n_items, "n_bits": n_bits, "model": self.model}
-        sizes = bytes_an_item(n_bits, self.projected, facts.get("bytes"), n_items)
         return {**known, "projections": self.projected, **facts, "bytes_an_item": sizes}
 
     def _check_and_write(
@@ -339,14 +340,11 @@ class Store(ABC):
         values = check_metadata(metadata, names)
         self._check_writable()
         by_modality, n_bits = codes_by_modality(codes, modality, len(names), self.n_bits)
-        kept = check_projections(projections, by_modality, n_bits)
-        if self.projected != (kept is not None):
+        beside = check_projections(projections, by_modality, n_bits)
+        if self.projected != (beside is not None):
             problem = "keeps projections; give those of the codes" if self.projected else "keeps no projections"
             raise InputError(f"{self.address}: {problem}")
-        if kept is None:
-            self._write(names, by_modality, n_bits, values, replace)
-        else:
-            self._write(names, by_modality, n_bits, values, replace, kept)
+        self._write(names, by_modality, n_bits, values, replace, *([] if beside is None else [beside]))
 
     def _check_writable(self) -> None:
         if not self.writable:
@@ -361,6 +359,12 @@ class Store(ABC):
         where_tree = self._filter(where)
         seen = self._known_modalities(modality)
         return queries, where_tree, choose_modality(modality, seen, self.address) if seen else ""
+
+    def _checked_outputs(
+        self, outputs: NDArray[Any], modality: str | None, where: str | None
+    ) -> tuple[NDArray[Any], Filter | None, str]:
+        rows = np.asarray(outputs) if self.n_bits is None else check_outputs(outputs, self.n_bits, "queries")
+        return rows, *self._checked_search(pack(binarize(rows)), modality, where)[1:]
 
     def _known_modalities(self, modality: str | None) -> tuple[str, ...]:
         """Return the modalities, asked anew only where the one to be searched was not there: it takes a request."""

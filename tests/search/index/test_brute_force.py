@@ -1,7 +1,6 @@
 """Exact search against sorting everything."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,11 +37,3 @@ def test_blocks_of_queries_change_nothing(monkeypatch):
     whole = [hit.rows.tolist() for hit in exact.nearest(queries, database, ids, 5)]
     monkeypatch.setattr(exact, "_BLOCK_ENTRIES", 100)
     assert [hit.rows.tolist() for hit in exact.nearest(queries, database, ids, 5)] == whole
-
-
-def test_meaningless_questions_are_refused():
-    codes = np.zeros((1, 1), np.uint8)
-    with pytest.raises(ValueError, match="at least 1 item"):
-        exact.nearest(codes, codes, ["a"], 0)
-    with pytest.raises(ValueError, match="at least 0"):
-        exact.within(codes, codes, ["a"], -1)

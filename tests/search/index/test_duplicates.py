@@ -70,8 +70,3 @@ def test_planted_duplicates_are_found_among_random_codes():
         flipped[random.choice(128, random.integers(0, 4), replace=False)] ^= 1
         codes[row] = np.packbits(flipped)
     assert sorted(found(codes, 128, 3)) == sorted(sorted(pair) for pair in rows.T.tolist())
-
-
-def test_a_negative_radius_is_refused():
-    with pytest.raises(ValueError, match="radius is -1"):
-        duplicate_groups(np.zeros((2, 1), np.uint8), 8, -1)

@@ -95,7 +95,6 @@ def check_answers(k, n, kind, seed, data):
             patch.setattr(code_index, "_FRACTION", share)
             if share < 0.1 and n:
                 patch.setattr(linear_scan, "nearest", None)
-                patch.setattr(linear_scan, "within", None)
             index = CodeIndex.build(codes, k, clusters)
             assert len(index) == n
             assert index.n_distinct == len({code.tobytes() for code in codes})

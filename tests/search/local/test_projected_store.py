@@ -10,7 +10,7 @@ from tests.search.local.damaging import change
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.local import answering
-from channelhash.search.local.check import backup_store, check_store, repair_store
+from channelhash.search.local.check import check_store, repair_store
 from channelhash.search.rank import cosines, quantize
 from channelhash.search.transfer import push
 
@@ -80,20 +80,6 @@ def test_projections_come_with_every_code_or_with_none(folder, tmp_path):
     assert len(plain) == 0
 
 
-def test_questions_that_make_no_sense_are_refused(folder):
-    store = ch.open_store(folder)
-    for question, options, message in [
-        (OUTPUTS[:, :3], {}, r"queries: \(n, 12\) numbers are expected"),
-        (OUTPUTS * np.nan, {}, "queries: row 0 is not finite"),
-        (OUTPUTS, {"k": 0}, "k is 0"),
-        (OUTPUTS, {"first": 0}, "first is 0"),
-        (OUTPUTS, {"modality": "sound"}, "no sound codes"),
-    ]:
-        with pytest.raises(InputError, match=message):
-            store.search_projections(question, **options)
-    store.close()
-
-
 def test_an_empty_store_with_projections_finds_nothing(tmp_path):
     found = ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=True).search_projections(OUTPUTS[:2])
     assert found.ids == [[], []]
@@ -131,13 +117,6 @@ def test_a_projection_in_a_store_without_is_damage(tmp_path):
     store.close()
     change(tmp_path / "store", "UPDATE codes SET projection = x'01' WHERE serial = 1")
     assert [str(finding) for finding in check_store(tmp_path / "store")] == ["i00: the image code is damaged (row 1)"]
-
-
-def test_projections_are_in_a_backup_and_in_a_copy(folder, tmp_path):
-    backup_store(folder, tmp_path / "backup")
-    assert kept(tmp_path / "backup") == EXPECTED
-    push(folder, str(tmp_path / "copy"))
-    assert kept(tmp_path / "copy") == EXPECTED
 
 
 def test_a_target_without_projections_gets_the_codes(folder, tmp_path):

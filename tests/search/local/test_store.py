@@ -1,7 +1,6 @@
 """The embedded store: what it keeps on the disk, through kills, other processes, threads and damage."""
 
 import json
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.search import adding_until_killed as adding
-from tests.search.contract import PROJECTED, bits_of, check_any_calls
+from tests.search.contract import PROJECTED, check_any_calls
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
@@ -68,21 +67,8 @@ def test_what_was_acknowledged_outlives_a_kill_and_nothing_is_there_by_half(tmp_
         unfinished.add(len(acknowledged))
         if (tmp_path / str(number) / "store.json").exists():
             assert check_store(tmp_path / str(number)) == []
-            check_without_log(tmp_path / str(number), acknowledged)
         check_after_kill(tmp_path / str(number), acknowledged)
     assert len(unfinished) > adding.BATCHES  # the kills fell into different calls
-
-
-def check_without_log(folder: Path, acknowledged: list[str]) -> None:
-    """Check that what was acknowledged is there, or its loss is noticed, if the log is lost after a kill."""
-    without = folder.with_name(f"{folder.name} without log")
-    shutil.copytree(folder, without)
-    (without / "items.sqlite-wal").unlink(missing_ok=True)
-    try:
-        ch.open_store(without)
-    except InputError:
-        return  # noticed
-    check_after_kill(without, acknowledged)
 
 
 def check_after_kill(folder: Path, acknowledged: list[str]) -> None:
@@ -392,13 +378,3 @@ def test_filters_are_asked_again_after_every_write(tmp_path):
         for wanted in (True, False):
             found = store.search(packed[:1], 99, where=f"even = {wanted}").ids[0]
             assert sorted(found) == sorted(f"i{other}" for other in range(row + 1) if (other % 2 == 0) is wanted)
-
-
-def test_odd_bits_survive_packing(tmp_path):
-    store = ch.open_store(tmp_path / "store", n_bits=13)
-    bits = bits_of(np.random.default_rng(0), 9)
-    packed = ch.codes.pack(np.concatenate([bits, bits[:, :1]], axis=1))
-    store.add(names(9), packed)
-    np.testing.assert_array_equal([item.codes["image"] for item in store.get(names(9))], packed)
-    with pytest.raises(InputError, match="bits past the 13th"):
-        store.search(np.full((1, 2), 255, np.uint8))

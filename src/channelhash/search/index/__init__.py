@@ -202,20 +202,26 @@ class CodeIndex:
         _left_to_numpy -= len(queries) * search.codes.size
         if _left_to_numpy >= 0:
             return scan_within(search) if k is None else scan_nearest(search)
-        return self._search_compiled(search, k)
+        if k is not None:
+            return self._search_compiled(search)
+        found = []
+        for q in range(len(words)):
+            # Memory that nothing is written to is not taken: room for all rows costs nothing.
+            (match,) = self._search_compiled(search._replace(queries=words[q : q + 1]))
+            found.append(Matches(match.rows.copy(), match.distances.copy()))
+        return found
 
-    def _search_compiled(self, search: Search, k: int | None) -> list[Matches]:
-        from channelhash.search.index import clustered_scan
-        from channelhash.search.index import linear_scan as scan
+    def _search_compiled(self, search: Search) -> list[Matches]:
+        from channelhash.search.index import clustered_scan, linear_scan
 
         matches: dict[int, Matches] = {}
-        if self._clusters is not None and (k is None or search.k < self.n_distinct / _FRACTION):
-            look = clustered_scan.within if k is None else clustered_scan.nearest
-            matches = look(search, self._clusters, self._budget)
+        every = search.k == len(self) and search.radius < self.n_bits
+        if self._clusters is not None and (every or search.k < self.n_distinct / _FRACTION):
+            matches = clustered_scan.nearest(search, self._clusters, self._budget)
         rest = [q for q in range(len(search.queries)) if q not in matches]
         if rest:
             search = search._replace(queries=search.queries[rest]) if matches else search
-            matches.update(zip(rest, scan.within(search) if k is None else scan.nearest(search), strict=True))
+            matches.update(zip(rest, linear_scan.nearest(search), strict=True))
         return [matches[q] for q in range(len(matches))]
 
     @property

@@ -164,17 +164,6 @@ def nearest(search: Search, clusters: Clusters, budget: int) -> dict[int, Matche
     return {q: Matches(rows[q, :n], distances[q, :n]) for q, n in enumerate(sizes.tolist()) if n >= 0}
 
 
-def within(search: Search, clusters: Clusters, budget: int) -> dict[int, Matches]:
-    """Find all rows within the radius, by query, whatever ``k``; otherwise as `nearest`."""
-    results = {}
-    for q in range(len(search.queries)):
-        # Memory that nothing is written to is not taken: room for all rows costs nothing.
-        query = search._replace(queries=search.queries[q : q + 1], k=len(search.rows))
-        for found in nearest(query, clusters, budget).values():
-            results[q] = Matches(found.rows.copy(), found.distances.copy())
-    return results
-
-
 # Pivots, and those of many codes; codes of the sample for each pivot.
 _PIVOTS, _MORE_PIVOTS, _MANY, _SAMPLE = 1 << 12, 1 << 13, 1 << 22, 32
 # Rounds in which pivots are drawn, and times that they move.

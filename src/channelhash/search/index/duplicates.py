@@ -62,17 +62,20 @@ def duplicate_groups(packed: PackedCodes, n_bits: int, radius: int = 3) -> list[
         parents[:] = 0
     elif radius and codes.shape[1] > 1:
         _join_near(codes, n_bits, radius, parents)
-    return _groups(np.repeat(parents, starts[1:] - starts[:-1]), rows)
-
-
-def _groups(numbers: NDArray[np.int64], rows: NDArray[np.uint32]) -> list[NDArray[np.int64]]:
-    """Return the rows of each group of two or more; ``numbers`` says which set each of ``rows`` is in."""
-    order = np.lexsort((rows, numbers))
-    sorted_numbers, sorted_rows = numbers[order], rows[order].astype(np.int64)
-    begins = np.flatnonzero(np.diff(sorted_numbers, prepend=-1))
-    sizes = np.diff(begins, append=len(rows))
-    groups = [sorted_rows[begins[g] : begins[g] + sizes[g]] for g in np.flatnonzero(sizes > 1).tolist()]
+    numbers = np.empty(len(rows), np.int64)
+    numbers[rows] = np.repeat(parents, starts[1:] - starts[:-1])
+    groups = [group for group in rows_by_number(numbers) if len(group) > 1]
     return sorted(groups, key=lambda group: (-len(group), int(group[0])))
+
+
+def rows_by_number(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the rows of each number, in ascending order.
+
+    >>> [rows.tolist() for rows in rows_by_number(np.array([4, 2, 4]))]
+    [[1], [0, 2]]
+    """
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
 
 
 def _join_near(codes: Words, n_bits: int, radius: int, parents: NDArray[np.int64]) -> None:

@@ -1,4 +1,4 @@
-"""The compiled pass over all distinct codes: the nearest ones, and all within a radius. It builds no array of pairs.
+"""The compiled pass over all distinct codes, for the nearest within a radius. It builds no array of pairs.
 
 An entry is one word: the distance above, the number of the code below, 32 bits each. Entries farther than a limit are
 not taken; the limit is the distance of the ``k``-th nearest code, as soon as so many are met. The ``k`` nearest codes
@@ -178,56 +178,6 @@ def _division(search: Search) -> _Division:
     return _Division(groups * segments, group, segments)
 
 
-@njit(cache=True, nogil=True)
-def _within_task(task, division, search, places, keys):  # type: ignore[no-untyped-def]
-    """Write distance (above) and number (below) of the rows within the radius to ``keys``, from the place
-    ``places[segment, query]`` on, which goes ahead by one a row; where ``keys`` is empty, only that."""
-    first, last, segment, begin, end = _part(task, division, search)
-    queries, codes, radius = search.queries, search.codes, search.radius
-    starts, rows, allowed = search.starts, search.rows, search.allowed
-    distances = np.empty(BLOCK, dtype=np.uint16)
-    for start in range(begin, end, BLOCK):
-        size = min(BLOCK, end - start)
-        for q in range(first, last):
-            measure(distances, queries[q], codes, start, size)
-            for chunk in range(0, size, CHUNK):
-                if not _any_near(distances[chunk : chunk + CHUNK], np.uint16(radius)):
-                    continue
-                for i in range(chunk, min(chunk + CHUNK, size)):
-                    if distances[i] <= radius:
-                        for e in range(starts[start + i], starts[start + i + 1]):
-                            if len(allowed) == 0 or allowed[rows[e]]:
-                                if len(keys):
-                                    keys[places[segment, q]] = (np.uint64(distances[i]) << HALF) | np.uint64(rows[e])
-                                places[segment, q] += 1
-
-
-@parallel_loop()
-def _within_tasks(division, search, places, keys):  # type: ignore[no-untyped-def]
-    for task in prange(division.tasks):
-        _within_task(task, division, search, places, keys)
-
-
-def within(search: Search) -> list[Matches]:
-    """Find all rows of each query within the radius, whatever ``k``. They are counted before they are written.
-
-    >>> from channelhash.search.index.arrays import distinct_codes
-    >>> codes, no_mask = distinct_codes(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
-    >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
-    >>> within(search)[0].rows.tolist()
-    [0, 1]
-    """
-    division, nq = _division(search), len(search.queries)
-    counts = np.zeros((division.segments, nq), dtype=np.int64)
-    _within_tasks(division, search, counts, np.empty(0, dtype=np.uint64))
-    ends = np.cumsum(counts.T.ravel())
-    places = np.ascontiguousarray((ends - counts.T.ravel()).reshape(nq, division.segments).T)
-    keys = np.empty(ends[-1], dtype=np.uint64)
-    if len(keys):
-        _within_tasks(division, search, places, keys)
-    return [matches(np.sort(part)) for part in np.split(keys, ends[division.segments - 1 : -1 : division.segments])]
-
-
 SIZE, LIMIT, WITHIN = 0, 1, 2
 HALF = np.uint64(32)
 LOWER = np.uint64(0xFFFFFFFF)
@@ -398,12 +348,3 @@ def answers(candidates: Candidates, search: Search) -> list[Matches]:
     sizes = np.empty(n_queries, dtype=np.int64)
     _write_answers(candidates, search, rows, distances, sizes)
     return [Matches(rows[q, :size], distances[q, :size]) for q, size in enumerate(sizes)]
-
-
-def matches(keys: NDArray[np.uint64]) -> Matches:
-    """Return matches from ascending words that hold a distance above and a row below.
-
-    >>> matches(np.array([(2 << 32) + 7], np.uint64)).rows.tolist()
-    [7]
-    """
-    return Matches((keys & LOWER).astype(np.int64), (keys >> HALF).astype(np.int64))

@@ -1,7 +1,8 @@
 """Codes as they are searched, and the answers of the parts in which a store's codes lie, as one."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
@@ -91,18 +92,24 @@ class SortedCodes:
             items, serials, names, ends = (arrays[name] for name in _ARRAYS)
         except KeyError as error:
             raise ValueError(f"sorted codes without {error.args[0]}") from None
-        for numbers in (items, serials, ends):
-            if numbers.dtype != np.int64 or numbers.shape != (len(index),):
-                raise ValueError(f"{len(index)} codes with numbers {numbers.shape} {numbers.dtype}")
+        projections, n = arrays.get(_PROJECTIONS), len(index)
+        for name, kind, shape in (
+            *((name, np.int64, (n,)) for name in ("items", "serials", "ends")),
+            ("names", np.uint8, (names.size,)),
+            *([] if projections is None else [(_PROJECTIONS, np.int8, (n, index.n_bits))]),
+        ):
+            if arrays[name].dtype != kind or arrays[name].shape != shape:
+                raise ValueError(f"{name} of {n} codes are {arrays[name].shape} {arrays[name].dtype}")
         _check_names(names, ends)
-        projections = arrays.get(_PROJECTIONS)
-        expected = (len(index), index.n_bits)
-        if projections is not None and (projections.dtype != np.int8 or projections.shape != expected):
-            raise ValueError(f"{expected} codes with projections {projections.shape} {projections.dtype}")
         return cls(index, items, serials, names, ends, projections)
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def cosines(self, rows: NDArray[np.int64], outputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the score of some rows."""
+        assert self.projections is not None
+        return cosines(outputs, self.projections[rows])
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
         """Return the ids of some rows."""
@@ -156,23 +163,15 @@ def sample_codes(parts: Sequence[Part], n_bits: int, n: int) -> tuple[list[str],
     return read_codes(parts, n_bits, [rows[(rows >= a) & (rows < b)] - a for a, b in pairwise(ends.tolist())])
 
 
-def nearest(parts: list[Part], queries: PackedCodes, k: int) -> Answers:
-    """Find the ``k`` items nearest to every query, by distance, then by id."""
-    return _answers(parts, _nearest_rows(parts, queries, k), len(queries), k)
-
-
-def within(parts: list[Part], queries: PackedCodes, radius: int, limit: int | None) -> Answers:
-    """Find the items within ``radius`` bits of every query, at most the first ``limit``, by distance, then by id."""
-    return _answers(parts, _rows_within(parts, queries, radius, limit), len(queries), limit)
-
-
-def _answers(parts: list[Part], matches: list[list[Matches]], n_queries: int, limit: int | None) -> Answers:
+def nearest(parts: list[Part], queries: PackedCodes, count: int | None, radius: int | None = None) -> Answers:
+    """Find the ``count`` items nearest to every query, or of those within a radius, by distance, then by id."""
+    matches = _matches(parts, queries, count, radius)
     if len(parts) == 1:
         return Answers([parts[0].codes.ids(match.rows) for match in matches[0]], [m.distances for m in matches[0]])
     answers = Answers([], [])
-    for query in range(n_queries):
+    for query in range(len(queries)):
         found = _Found.of(parts, matches, query)
-        order = found.best(limit, found.distances)
+        order = found.best(count, found.distances)
         answers.ids.append(found.names(order))
         answers.distances.append(found.distances[order])
     return answers
@@ -182,12 +181,9 @@ def scored(parts: list[Part], outputs: NDArray[Any], k: int, first: int | None) 
     """Find items in two stages, see `Store.search_projections`."""
     if first is None:
         first = ALL if count_codes(parts) <= ALL else max(k, FIRST)
-    matches = _nearest_rows(parts, pack(binarize(outputs)), first)
     answers = Scored([], [], [])
-    for query, row in enumerate(outputs):
-        found = _Found.of(parts, matches, query)
-        found = found.take(found.best(first, found.distances))
-        scores = found.cosines(row)
+    for found, row in _found(parts, outputs, first, None):
+        scores = found.read(np.zeros(len(found.rows), np.float32), partial(SortedCodes.cosines, outputs=row))
         order = found.best(k, -scores, found.distances)
         answers.ids.append(found.names(order))
         answers.distances.append(found.distances[order])
@@ -200,23 +196,30 @@ def surest(parts: list[Part], outputs: NDArray[Any], k: int | None, first: int |
 
     Only the codes of items at the distance of the last answer, or at a smaller one, are read.
     """
-    queries = pack(binarize(outputs))
-    if radius is None:
-        matches = _nearest_rows(parts, queries, first or FIRST)
-    else:
-        matches = _rows_within(parts, queries, radius, first)
     answers = Surest([], [], [])
-    for query, row in enumerate(outputs):
-        found = _Found.of(parts, matches, query)
-        found = found.take(found.best(first, found.distances))
+    for found, row in _found(parts, outputs, first, radius):
         if k is not None and k < len(found.rows):
             found = found.take(np.flatnonzero(found.distances <= np.partition(found.distances, k - 1)[k - 1]))
-        keys = sure_distances(row, found.codes(queries.shape[1]), found.distances)
+        packed = np.empty((len(found.rows), -(-len(row) // 8)), np.uint8)
+        found.read(packed, lambda codes, rows: codes.index.packed(rows))
+        keys = sure_distances(row, packed, found.distances)
         order = found.best(k, keys)
         answers.ids.append(found.names(order))
         answers.distances.append(found.distances[order])
         answers.keys.append(keys[order])
     return answers
+
+
+def _found(
+    parts: list[Part], outputs: NDArray[Any], first: int | None, radius: int | None
+) -> Iterator[tuple["_Found", NDArray[Any]]]:
+    """Yield the ``first`` rows that each question finds by distance, and its outputs."""
+    matches = _matches(parts, pack(binarize(outputs)), first, radius)
+    for query, row in enumerate(outputs):
+        found = _Found.of(parts, matches, query)
+        if first is not None and first < len(found.rows):
+            found = found.take(found.best(first, found.distances))
+        yield found, row
 
 
 class _Found(NamedTuple):
@@ -248,13 +251,16 @@ class _Found(NamedTuple):
         """Return some of the rows."""
         return self._replace(part=self.part[places], rows=self.rows[places], distances=self.distances[places])
 
+    def read(self, values: NDArray[Any], read: Callable[[SortedCodes, NDArray[np.int64]], Any]) -> NDArray[Any]:
+        """Write what is read of each row of a part to ``values``, and return these."""
+        for number, part in enumerate(self.parts):
+            inside = self.part == number
+            values[inside] = read(part.codes, self.rows[inside])
+        return values
+
     def names(self, places: NDArray[np.int64]) -> list[str]:
         """Return the ids of some of the rows."""
-        names = np.empty(len(places), object)
-        for number, part in enumerate(self.parts):
-            inside = self.part[places] == number
-            names[inside] = part.codes.ids(self.rows[places[inside]])
-        return list(names)
+        return list(self.take(places).read(np.empty(len(places), object), SortedCodes.ids))
 
     def best(self, count: int | None, *keys: NDArray[Any]) -> NDArray[np.int64]:
         """Return the places of the ``count`` lowest by these keys, then by id, or of all."""
@@ -267,40 +273,21 @@ class _Found(NamedTuple):
         pairs = sorted(zip(*columns, self.names(places), places.tolist(), strict=True))
         return np.array([place for *_, place in pairs[:count]], dtype=np.int64)
 
-    def codes(self, n_bytes: int) -> PackedCodes:
-        """Return the packed code of each row."""
-        codes = np.empty((len(self.rows), n_bytes), np.uint8)
-        for number, part in enumerate(self.parts):
-            inside = self.part == number
-            codes[inside] = part.codes.index.packed(self.rows[inside])
-        return codes
 
-    def cosines(self, outputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the score of each row."""
-        scores = np.zeros(len(self.rows), np.float32)
-        for number, part in enumerate(self.parts):
-            inside, projections = self.part == number, part.codes.projections
-            assert projections is not None
-            scores[inside] = cosines(outputs, projections[self.rows[inside]])
-        return scores
-
-
-def _nearest_rows(parts: list[Part], queries: PackedCodes, k: int) -> list[list[Matches]]:
-    """Return of each part, of each query, the nearest rows."""
-    return [part.codes.index.nearest(queries, min(k, len(part.codes)), part.allowed) for part in parts]
-
-
-def _rows_within(parts: list[Part], queries: PackedCodes, radius: int, limit: int | None) -> list[list[Matches]]:
-    """Return of each part, of each query, the rows within a radius, at most the first ``limit``."""
-    return [
-        part.codes.index.within(queries, radius, part.allowed, limit and min(limit, len(part.codes))) for part in parts
-    ]
+def _matches(
+    parts: list[Part], queries: PackedCodes, count: int | None, radius: int | None = None
+) -> list[list[Matches]]:
+    """Return of each part, of each query, the nearest rows; of those within a radius, the first ``count`` or all."""
+    matches = []
+    for part in parts:
+        index = part.codes.index
+        limit = None if count is None else min(count, len(index))
+        matches.append(index.within(queries, index.n_bits if radius is None else radius, part.allowed, limit))
+    return matches
 
 
 def _check_names(names: NDArray[Any], ends: NDArray[np.int64]) -> None:
     """Raise ``ValueError`` unless the ids, one behind the other, can be taken apart."""
-    if names.dtype != np.uint8 or names.ndim != 1:
-        raise ValueError(f"names are {names.shape} {names.dtype}")
     starts = np.concatenate([np.zeros(1, np.int64), ends])
     if starts[-1] != len(names) or (starts[1:] < starts[:-1]).any():
         raise ValueError(f"ends do not ascend to the {len(names)} bytes of the names")

@@ -17,7 +17,7 @@ from channelhash.search.filters import Filter
 from channelhash.search.items import Metadata, Value
 from channelhash.search.local import tables
 from channelhash.search.local.filters import to_sqlite
-from channelhash.search.local.folder import Facts, Manifest, new_manifest
+from channelhash.search.local.folder import Facts, Manifest
 from channelhash.search.local.guard import Guard
 from channelhash.search.local.tables import State, read_state
 from channelhash.search.local.words import WordSearch, add_words, has_fts5, has_words, remove_words
@@ -58,7 +58,7 @@ class ItemsDatabase:
     ) -> None:
         self._name = str(path) if path else "items"
         self._guard = guard
-        manifest = manifest or new_manifest(Facts(0, ""))
+        manifest = manifest or Manifest.new(Facts(0, ""))
         read_only = guard.read_only if guard else read_only
         with tables.one_line_errors(self._name):
             self._connection = tables.connect(path, create=guard is None, read_only=read_only)
@@ -81,10 +81,10 @@ class ItemsDatabase:
         """Close the connection."""
         self._connection.close()
 
-    def count_writes(self) -> int:
-        """Return how often the database was written to."""
+    def state(self) -> State:
+        """Return where the database is now, even if its file was removed."""
         with tables.one_line_errors(self._name):
-            return read_state(self._connection).writes
+            return read_state(self._connection)
 
     def copy_to(self, path: Path) -> None:
         """Write the database as it is now to a new file, while others read and write this one.
@@ -191,9 +191,16 @@ class ItemsDatabase:
             found.append((number, Listed(name, modalities, json.loads(metadata))))
         return found
 
-    def metadata(self, keys: Sequence[str], after: int, count: int) -> list[tuple[int, str, Metadata]]:
-        """Return numbers, ids and some metadata of items as `listed` does, unchecked."""
-        return tables.read_metadata(self._connection, keys, after, count)
+    def metadata(self, keys: Sequence[str], after: int, count: int) -> list[tuple[int, tuple[str, Metadata]]]:
+        """Return numbers, and ids with some metadata, of items as `listed` does, unchecked."""
+        paths = [f'$."{key}"' for key in (*keys, *keys[:1])]  # of two or more, SQLite makes an array
+        sql = f"SELECT number, id, json_extract(metadata{', ?' * len(paths)}) FROM items WHERE number > ?"
+        rows = self._rows(f"{sql} ORDER BY number LIMIT ?", *paths, after, count)
+        found: list[tuple[int, tuple[str, Metadata]]] = []
+        for number, name, values in rows:
+            pairs = zip(keys, json.loads(values), strict=False)
+            found.append((number, (name, {key: value for key, value in pairs if value is not None})))
+        return found
 
     def codes(self, modality: str, after: int) -> Iterator[CodeRow]:
         """Return a modality's codes of serials above ``after``, in the order of the items' ids; errors as in `get`."""
@@ -210,17 +217,15 @@ class ItemsDatabase:
                 raise self._damaged(name)
             yield name, number, serial, code, projection
 
-    def count_after(self, serial: int) -> int:
-        """Return the number of codes of a higher serial."""
-        return int(self._rows("SELECT count(*) FROM codes WHERE serial > ?", serial)[0][0])
+    def count_changes(self, serial: int) -> tuple[int, int]:
+        """Return the number of codes of a higher serial, and of codes that are gone."""
+        sql = "SELECT (SELECT count(*) FROM codes WHERE serial > ?), (SELECT count(*) FROM removed)"
+        written, removed = self._rows(sql, serial)[0]
+        return int(written), int(removed)
 
     def removed(self) -> NDArray[np.int64]:
         """Return the serials of codes that are gone and may be in the current snapshot."""
         return np.array([serial for (serial,) in self._rows("SELECT serial FROM removed")], dtype=np.int64)
-
-    def count_removed(self) -> int:
-        """Return the number of these."""
-        return int(self._rows("SELECT count(*) FROM removed")[0][0])
 
     # Within `writing`:
 

@@ -122,15 +122,15 @@ class Manifest(NamedTuple):
     writes: int = 0
     digest: str = ""
 
+    @classmethod
+    def new(cls, facts: Facts) -> "Manifest":
+        """Return the manifest of a store that is being made."""
+        return cls(facts, uuid.uuid4().hex)
+
     def to_json(self) -> str:
         """Return the text of ``store.json``."""
         values = {"format": _FORMAT, **self.facts._asdict()}
         return dump_checked({**values, "store": self.store, "writes": self.writes, "digest": self.digest})
-
-
-def new_manifest(facts: Facts) -> Manifest:
-    """Return the manifest of a store that is being made."""
-    return Manifest(facts, uuid.uuid4().hex)
 
 
 def parse_manifest(text: str) -> Manifest | None:
@@ -147,11 +147,9 @@ def parse_manifest(text: str) -> Manifest | None:
                 f"written as {written_as!r}, this version reads {_FORMAT!r}; remove the folder and add the items again"
             )
         rest = [values.pop(name) for name in ("store", "writes", "digest")]
-        manifest = Manifest(Facts(**values), *rest)
+        return Manifest(Facts(**values), *rest)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    kinds = [type(value) for value in (*manifest.facts, *rest)]
-    return manifest if kinds == [int, str, bool, str, str, int, str] and manifest.facts.n_bits > 0 else None
 
 
 def read_manifest(folder: StoreFolder) -> Manifest | None:
@@ -161,14 +159,12 @@ def read_manifest(folder: StoreFolder) -> Manifest | None:
         InputError: it cannot be read, or is one of another version.
     """
     try:
-        text = folder.description.read_text(encoding="utf-8", errors="replace")
+        return parse_manifest(folder.description.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
         return None
     except OSError as error:
         check_exhausted(error, folder.description)
         raise InputError(f"{folder.description}: cannot be read ({error.strerror}); restore it") from None
-    try:
-        return parse_manifest(text)
     except InputError as error:
         raise InputError(f"{folder.description}: {error}") from None
 
@@ -186,23 +182,18 @@ def find_manifest(folder: StoreFolder) -> Manifest | None:
     if manifest := read_manifest(folder):
         return manifest
     if not folder.writable:
-        raise InputError(
-            f"{folder.description}: is missing or damaged; restore it, or open the store where it can be"
-            " written to, which makes it again"
-        )
+        raise InputError(f"{folder.description}: is missing or damaged; open the store where it can be written to")
     with locked(folder.lock):  # another process may be making the store
-        return read_manifest(folder) or _restore(folder)
-
-
-def _restore(folder: StoreFolder) -> Manifest | None:
-    with one_line_errors(str(folder.database)), closing(connect(folder.database)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-            return None  # the process that made it was killed
-        manifest = parse_manifest(read_description(connection))
-        if manifest is None:
-            raise sqlite3.DatabaseError("its description is not as it was written")
-    write_text(folder.description, manifest.to_json())
-    return manifest
+        if manifest := read_manifest(folder):
+            return manifest
+        with one_line_errors(str(folder.database)), closing(connect(folder.database)) as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                return None  # the process that made it was killed
+            manifest = parse_manifest(read_description(connection))
+            if manifest is None:
+                raise sqlite3.DatabaseError("its description is not as it was written")
+        write_text(folder.description, manifest.to_json())
+        return manifest
 
 
 def read_facts(folder: StoreFolder) -> Facts:

@@ -18,7 +18,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.search.local import tables
 from channelhash.search.local.folder import Facts, StoreFolder, parse_manifest, read_manifest
 from channelhash.search.local.tables import connect, damaged, read_state
-from channelhash.search.local.words import check_words, has_fts5, has_words
+from channelhash.search.local.words import has_fts5, has_words
 from channelhash.utils.files import check_exhausted, locked, write_text
 
 _DATABASE = "items.sqlite"
@@ -331,7 +331,7 @@ def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            check_words(connection)
+            connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")  # 6 s a million items
         finally:
             connection.execute("ROLLBACK")
     except sqlite3.DatabaseError as error:

@@ -30,26 +30,16 @@ def hold_run(store: Path, progress: StageProgress) -> Iterator[StageProgress]:
     folder = StoreFolder(store)
     with ExitStack() as stack:
         try:
-            _lock(stack, folder, progress)
-        except OSError:
-            yield progress
-            return
-        stack.callback(_tidy, folder)
-        yield lambda stage: _told(folder, stage, progress(stage))
-
-
-def _lock(stack: ExitStack, folder: StoreFolder, progress: StageProgress) -> None:
-    """Take the lock; again if another command that failed has just removed its file or folder."""
-    while True:
-        with suppress(FileNotFoundError):
             try:
                 stack.enter_context(locked(folder.run_lock, wait=False))
             except BlockingIOError:
                 progress(f"waiting for another command that indexes {folder.path}")(0, 0)
                 stack.enter_context(locked(folder.run_lock))
-            if folder.run_lock.exists():
-                return
-            stack.pop_all().close()
+        except OSError:
+            yield progress
+            return
+        stack.callback(_tidy, folder)
+        yield lambda stage: _told(folder, stage, progress(stage))
 
 
 def _tidy(folder: StoreFolder) -> None:

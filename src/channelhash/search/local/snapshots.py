@@ -17,7 +17,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from channelhash.search.local.answering import Part, SortedCodes
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import StoreFolder
 from channelhash.search.local.tables import State
-from channelhash.utils.files import check_exhausted, locked, sync_file
+from channelhash.utils.files import locked, sync_file
 from channelhash.utils.npy_files import array_from_npy
 
 # A layer is made again when the changes since are more than this, and more than this fraction of it.
@@ -63,7 +63,7 @@ class _View:
         version: of the database.
         layers: the codes.
         removed: serials of codes that do not count.
-        parts: what is searched, by modality, once it has been searched; ``filtered`` by filter and modality.
+        parts: what is searched, by filter and modality, once it has been searched.
 
     >>> _View(version=3, layers=(), removed=np.empty(0, np.int64)).parts
     {}
@@ -72,8 +72,7 @@ class _View:
     version: int
     layers: tuple[_Layer, ...]
     removed: NDArray[np.int64]
-    parts: dict[str, list[Part]] = field(default_factory=dict)
-    filtered: dict[tuple[str, str], list[Part]] = field(default_factory=dict)
+    parts: dict[tuple[str, str], list[Part]] = field(default_factory=dict)
 
 
 _NO_VIEW = _View(-1, (), np.empty(0, np.int64))
@@ -103,7 +102,7 @@ class CodeLayers:
             with self._database.reading() as state:
                 try:
                     if self._renew(state):
-                        return self._parts(modality) if where is None else self._filtered(modality, where)
+                        return self._parts(modality, where)
                 except DamagedSnapshotError:
                     self._view = _NO_VIEW
                     if state.snapshot != self._snapshot_name:
@@ -113,15 +112,15 @@ class CodeLayers:
     def settle(self) -> None:
         """Make the snapshot that the next search would make."""
         with self._database.reading() as state:
-            due = self._snapshot_due(state)
-        if due:
+            is_due = self._snapshot_due(state)
+        if is_due:
             self._make_or_do_without(state)
 
     def make_snapshot(self, in_place_of: str) -> None:
         """Write a snapshot of all codes in the place of another, unless another process has done so.
 
         A snapshot counts from the moment the database names it, so one that is killed before leaves but a folder, which
-        `remove_leftovers` and the next snapshot remove.
+        the next snapshot removes.
 
         Args:
             in_place_of: name of the current snapshot, empty if there is none.
@@ -150,15 +149,6 @@ class CodeLayers:
             return
         self._snapshot_name, self._snapshot, self._middle = name, layer, _Layer({}, layer.last)
 
-    def remove_leftovers(self) -> None:
-        """Remove what killed processes have left of snapshots, unless it is in use or cannot be removed."""
-        if self._folder is None or not self._folder.writable:
-            return
-        with suppress(OSError):
-            if any(self._folder.path.glob(f"{_PREFIX}*")):
-                with locked(self._folder.lock, wait=False), self._database.reading() as state:
-                    _remove_others(self._folder.path, state.snapshot)
-
     def _renew(self, state: State) -> bool:
         """Bring the view to ``state``. Returns False if that takes a new snapshot."""
         if state.version == self._view.version:
@@ -172,34 +162,30 @@ class CodeLayers:
                 path = self._folder.path / state.snapshot
                 self._snapshot = _Layer(Snapshot(path, self._folder.mapped), state.snapshot_serial)
             self._middle = _Layer({}, self._snapshot.last)
-        if self._database.count_after(self._middle.last) > max(_LEAST_IN_MEMORY, _FRACTION * len(self._middle)):
+        if self._database.count_changes(self._middle.last)[0] > max(_LEAST_IN_MEMORY, _FRACTION * len(self._middle)):
             self._middle = self._read_layer(self._snapshot.last, state)
         layers = (self._snapshot, self._middle, self._read_layer(self._middle.last, state))
         self._view = _View(state.version, layers, self._database.removed())
         return True
 
-    def _parts(self, modality: str) -> list[Part]:
-        """Return the parts of the view. Of a snapshot, the codes are read here."""
-        view = self._view
-        if modality not in view.parts:
-            layers = [layer.codes[modality] for layer in view.layers if modality in layer.codes]
-            view.parts[modality] = [_part(codes, view.removed) for codes in layers]
-        return view.parts[modality]
-
-    def _filtered(self, modality: str, where: Filter) -> list[Part]:
-        """Return the parts of the view, where the items that do not pass the filter do not count."""
-        filtered, key = self._view.filtered, (repr(where), modality)  # equal filters differ: to Python, 1 == True
-        if key not in filtered:
-            parts, numbers = self._parts(modality), self._database.numbers(where)
-            filtered[key] = [_passing(part, numbers) for part in parts]
-            if len(filtered) > _FILTERS:
-                del filtered[next(iter(filtered))]
-        return filtered[key]
+    def _parts(self, modality: str, where: Filter | None) -> list[Part]:
+        """Return the parts of the view; items that do not pass the filter do not count. Snapshots are read here."""
+        kept, key = self._view.parts, (repr(where), modality)  # equal filters differ: to Python, 1 == True
+        if key not in kept:
+            if where is None:
+                layers = [layer.codes[modality] for layer in self._view.layers if modality in layer.codes]
+                kept[key] = [_part(codes, self._view.removed) for codes in layers]
+            else:
+                parts, numbers = self._parts(modality, None), self._database.numbers(where)
+                kept[key] = [_passing(part, numbers) for part in parts]
+            if len(kept) > _FILTERS:
+                del kept[next(iter(kept))]
+        return kept[key]
 
     def _snapshot_due(self, state: State) -> bool:
         if self._folder is None:
             return False
-        changes = self._database.count_after(state.snapshot_serial) + self._database.count_removed()
+        changes = sum(self._database.count_changes(state.snapshot_serial))
         return changes > max(_LEAST_IN_SNAPSHOT, _FRACTION * state.snapshot_size)
 
     def _read_layer(self, after: int, state: State) -> _Layer:
@@ -319,8 +305,6 @@ def _noticed_damage(path: Path, name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError):
-            check_exhausted(error, path)
         reason = "is missing" if isinstance(error, FileNotFoundError) else error
         raise DamagedSnapshotError(f"{path.name}/{name}: {reason}") from None
 

@@ -3,10 +3,10 @@
 import os
 import threading
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from channelhash.search.items import IndexingRun, Metadata, check_ids
 from channelhash.search.local import answering
 from channelhash.search.local.answering import Part
 from channelhash.search.local.database import ItemsDatabase
-from channelhash.search.local.folder import Facts, Manifest, StoreFolder, check_opened, find_manifest, new_manifest
+from channelhash.search.local.folder import Facts, Manifest, StoreFolder, check_opened, find_manifest
 from channelhash.search.local.guard import Guard
 from channelhash.search.local.indexing_run import read_run
 from channelhash.search.local.snapshots import CodeLayers
@@ -30,6 +30,7 @@ from channelhash.utils.files import check_exhausted, locked, write_text
 
 _LISTED_AT_ONCE = 10_000  # items; between them, others may write
 _ANY = Facts(0, "")
+T = TypeVar("T")
 
 
 class _Opened(NamedTuple):
@@ -56,7 +57,7 @@ class _Opened(NamedTuple):
         if os.getpid() != self.process:  # SQLite lets a forked process not even close them
             return
         try:
-            writes = self.reader.count_writes() if self.guard else 0
+            writes = self.reader.state().writes if self.guard else 0
         finally:
             self.reader.close()
             self.writer.close()
@@ -105,13 +106,11 @@ class EmbeddedStore(Store):
 
     @property
     def n_bits(self) -> int | None:
-        facts = self._open().facts
-        return facts.n_bits if facts else self._new.n_bits or None
+        return (self._open().facts or self._new).n_bits or None
 
     @property
     def model(self) -> str:
-        facts = self._open().facts
-        return facts.model if facts else self._new.model
+        return (self._open().facts or self._new).model
 
     @property
     def projected(self) -> bool:
@@ -135,8 +134,8 @@ class EmbeddedStore(Store):
     @property
     def version(self) -> int:
         """A number that grows with every write."""
-        with self._held(self._reading) as opened, opened.reader.reading() as state:
-            return state.version
+        with self._held(self._reading) as opened:
+            return opened.reader.state().version
 
     def __len__(self) -> int:
         with self._items() as items:
@@ -160,9 +159,7 @@ class EmbeddedStore(Store):
     def make_snapshot(self) -> None:
         """Make a new snapshot of all codes now."""
         with self._held(self._reading) as opened:
-            with opened.reader.reading() as state:
-                pass
-            opened.layers.make_snapshot(state.snapshot)
+            opened.layers.make_snapshot(opened.reader.state().snapshot)
 
     def close(self) -> None:
         """Close the store. If anything was written, make the snapshot that the next search would make."""
@@ -192,24 +189,21 @@ class EmbeddedStore(Store):
             return items.get(ids)
 
     def _listed(self) -> Iterator[Listed]:
-        last = -1
-        while True:
-            with self._items() as items:
-                found = items.listed(last, _LISTED_AT_ONCE)
-            if not found:
-                return
-            yield from (item for _, item in found)
-            last = found[-1][0]
+        return self._one_by_one(ItemsDatabase.listed)
 
     def metadata(self, keys: Sequence[str]) -> Iterator[tuple[str, Metadata]]:
+        return self._one_by_one(lambda items, after, count: items.metadata(keys, after, count))
+
+    def _one_by_one(self, read: Callable[[ItemsDatabase, int, int], list[tuple[int, T]]]) -> Iterator[T]:
+        """Yield what is read of all items, many at a time, in the order of their numbers."""
         last = -1
         while True:
             with self._items() as items:
-                found = items.metadata(keys, last, _LISTED_AT_ONCE)
-            if not found:
+                rows = read(items, last, _LISTED_AT_ONCE)
+            if not rows:
                 return
-            yield from ((name, values) for _, name, values in found)
-            last = found[-1][0]
+            yield from (value for _, value in rows)
+            last = rows[-1][0]
 
     def _write(
         self,
@@ -239,7 +233,7 @@ class EmbeddedStore(Store):
     def _within(
         self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
-        return answering.within(self._parts(modality, where), queries, radius, limit)
+        return answering.nearest(self._parts(modality, where), queries, limit, radius)
 
     def _surest(
         self,
@@ -277,9 +271,10 @@ class EmbeddedStore(Store):
             for modality in codes
             if len(parts := self._parts(modality, None)) == 1 and parts[0].allowed is None
         }
-        facts: dict[str, Any] = {"codes": codes, "distinct_codes": distinct}
+        n_bytes = self._folder.n_bytes() if self._folder else None
+        facts = {"codes": codes, "distinct_codes": distinct, "bytes": n_bytes}
         stem = (self._open().facts or self._new).stem
-        return {**facts, "bytes": self._folder.n_bytes() if self._folder else None, **({"stem": stem} if stem else {})}
+        return facts | {"stem": stem} if stem else facts
 
     def _parts(self, modality: str, where: Filter | None) -> list[Part]:
         """Return the codes of a modality to search, of the items that pass a filter."""
@@ -314,7 +309,6 @@ class EmbeddedStore(Store):
                 self._opened = _in_folder(self._folder, manifest)
                 self._finalizer()
                 self._finalizer = weakref.finalize(self, _close_quietly, self._opened)
-                self._opened.layers.remove_leftovers()
             return self._opened
 
     def _created(self, n_bits: int) -> _Opened:
@@ -323,7 +317,7 @@ class EmbeddedStore(Store):
         if self._open().facts is None:
             with locked(self._folder.lock):
                 if not self._folder.description.exists():
-                    manifest = new_manifest(self._new._replace(n_bits=n_bits))
+                    manifest = Manifest.new(self._new._replace(n_bits=n_bits))
                     ItemsDatabase(self._folder.database, manifest=manifest).close()
                     write_text(self._folder.description, manifest.to_json())
         opened = self._open()

@@ -274,16 +274,6 @@ def as_json(values: Metadata) -> str:
     return _encoder.encode({key: value for key, value in values.items() if value is not None})
 
 
-def read_metadata(
-    connection: sqlite3.Connection, keys: Sequence[str], after: int, count: int
-) -> list[tuple[int, str, Metadata]]:
-    """Return number, id and the metadata of some keys of the first ``count`` items of a number above ``after``."""
-    paths = [f'$."{key}"' for key in (*keys, *keys[:1])]  # of two or more, SQLite makes an array
-    sql = f"SELECT number, id, json_extract(metadata{', ?' * len(paths)}) FROM items WHERE number > ? ORDER BY number"
-    rows = connection.execute(f"{sql} LIMIT ?", (*paths, after, count)).fetchall()
-    return [(number, name, _known(keys, json.loads(values))) for number, name, values in rows]
-
-
 def write_labels(connection: sqlite3.Connection, numbers: Sequence[int], metadata: Sequence[Metadata]) -> None:
     """Set the labels of those items whose metadata has any, and note every key of it."""
     execute = connection.executemany
@@ -293,10 +283,6 @@ def write_labels(connection: sqlite3.Connection, numbers: Sequence[int], metadat
     execute("DELETE FROM labels WHERE item = ?", zip(given))
     rows = ((label, number) for number, labels in given.items() if isinstance(labels, list) for label in labels)
     execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", rows)
-
-
-def _known(keys: Sequence[str], values: list[Any]) -> Metadata:
-    return {key: value for key, value in zip(keys, values, strict=False) if value is not None}
 
 
 def metadata_of(codes: CodeSet) -> list[Metadata] | None:

@@ -147,15 +147,6 @@ def _change_words(connection: sqlite3.Connection, numbers: Sequence[int], sql: s
         connection.execute(f"{sql} {among}", (json.dumps(numbers),))
 
 
-def check_words(connection: sqlite3.Connection) -> None:
-    """Compare the index of words with the items, within a transaction that may write; 6 s a million items.
-
-    Raises:
-        sqlite3.DatabaseError: they do not agree.
-    """
-    connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
-
-
 # Words of a question that are looked for.
 _WORDS = 24
 # Rows of rare words that are scored, all together.
