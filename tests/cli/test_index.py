@@ -74,7 +74,7 @@ def test_a_folder_takes_captions_and_leaves_out_what_is_excluded(tmp_path, model
     assert run_command("index", "create", place, photos, *arguments) == 0
     out, err = capsys.readouterr()
     assert out.startswith("2 items added, 0 replaced, 0 unchanged, 1 left out")
-    assert "1 caption is of 1 picture that is not there: lost.png" in " ".join(err.split())
+    assert "pictures that are not there: 1, with 1 captions, such as lost.png" in " ".join(err.split())
     assert "left out: 1 × excluded" in err
     assert ch.open_store(place).get(["0.png"])[0].metadata["text"] == "a red picture\nbright"
     (photos / "2.png").rename(photos / "two.png")

@@ -79,31 +79,6 @@ def described(table: pa.Table, **changes: object) -> pa.Table:
     return table.replace_schema_metadata({**table.schema.metadata, b"channelhash": text})
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("id", pa.large_string()),
-        ("id", pa.string_view()),
-        ("text", pa.dictionary(pa.int32(), pa.string())),
-        ("code_image", pa.binary()),
-        ("code_image", pa.binary_view()),
-        ("labels", pa.large_list(pa.int64())),
-        ("labels", pa.list_view(pa.int32())),
-    ],
-    ids=str,
-)
-def test_a_copy_with_other_types_of_the_same_values_is_read(tmp_path, name, kind):
-    codes = make()
-    codes.save(tmp_path / "c.parquet")
-    table = pq.read_table(tmp_path / "c.parquet")
-    column = table.column(name).to_pylist()
-    copy = pa.array(column).cast(kind) if pa.types.is_dictionary(kind) else pa.array(column, kind)
-    pq.write_table(table.set_column(table.column_names.index(name), name, copy), tmp_path / "c.parquet")
-    for loaded in (ch.CodeSet.load(tmp_path / "c.parquet"), joined(list(ch.CodeSet.stream(tmp_path / "c.parquet", 2)))):
-        assert (loaded.ids, loaded.texts, loaded.labels.tolist()) == (codes.ids, codes.texts, codes.labels.tolist())
-        assert loaded.codes["image"].tolist() == codes.codes["image"].tolist()
-
-
 def test_parts_with_and_without_image_paths_are_joined():
     codes = make()
     joint = joined([replace(codes, images=None), replace(codes, images=["p"] * len(codes))])
@@ -187,17 +162,6 @@ def test_no_flipped_bit_gives_other_codes(tmp_path, labelled):
             except InputError:
                 refused += 1
     assert refused > 250  # most bits mean something
-
-
-def test_a_file_without_checksums_is_refused(tmp_path):
-    make().save(tmp_path / "c.parquet")
-    table = pq.read_table(tmp_path / "c.parquet")
-    description = json.loads(table.schema.metadata[b"channelhash"])
-    del description["columns"], description["checksum"]
-    metadata = {**table.schema.metadata, b"channelhash": json.dumps(description)}
-    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "c.parquet")
-    with pytest.raises(InputError, match=r"the description in its metadata is damaged.*encode again"):
-        ch.CodeSet.load(tmp_path / "c.parquet")
 
 
 def test_a_file_in_several_row_groups_is_read_whole(tmp_path):

@@ -119,7 +119,7 @@ def test_two_results_in_one_folder_are_not_mixed(tmp_path):
         read_export(tmp_path)
     with pytest.raises(InputError, match=r"one array of four; name its folder, or save one \.npz.*B_q"):
         read_export(tmp_path / "a-tst_binary.npy")
-    with pytest.raises(InputError, match=r"is no Parquet file; .*B_q, B_r, L_q, L_r in one \.npz.*folder of \.npy"):
+    with pytest.raises(InputError, match=r"is no Parquet file; .* reads arrays of both sides"):
         ch.CodeSet.load(tmp_path / "a-tst_binary.npy")
 
 
@@ -170,7 +170,7 @@ REFUSED = [
     (plain(B_r=signs(BITS["B_r"]).T), r"codes differ in length: B_q 12, B_r 30 columns"),
     (plain(B_r=signs(BITS["B_r"])[:, :8]), r"codes differ in length: B_q 12, B_r 8 columns"),
     (plain(B_q=np.full((7, 12), np.nan)), r"B_q: codes are ±1 or 0/1, not nan \(row 0, column 0\)"),
-    (plain(B_q=0.5 * signs(BITS["B_q"])), r"B_q: codes are ±1 or 0/1, not -?0\.5 .*; save the signs of real-valued"),
+    (plain(B_q=0.5 * signs(BITS["B_q"])), r"B_q: codes are ±1 or 0/1, not -?0\.5 .*; save signs of real values"),
     (plain(B_q=np.packbits(BITS["B_q"], axis=1)), r"B_q: codes are ±1 or 0/1, not \d+ .* and packed bits unpacked"),
     (plain(B_r=np.sign(np.arange(360.0).reshape(30, 12) - 3)), r"B_r: .* not both: 0\.0 \(row 0, column 3\) beside −1"),
     (plain(B_q=np.zeros((7, 12, 2))), r"B_q: codes are an \(n, k\) matrix of numbers"),
@@ -182,7 +182,7 @@ REFUSED = [
     (plain(L_q=-signs(LABELS["L_q"])), r"L_q: labels are bool or 0 and 1, not -1\.0 \(row \d, column \d\)"),
     (plain(L_q=np.full((7, 5), np.nan)), r"L_q: labels are bool or 0 and 1, not nan \(row 0, column 0\)"),
     (plain(L_q=np.full((7, 1), np.nan), L_r=np.ones((30, 1))), r"L_q is one column, but not of whole numbers"),
-    (plain(L_q=np.ones((7, 1)), L_r=np.eye(30)[:, :1]), r"L_q and L_r are one column of 0 and 1: two classes, or one"),
+    (plain(L_q=np.ones((7, 1)), L_r=np.eye(30)[:, :1]), r"L_q and L_r are one column of 0 and 1; save two columns"),
     (plain() | two_modalities(), r"holds two exports, one under B_q, L_q, B_r, L_r and one under q_img"),
     ({"B_q": BITS["B_q"], "L_r": LABELS["L_r"]}, r"lacks L_q and B_r; it has B_q, L_r"),
     ({"q_img": BITS["B_q"], "q_l": LABELS["L_q"]}, r"lacks r_img or r_txt and r_l; it has q_img, q_l"),

@@ -268,7 +268,7 @@ def test_what_is_no_input_is_refused(tmp_path):
     for address, says in (
         ("none", "no such folder or file"),
         ("empty", "no files to encode; they end in .parquet, .tar, "),
-        ("mixed", "name one kind, such as "),
+        ("mixed", "name one kind, as by "),
         ("cut.tar", "not a readable tar file, perhaps truncated"),
         ("cut.parquet", "not a readable Parquet file, perhaps truncated"),
         ("other.parquet", "has no column 'image'"),

@@ -115,14 +115,6 @@ def test_files_of_another_shape_are_named(tmp_path, key, entries, says):
     assert refusal(tmp_path, {**INSTANCES, key: entries}) == f"{tmp_path / 'instances_x.json'}: {says}"
 
 
-def test_captions_of_another_shape_are_named(tmp_path):
-    path = tmp_path / "captions_x.json"
-    says = refusal(tmp_path, INSTANCES, {"annotations": [{"image_id": 9, "caption": None}]})
-    assert says == f"{path}: annotations[0]: 'caption' is None, expected a text"
-    says = refusal(tmp_path, INSTANCES, {"captions": []})
-    assert says == f"{path}: has no list 'annotations'; it is not a COCO annotation file of this kind"
-
-
 def test_nothing_usable_names_the_first_problem(tmp_path):
     line = f"{tmp_path / 'captions_x.json'}: image 9 has no caption"
     assert refusal(tmp_path, INSTANCES, {"annotations": []}, skip_bad=True) == (

@@ -112,7 +112,7 @@ def test_partitions_follow_their_items():
         "validation_query": [],
         "validation_retrieval": [],
     }
-    with pytest.raises(InputError, match="none of the teacher's 1 query items"):
+    with pytest.raises(InputError, match="none of the teacher's query items"):
         found.splits(Splits(np.array([2]), np.array([0]), none, none, none))
 
 

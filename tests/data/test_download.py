@@ -100,12 +100,6 @@ def test_a_later_call_goes_on_too(server, tmp_path):
     assert server.requests[-1] == "bytes=5000-"
 
 
-def test_a_server_without_ranges_starts_over(server, tmp_path):
-    server.cut_after, server.ranges = [100_000], False
-    fetch(server, tmp_path)
-    assert_complete(tmp_path)
-
-
 def test_a_file_that_changed_meanwhile_starts_over(server, tmp_path):
     server.cut_after = [100_000] * 5
     server.ranges = False  # five cut answers leave a part of the old file

@@ -26,10 +26,6 @@ def test_a_tree_with_odd_cases_gives_the_counts_done_by_hand(root):
     assert records.problems[0].endswith("tags6.txt: not UTF-8, read as Latin-1")
 
 
-def test_the_pictures_folder_itself_may_be_given(root):
-    assert load_mirflickr(root / "mirflickr", min_tag_count=2).ids == tree.USABLE
-
-
 def test_labels_can_be_chosen(root):
     records = load_mirflickr(root, min_tag_count=2, label_names=["sky", "night"])
     assert records.ids == ("im1", "im6", "im10")

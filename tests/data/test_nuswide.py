@@ -3,7 +3,6 @@
 import pytest
 
 from channelhash.data.nuswide import IMAGE_LAYOUTS, count_images, load_nuswide
-from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError
 from data import nuswide_tree as tree
 
@@ -34,14 +33,6 @@ def test_every_layout_of_pictures_is_recognised(tmp_path, layout):
     assert len(records) == 6
     assert all(path.is_file() for path in records.items["image"])
     assert count_images(root) == (6, 6)
-
-
-def test_the_rows_of_a_duplicated_id_stay_together(root):
-    records = load_nuswide(root)
-    for seed in range(20):
-        splits = draw_splits(records, queries=2, train=2, seed=seed)
-        asked = {records.ids[row] for row in splits.query}
-        assert not asked & {records.ids[row] for row in splits.retrieval}
 
 
 def test_labels_can_be_named(root):

@@ -42,15 +42,6 @@ def test_the_draw_does_not_depend_on_the_order_of_the_rows():
     assert drawn[0] != {ids[row] for row in draw_splits(records(ids), 10, 20, seed=1).query}
 
 
-@given(st.integers(0, 10**6), st.integers(1, 20), st.integers(0, 15))
-def test_rows_of_one_id_stay_on_one_side(seed, queries, train):
-    ids = [f"im{i}" for i in range(36)] + ["im3", "im7"]
-    s = draw_splits(records(ids), queries, train, seed=seed)
-    assert len(s.query) == queries
-    asked = {ids[row] for row in s.query}
-    assert not asked & {ids[row] for row in s.retrieval}
-
-
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=30), st.integers(0, 10**6), st.data())
 def test_ids_of_any_number_of_rows_are_drawn_whole(rows_an_id, seed, data):
     ids = [f"im{i}" for i, rows in enumerate(rows_an_id) for _ in range(rows)]

@@ -1,8 +1,6 @@
 """The embedded data set: what it exercises, and that it is the same for everybody."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from channelhash.data.scenes import IMPLIED, LABELS, WORDS, write_hashtags
 from channelhash.data.synthetic import load_simulated, load_synthetic, synthesize
 from channelhash.errors import InputError
 from channelhash.utils.seeds import generator
-from small_runs import run_command
 
 N = 200
 
@@ -111,19 +108,6 @@ def test_pictures_and_words_tell_of_labels_without_giving_them_away(root):
     assert related.mean() + 0.05 < related[shared > 0].mean() < 0.95
 
 
-@pytest.mark.slow
-def test_two_processes_draw_one_set(tmp_path):
-    root = tmp_path / "set"
-    script = f"""
-from pathlib import Path
-from channelhash.data.synthetic import load_synthetic
-load_synthetic(Path({str(root)!r}), 40)
-"""
-    processes = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(2)]
-    assert [process.wait() for process in processes] == [0, 0]
-    assert len(list((root / "mirflickr").glob("*.jpg"))) == 40
-
-
 @pytest.fixture
 def path(tmp_path):
     labels = np.random.default_rng(0).random((300, 5)) < 0.3
@@ -161,9 +145,3 @@ def test_too_many_rows_and_a_file_without_labels_are_refused(path, tmp_path):
     np.savez(tmp_path / "x.npz", image=np.zeros((3, 2)))
     with pytest.raises(InputError, match="has no array 'labels'; it has image"):
         load_simulated(tmp_path / "x.npz", rows=1)
-
-
-def test_a_command_describes_it(path, capsys):
-    sizes = ["--set", "rows=200", "--set", "queries=20", "--set", "train=50"]
-    assert run_command("data", "describe", "simulated", "--path", path, *sizes, "--json") == 0
-    assert '"found": 300' in capsys.readouterr().out

@@ -71,7 +71,7 @@ def test_several_captions_are_kept_and_their_code_is_of_the_mean(tmp_path, model
     monkeypatch.setattr(encode, "_BATCH", 2)
     done = index_source(store, model, read_source(folder, captions=captions))
     assert done.added == 5
-    assert done.problems == (f"{captions}: 1 caption is of 1 picture that is not there: lost.png",)
+    assert done.problems == (f"{captions}: pictures that are not there: 1, with 1 captions, such as lost.png",)
     item = store.get(["deep/er/1.png"])[0]
     assert item.metadata["text"] == "a dark red picture\na green picture"
     outputs = model.outputs("text", ["a dark red picture", "a green picture"]).numpy()

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from channelhash.scale.encode import ShardEncoder, Written, encode_bulk
+from channelhash.scale.encode import ShardEncoder, encode_bulk
 from channelhash.scale.job import Workers
 from channelhash.utils import files
 from scale.dying import SHARD, die, is_first
@@ -13,7 +13,7 @@ from scale.dying import SHARD, die, is_first
 class DyingEncoder(ShardEncoder):
     """Dies at the last moment: the codes of the shard are written, but do not have their name yet."""
 
-    def __call__(self, number: int) -> Written:
+    def __call__(self, number: int) -> int:
         if number == SHARD and is_first(self._out / "job" / "killed"):
 
             def replace(source: Any, target: Path) -> None:

@@ -80,9 +80,7 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
     (2, ('item0', 'item1'))
     """
     if path.suffix.lower() == ".npy":
-        raise InputError(
-            f"{path}: is one array of four; name its folder, or save one .npz: np.savez(…, B_q=…, B_r=…, L_q=…, L_r=…)"
-        )
+        raise InputError(f"{path}: is one array of four; name its folder, or save one .npz of B_q, B_r, L_q and L_r")
     arrays = _with_plain_names(_renamed(read_arrays(path), names or {}, path))
     sides = _with_task(_layout_of(arrays, path), task, path)
     codes = [_read_codes(arrays, side, path) for side in sides]
@@ -127,9 +125,7 @@ def bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:
     negative, zero, positive = (values == number for number in (-1, 0, 1))
     if not (negative | zero | positive).all():
         value = _first(values, ~(negative | zero | positive))
-        raise ValueError(
-            f"codes are ±1 or 0/1, not {value}; save the signs of real-valued outputs, and packed bits unpacked"
-        )
+        raise ValueError(f"codes are ±1 or 0/1, not {value}; save signs of real values, and packed bits unpacked")
     if negative.any() and zero.any():
         raise ValueError(f"codes are ±1 or 0/1, not both: {_first(values, zero)} beside −1, as sign(0) gives")
     return np.asarray(positive)
@@ -259,10 +255,7 @@ def _sets_of_classes(
             raise InputError(f"{path}: {name} is one column, but not of whole numbers (classes)")
     classes = np.unique(np.concatenate(labels))
     if 2 in dimensions and set(classes.tolist()) <= {0, 1}:
-        raise InputError(
-            f"{path}: {' and '.join(names)} are one column of 0 and 1: two classes, or one label that an item has or "
-            "has not? Save two columns for two classes"
-        )
+        raise InputError(f"{path}: {' and '.join(names)} are one column of 0 and 1; save two columns for two classes")
     return [np.asarray(values[:, None] == classes) for values in labels]
 
 

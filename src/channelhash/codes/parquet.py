@@ -17,7 +17,6 @@ from channelhash.errors import InputError
 from channelhash.utils.addresses import Place, open_address, place, whole_file
 from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.files import dump_checked, load_checked
-from channelhash.utils.plain_values import is_binary, is_list, plain_values
 from channelhash.utils.reading import reading
 
 _FORMAT = "channelhash codes 2"
@@ -53,7 +52,7 @@ def write_codes(codes: CodeSet, path: Place) -> None:
 def read_codes(path: str | Place) -> CodeSet:
     """Read what `write_codes` wrote; see `CodeSet.load`."""
     with _open(path) as (file, description):
-        codes = _from_table(_stored_types(file.read(), description["n_bits"]), description)
+        codes = _from_table(file.read(), description)
         _check_columns(description, _checksums(codes))
         return codes
 
@@ -63,8 +62,7 @@ def stream_codes(path: str | Place, rows: int) -> Iterator[CodeSet]:
     with _open(path) as (file, description):
         found: dict[str, int] = {}
         for batch in file.iter_batches(rows):
-            table = _stored_types(pa.Table.from_batches([batch]), description["n_bits"])
-            codes = _from_table(table, description)
+            codes = _from_table(pa.Table.from_batches([batch]), description)
             yield codes
             found = _checksums(codes, found)
         _check_columns(description, found or dict.fromkeys(description["columns"], 0))
@@ -77,10 +75,7 @@ def _open(path: str | Place) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
     if not where.is_file():
         raise InputError(f"{path}: no such file of codes")
     if where.suffix.lower() in (*ENDINGS, ".npy"):
-        raise InputError(
-            f"{path}: is no Parquet file; `channelhash evaluate --codes` reads a file of arrays, which holds both "
-            "sides (B_q, B_r, L_q, L_r in one .npz), or a folder of .npy files"
-        )
+        raise InputError(f"{path}: is no Parquet file; `channelhash evaluate --codes` reads arrays of both sides")
     with ExitStack() as stack:
         stack.enter_context(reading(path, "not a readable file of codes, perhaps truncated", "encode again"))
         source = where if isinstance(where, Path) else stack.enter_context(open_address(str(where)))
@@ -94,22 +89,6 @@ def _open(path: str | Place) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
         with reading(path, "the description in its metadata is damaged", "encode again"):
             description = load_checked(metadata.get(b"channelhash", b"").decode())
         yield file, description
-
-
-def _stored_types(table: pa.Table, n_bits: int) -> pa.Table:
-    """Return a table in the types of `write_codes`: programs that copy it make dictionaries, views and large types."""
-    for number, name in enumerate(table.column_names):
-        column = table.column(name)
-        stored = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        kind, is_alike = pa.string(), pa.types.is_large_string(stored) or pa.types.is_string_view(stored)
-        if name.startswith("code_"):
-            is_other = not pa.types.is_fixed_size_binary(column.type)  # one of another width is of other codes
-            kind, is_alike = pa.binary(-(-n_bits // 8)), is_binary(stored) and is_other
-        elif name == "labels":
-            kind, is_alike = pa.list_(pa.int32()), is_list(stored) and pa.types.is_integer(stored.value_type)
-        if column.type != kind and (is_alike or stored == kind):
-            table = table.set_column(number, name, pa.array(plain_values(column), kind))
-    return table
 
 
 def _checksums(codes: CodeSet, before: dict[str, int] | None = None) -> dict[str, int]:

@@ -80,7 +80,7 @@ def match_captions(
         path: where the captions are from, for the line.
 
     >>> match_captions({"1.jpg": ["sea"], "lost.jpg": ["x", "y"]}, ["2019/1.jpg", "2.jpg"], Path("c.csv"))
-    ([('sea',), ()], ['c.csv: 2 captions are of 1 picture that is not there: lost.jpg'])
+    ([('sea',), ()], ['c.csv: pictures that are not there: 1, with 2 captions, such as lost.jpg'])
     """
     rows = {name: row for row, name in enumerate(names)}
     composed = [unicodedata.normalize("NFC", name) for name in names]
@@ -99,9 +99,7 @@ def match_captions(
     lines = []
     if lost:
         count = sum(len(captions[name]) for name in lost)
-        who = "1 caption is" if count == 1 else f"{count} captions are"
-        where = "1 picture that is not there" if len(lost) == 1 else f"{len(lost)} pictures that are not there"
-        lines = [f"{path}: {who} of {where}: {lost[0]}" + " …" * (len(lost) > 1)]
+        lines = [f"{path}: pictures that are not there: {len(lost)}, with {count} captions, such as {lost[0]}"]
     return [tuple(texts) for texts in matched], lines
 
 
@@ -166,7 +164,7 @@ def _of_table(path: Path, text: str, separator: str) -> Pairs:
                 yield place, cells[file], cells[caption]
     except csv.Error as error:
         raise InputError(
-            f"{path}, line {began}: a quotation mark is not closed, or not doubled inside a cell ({error}); mend it"
+            f"{path}, line {began}: a quotation mark is not closed or not doubled ({error}); mend it"
         ) from None
 
 
@@ -198,10 +196,7 @@ def _of_lines(path: Path, text: str) -> Pairs:
     for number, line in enumerate(text.splitlines(), start=1):
         name, tab, caption = line.partition("\t")
         if line.strip() and not tab:
-            raise InputError(
-                f"{path}, line {number}: has no tab between the picture's name and its caption; a table begins with a "
-                "line that names its columns, such as image,caption"
-            )
+            raise InputError(f"{path}, line {number}: has no tab; a table begins with a line such as image,caption")
         numbered = _NUMBERED.fullmatch(name.strip())
         yield f"{path}, line {number}", numbered["name"] if numbered else "", caption
 
@@ -221,10 +216,7 @@ def _of_json(path: Path, text: str) -> Pairs:
         keys = list(entry) if isinstance(entry, dict) else []
         file, caption = _column(keys, FILE_COLUMNS), _column(keys, CAPTION_COLUMNS)
         if file is None or caption is None or not isinstance(entry[file], str | int):
-            raise InputError(
-                f"{path}: no JSON of captions; it is COCO's (images and annotations), Karpathy's (images with "
-                "sentences), {name: caption}, or a list of {image, caption}"
-            )
+            raise InputError(f"{path}: no JSON of captions: COCO's, Karpathy's, {{name: caption}}, or a list of pairs")
         name = names.get(entry[file], entry[file])
         if file == "filename" and "filepath" in entry:  # Karpathy's splits of COCO have the folder there
             name = f"{entry['filepath']}/{name}"

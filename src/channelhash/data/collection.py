@@ -285,9 +285,7 @@ class Partners:
             parts[name] = np.sort(student_rows[student_rows >= 0])
         for name in ("query", "retrieval"):
             if not len(parts[name]):
-                raise InputError(
-                    f"none of the teacher's {len(vars(teacher)[name])} {name} items is in the student's data"
-                )
+                raise InputError(f"none of the teacher's {name} items is in the student's data")
         return Splits(**parts)
 
 
@@ -305,24 +303,15 @@ def find_partners(student: Records, teacher: Records) -> Partners:
     if student.ids == teacher.ids:
         same = np.arange(len(student), dtype=np.int64)
         return Partners(same, same, ())
-    places = {"student": _places(student, "student"), "teacher": _places(teacher, "teacher")}
+    for whose, ids in (("student", student.ids), ("teacher", teacher.ids)):
+        name, count = Counter(ids).most_common(1)[0]
+        if count > 1:
+            raise InputError(f"the {whose}'s data has the id {name!r} twice; rows are joined by id")
     of_student, of_teacher = (np.full(len(records), -1, dtype=np.int64) for records in (student, teacher))
-    for name in places["student"].keys() & places["teacher"].keys():
-        student_row, teacher_row = places["student"][name], places["teacher"][name]
-        of_student[student_row], of_teacher[teacher_row] = teacher_row, student_row
-    if (of_student < 0).all():
-        raise InputError(
-            f"no item of the student's data ({len(student)}, such as {student.ids[0]!r}) has the id of one of the "
-            f"teacher's ({len(teacher)}, such as {teacher.ids[0]!r}); rows are joined by id"
-        )
+    _, ours, theirs = np.intersect1d(student.ids, teacher.ids, assume_unique=True, return_indices=True)
+    of_student[ours], of_teacher[theirs] = theirs, ours
+    if not len(ours):
+        raise InputError(f"no id is in both data, as {student.ids[0]!r} and {teacher.ids[0]!r}; rows are joined by id")
     unmatched = [f"item {student.ids[row]}: only in the student's data" for row in np.flatnonzero(of_student < 0)]
     unmatched += [f"item {teacher.ids[row]}: only in the teacher's data" for row in np.flatnonzero(of_teacher < 0)]
     return Partners(of_student, of_teacher, tuple(unmatched))
-
-
-def _places(records: Records, whose: str) -> dict[str, int]:
-    places = {name: row for row, name in enumerate(records.ids)}
-    if len(places) < len(records):
-        twice = next(name for row, name in enumerate(records.ids) if places[name] != row)
-        raise InputError(f"the {whose}'s data has the id {twice!r} twice; rows that are joined need ids of their own")
-    return places

@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,44 +158,24 @@ _LIST = (
 )
 
 
-class Protocol(NamedTuple):
-    """A variant of a collection, known by three numbers.
-
-    Attributes:
-        labels: number of labels.
-        images: number of images.
-        unlabelled: how many of them have no label.
-        name: collection and variant.
-        note: what sets it apart.
-
-    >>> recognise(np.ones((20015, 24), dtype=bool)).split(":")[0]
-    'MIRFLICKR-25k, 24 labels, 20,015 images'
-    """
-
-    labels: int
-    images: int
-    unlabelled: int
-    name: str
-    note: str
-
-
 _M, _N = "MIRFLICKR-25k", "NUS-WIDE"
-PROTOCOLS = (
-    Protocol(24, 20015, 0, _M, _FILTERED),
-    Protocol(24, 24581, 0, _M, f"all images with a label ({_DSPH}); {_POTENTIAL}"),
-    Protocol(24, 25000, 419, _M, f"nothing is left out, 419 images have no label; {_POTENTIAL}"),
-    Protocol(38, 20015, 0, _M, f"{_FILTERED}; {_RELEVANT}"),
-    Protocol(38, 24581, 0, _M, f"all images with a label; {_RELEVANT}"),
-    Protocol(38, 25000, 419, _M, f"nothing is left out, 419 images have no label; {_RELEVANT}"),
-    Protocol(21, 195834, 0, _N, "the images with one of the 21 most frequent labels, as in this paper"),
-    Protocol(21, 195834, 3055, _N, _LIST),
-    Protocol(21, 192779, 0, _N, f"195,834 without 3,055 unlabelled ones: {_LIST}"),
-    Protocol(21, 269648, 73814, _N, "nothing is left out; usual are the 195,834 with one"),
-    Protocol(10, 186577, 0, _N, "the images with one of the 10 most frequent labels; usual are 21 labels, 195,834"),
-    Protocol(10, 269648, 83071, _N, "nothing is left out; usual are the 186,577 with one"),
-    Protocol(81, 209347, 0, _N, "the images with a label; usual are 21 labels, 195,834"),
-    Protocol(81, 269648, 60301, _N, "nothing is left out; usual are 21 labels, 195,834"),
-)
+#: Numbers of labels, of images, and of images without a label -> collection, and what sets this variant apart.
+PROTOCOLS = {
+    (24, 20015, 0): (_M, _FILTERED),
+    (24, 24581, 0): (_M, f"all images with a label ({_DSPH}); {_POTENTIAL}"),
+    (24, 25000, 419): (_M, f"nothing is left out, 419 images have no label; {_POTENTIAL}"),
+    (38, 20015, 0): (_M, f"{_FILTERED}; {_RELEVANT}"),
+    (38, 24581, 0): (_M, f"all images with a label; {_RELEVANT}"),
+    (38, 25000, 419): (_M, f"nothing is left out, 419 images have no label; {_RELEVANT}"),
+    (21, 195834, 0): (_N, "the images with one of the 21 most frequent labels, as in this paper"),
+    (21, 195834, 3055): (_N, _LIST),
+    (21, 192779, 0): (_N, f"195,834 without 3,055 unlabelled ones: {_LIST}"),
+    (21, 269648, 73814): (_N, "nothing is left out; usual are the 195,834 with one"),
+    (10, 186577, 0): (_N, "the images with one of the 10 most frequent labels; usual are 21 labels, 195,834"),
+    (10, 269648, 83071): (_N, "nothing is left out; usual are the 186,577 with one"),
+    (81, 209347, 0): (_N, "the images with a label; usual are 21 labels, 195,834"),
+    (81, 269648, 60301): (_N, "nothing is left out; usual are 21 labels, 195,834"),
+}
 
 
 def recognise(labels: NDArray[np.bool_]) -> str:
@@ -204,12 +184,9 @@ def recognise(labels: NDArray[np.bool_]) -> str:
     Args:
         labels: ``(n, c)`` bool.
 
-    >>> recognise(np.ones((10, 24), dtype=bool))
-    ''
+    >>> recognise(np.ones((10, 24), dtype=bool)), recognise(np.ones((20015, 24), dtype=bool)).split(":")[0]
+    ('', 'MIRFLICKR-25k, 24 labels, 20,015 images')
     """
     images, width = labels.shape
-    unlabelled = images - int(labels.any(axis=1).sum())
-    for protocol in PROTOCOLS:
-        if (width, images, unlabelled) == protocol[:3]:
-            return f"{protocol.name}, {width} labels, {images:,} images: {protocol.note}"
-    return ""
+    name, note = PROTOCOLS.get((width, images, images - int(labels.any(axis=1).sum())), ("", ""))
+    return f"{name}, {width} labels, {images:,} images: {note}" if name else ""

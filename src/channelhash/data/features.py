@@ -175,8 +175,8 @@ def load_features(
     ids = ids or (_texts_of(arrays["id"], "id", path) if "id" in arrays else tuple(map(str, range(n))))
     if len(ids) != n:
         raise InputError(f"{path}: id has {len(ids)} entries, {'labels' if label_names else 'features'} have {n} rows")
-    if rows := _first_repeated(ids):
-        raise InputError(f"{path}: rows {rows[0]} and {rows[1]} both have the id {ids[rows[0]]!r}")
+    if (twice := _repeated(ids)) is not None:
+        raise InputError(f"{path}: several rows have the id {twice!r}")
     for modality, values in display.items():
         if len(values) != n:
             raise InputError(f"{path}: {_DISPLAY[modality]} has {len(values)} entries, expected {n}, one a row")
@@ -209,9 +209,7 @@ def _arrays_by_role(
     if "labels" not in by_role:
         joined, ids = _join_parts(arrays, path, problems)
         if joined and any(names.values()):
-            raise InputError(
-                f"{path}: the labels come in parts (L_tr …), but one array is named; name labels_array too, or none"
-            )
+            raise InputError(f"{path}: comes in parts (L_tr …), but one array is named; name labels_array too")
         if joined:
             return joined, ids
     if not by_role.keys() & set(_MODALITIES):
@@ -221,9 +219,7 @@ def _arrays_by_role(
         lower = {name.lower(): name for name in arrays if name != "label_names"}
         for near in difflib.get_close_matches("labels", lower, n=1, cutoff=0.7):
             name = lower[near]
-            raise InputError(
-                f"{path}: has no array 'labels'; if that is {name!r}, say labels_array={name}, else rename it"
-            )
+            raise InputError(f"{path}: has no array 'labels'; is it {name!r}? Say labels_array={name}, or rename it")
     same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
     turned = _by_rows(by_role | same_rows, path, problems)
     return {role: turned[role] for role in by_role}, ()
@@ -253,14 +249,9 @@ def _texts_of(values: NDArray[Any], name: str, path: Path) -> tuple[str, ...]:
     return tuple(map(str, texts))
 
 
-def _first_repeated(names: tuple[str, ...]) -> tuple[int, int] | None:
-    """Return the earlier and the later place of the first repeated name."""
-    places: dict[str, int] = {}
-    for place, name in enumerate(names):
-        if name in places:
-            return places[name], place
-        places[name] = place
-    return None
+def _repeated(names: tuple[str, ...]) -> str | None:
+    """Return the first name that occurs twice."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
@@ -283,8 +274,8 @@ def read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDArr
         names = tuple(map(label_name, _texts_of(arrays["label_names"], "label_names", path)))
     if len(names) != matrix.shape[1]:
         raise InputError(f"{path}: {len(names)} label_names, but labels have {matrix.shape[1]} columns")
-    if columns := _first_repeated(names):
-        raise InputError(f"{path}: label_names {columns[0]} and {columns[1]} are both {names[columns[0]]!r}")
+    if (twice := _repeated(names)) is not None:
+        raise InputError(f"{path}: several label_names are {twice!r}")
     return matrix, names
 
 
@@ -319,7 +310,7 @@ def _real_values(stored: NDArray[Any], arrays: Arrays, name: str, n: int, path: 
                 term = arrays[key].squeeze()  # MATLAB's numbers are (1, 1)
                 if term.shape not in ((), (stored.shape[1],)) or term.dtype.kind not in "iuf":
                     raise InputError(
-                        f"{path}: {key} is {term.shape} {term.dtype}, expected 1 or {stored.shape[1]} numbers"
+                        f"{path}: {key} is {term.shape} {term.dtype}, expected 1 or {len(values.T)} numbers"
                     )
                 apply(values, term.astype(np.float32), out=values)
     return values

@@ -181,9 +181,7 @@ def labels_from_names(
     for i, row in enumerate(rows):
         for name in row:
             if occurring[name] not in column:
-                raise InputError(
-                    f"{where}: row {i + 1} has the unknown label {name!r}; known labels are {', '.join(names)}"
-                )
+                raise InputError(f"{where}: row {i + 1} has the unknown label {name!r}; known: {', '.join(names)}")
             labels[i, column[occurring[name]]] = True
     return labels, names
 

@@ -56,7 +56,7 @@ def _official(load: Callable[..., Records], found: int, *parts: int) -> DataKind
 #: kind in a configuration -> data set.
 DATA_KINDS: dict[str, DataKind] = {
     "synthetic": DataKind(load_synthetic, reports_progress=True),
-    "table": DataKind(load_table, reports_progress=True),
+    "table": DataKind(load_table),
     "coco": DataKind(load_coco),
     "features": DataKind(load_features),
     "simulated": DataKind(load_simulated),

@@ -119,9 +119,7 @@ def _sizes(n: int, queries: int | None, train: TrainRows, validation_queries: in
     rest = n - queries - train
     validation_queries = min(queries, rest // 2) if validation_queries is None else validation_queries
     if not 0 <= validation_queries <= max(rest - 1, 0):
-        raise InputError(
-            f"validation_queries: {validation_queries} asked for, but {rest} rows are left after queries and train"
-        )
+        raise InputError(f"validation_queries: {validation_queries} asked for, but {rest} rows are left")
     return queries, train, validation_queries
 
 
@@ -142,9 +140,7 @@ def _splits_by_labels(
     method: Method,
 ) -> Splits:
     if len(set(records.pair_ids)) < len(records):
-        raise InputError(
-            f"data.split_method {method} needs unique ids, and one row an image; draw these splits at random"
-        )
+        raise InputError(f"data.split_method {method} needs unique ids, and one row an image")
     if method == "per_class":
         if queries is None or train is None or train == "rest":
             raise InputError("data.split_method per_class needs queries and train, as numbers a label")
@@ -172,10 +168,7 @@ def _splits_of_parts(
     parts = np.array([match[1] if match else "" for match in matches])
     query, trained = np.flatnonzero(parts == "query"), np.flatnonzero(parts == "train")
     if not all(matches) or not len(query) or len(query) == len(records):
-        raise InputError(
-            "data.split_method given needs a features file with the parts I_te, T_te, L_te and I_tr … or I_db …; "
-            "draw these splits at random"
-        )
+        raise InputError("data.split_method given needs a features file with the parts I_te … and I_tr … or I_db …")
     _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
     shuffled = _shuffled_rows(records, generator(seed, "splits"))
     rest = shuffled[parts[shuffled] == "database"]

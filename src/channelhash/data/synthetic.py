@@ -18,9 +18,6 @@ from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
 
 _FORMAT = 2  # part of the marker: raise it when the drawing changes
-_README = """Annotations of the embedded data set of channelhash, in the layout of the MIRFLICKR-25k annotations v080.
-One file a label with the number of a picture a line; in *_r1.txt those where the label is what the picture shows first.
-"""
 
 
 def synthesize(root: Path, n_images: int = 3000, seed: int = 0, progress: Progress = no_progress) -> None:
@@ -51,9 +48,7 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
     if marker.exists():
         existing = json.loads(marker.read_text(encoding="utf-8"))
         if {key: existing.get(key) for key in settings} != settings:
-            raise InputError(
-                f"{root}: holds an embedded data set made with {existing}, not {settings}; use another folder"
-            )
+            raise InputError(f"{root}: holds an embedded data set made with {existing}; use another folder")
         if existing["finished"]:
             return
     elif root.exists() and any(root.iterdir()):
@@ -63,14 +58,11 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
     images, meta = root / "mirflickr", root / "mirflickr" / "meta"
     for folder in (images, meta / "tags", meta / "tags_raw", root / "annotations"):
         folder.mkdir(parents=True, exist_ok=True)
-    potential: dict[str, list[int]] = {label: [] for label in LABELS}
-    relevant: dict[str, list[int]] = {label: [] for label in LABELS}
+    numbers: dict[str, list[int]] = {label: [] for label in LABELS}
     for number in range(1, n_images + 1):
         image, labels = draw_scene(generator(seed, "scene", number))
         for label in labels:
-            potential[label].append(number)
-        if labels:
-            relevant[min(labels)].append(number)
+            numbers[label].append(number)
         if not (images / f"im{number}.jpg").exists():
             tags = write_hashtags(labels, generator(seed, "hashtags", number))
             typed = "".join(f"{tag}\n" for tag in tags)
@@ -80,9 +72,7 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
             _write_jpeg(images / f"im{number}.jpg", image)  # last: the image exists only if the sample is complete
         progress(number, n_images)
     for label in LABELS:
-        for suffix, numbers in (("", potential[label]), ("_r1", relevant[label])):
-            write_text(root / "annotations" / f"{label}{suffix}.txt", "".join(f"{number}\n" for number in numbers))
-    write_text(root / "annotations" / "README.txt", _README)
+        write_text(root / "annotations" / f"{label}.txt", "".join(f"{number}\n" for number in numbers[label]))
     write_text(marker, json.dumps({**settings, "finished": True}))
 
 

@@ -5,10 +5,11 @@ import difflib
 import io
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -17,7 +18,6 @@ from channelhash.data.label_cells import label_doubts, split_labels
 from channelhash.data.records import Items, Problems, Records, label_name, labels_from_names
 from channelhash.errors import InputError
 from channelhash.utils.plain_values import plain_values, text_of
-from channelhash.utils.progress import Progress
 from channelhash.utils.reading import one_line, read_text, reading
 from channelhash.utils.typed_settings import unknown
 
@@ -26,7 +26,6 @@ TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 #: Values of a column of one label, in any case.
 _YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
 
-_PROGRESS_EVERY = 100  # rows; drawing a bar takes longer than reading a row
 #: Characters, the most that Python's reader can be set to on every system.
 _LONGEST_CELL = 2**31 - 1
 
@@ -53,18 +52,6 @@ class _BadRowError(Exception):
     """A row that cannot be used: the reason that it is counted under, and the problem."""
 
 
-class _RowFormat(NamedTuple):
-    """How a row is read: role (``id``, ``image``, ``text``) -> column; arguments of `load_table`."""
-
-    columns: dict[str, str]
-    labels_column: str
-    label_columns: list[str] | None
-    separator: str
-    label_names: list[str] | None
-    folder: Path
-    verify_images: bool
-
-
 def load_table(
     path: Path,
     root: Path | None = None,
@@ -75,9 +62,7 @@ def load_table(
     label_columns: list[str] | None = None,
     label_separator: str = ";",
     label_names: list[str] | None = None,
-    verify_images: bool = False,
     skip_bad: bool = False,
-    progress: Progress | None = None,
 ) -> Records:
     """Read a table with the columns ``id, image, text, labels``, or without ``labels``.
 
@@ -96,13 +81,11 @@ def load_table(
         label_columns: instead, one column of 0 and 1 for each label; an empty list for a table without labels.
         label_separator: character between two labels.
         label_names: the allowed labels; None takes all that occur.
-        verify_images: decode every image instead of only checking that it is there and not empty.
         skip_bad: leave out bad rows, count them in ``removed`` and list them in ``problems``.
-        progress: called with (rows read, rows).
 
     Raises:
         InputError: the file cannot be read, a column is missing, or a row is bad: wrong number of cells, not JSON, no
-            id or a repeated one, missing or unreadable image, empty or no text, label that is unknown or not 0 or 1.
+            id or a repeated one, missing or empty image, empty or no text, label that is unknown or not 0 or 1.
     """
     if not label_separator:
         raise InputError("label_separator: is empty; give the character between two labels")
@@ -125,19 +108,10 @@ def load_table(
             hint = f"; did you mean {near!r}?" if (near := _nearest(column, columns, 0.5)) else ""
             raise InputError(f"{path}: has no column {column!r}, its columns are {_listed(columns)}{hint}")
     if not modalities:
-        raise InputError(
-            f"{path}: has neither a column 'image' nor a column 'text', its columns are {_listed(columns)}; "
-            "name yours with image_column or text_column"
-        )
-    row_format = _RowFormat(
-        {"id": id_column, **modalities},
-        labels_column,
-        label_columns,
-        label_separator.replace("\\t", "\t"),
-        label_names,
-        root or path.parent,
-        verify_images,
-    )
+        listed = _listed(columns)
+        raise InputError(f"{path}: has no column 'image' or 'text', but {listed}; set image_column or text_column")
+    separator, folder = label_separator.replace("\\t", "\t"), root or path.parent
+    labels_of = partial(_labels, column=labels_column, columns=label_columns, separator=separator, names=label_names)
     unused = [column for column in columns if column not in (*wanted.values(), id_column, *label_cells)]
     problems = Problems(skip_bad)
     problems.lines += [
@@ -145,15 +119,15 @@ def load_table(
         for modality in wanted
         if modality not in modalities and (near := _nearest(modality, unused, 0.7))
     ]
-    values, labels = _usable_rows(path, rows, row_format, problems, progress)
+    values, labels = _usable_rows(path, rows, {"id": id_column, **modalities}, folder, labels_of, problems)
     if not values:
         raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
     items: dict[str, Items] = {modality: tuple(row[modality] for row in values) for modality in modalities}
     if "image" in items:
-        items["image"] = tuple(locate_image(row_format.folder, row["image"]) for row in values)
+        items["image"] = tuple(locate_image(folder, row["image"]) for row in values)
     matrix, label_set = labels_from_names(labels, label_columns if label_names is None else label_names, str(path))
     if label_columns is None and label_names is None:
-        problems.lines += label_doubts(labels, row_format.separator, f"{path}: the column {labels_column!r}")
+        problems.lines += label_doubts(labels, separator, f"{path}: the column {labels_column!r}")
     ids = tuple(row["id"] for row in values)
     return Records(ids, items, matrix, label_set, problems.removed, tuple(problems.lines), found=len(rows))
 
@@ -164,31 +138,34 @@ def has_labels(path: Path) -> bool:
 
 
 def _usable_rows(
-    path: Path, rows: Sequence[Row], row_format: _RowFormat, problems: Problems, progress: Progress | None
+    path: Path,
+    rows: Sequence[Row],
+    columns: Mapping[str, str],
+    folder: Path,
+    labels_of: Callable[[Row], list[str]],
+    problems: Problems,
 ) -> tuple[list[dict[str, str]], list[list[str]]]:
     """Return the values by role, and the labels, of every usable row, and add the others to ``problems``."""
     places: dict[str, str] = {}  # id -> where its row is
     usable: list[dict[str, str]] = []
     labels: list[list[str]] = []
-    for number, row in enumerate(rows, start=1):
+    for row in rows:
         try:
-            values = _values(row, row_format.columns)
+            values = _values(row, columns)
             if place := places.get(values["id"]):
                 raise _BadRowError("duplicate id", f"the id {values['id']!r} is already that of {place}")
             if "image" in values:
-                image = locate_image(row_format.folder, values["image"])
-                if problem := image_problem(image, row_format.verify_images):
+                image = locate_image(folder, values["image"])
+                if problem := image_problem(image, whole=False):
                     raise _BadRowError("unreadable picture" if image.is_file() else "missing picture", problem)
-            labels.append(_labels(row, row_format))
+            labels.append(labels_of(row))
             usable.append(values)
             places[values["id"]] = row.place
         except _BadRowError as bad:
             reason, problem = bad.args
-            identity = str(row.cells.get(row_format.columns["id"]) or "").encode(errors="replace").decode().strip()
+            identity = str(row.cells.get(columns["id"]) or "").encode(errors="replace").decode().strip()
             line = f"{path}, {row.place}{f' (id {identity})' if identity else ''}: {problem}"
             problems.add(line, "mend the row, or leave such rows out with --skip-bad", reason)
-        if progress and (number % _PROGRESS_EVERY == 0 or number == len(rows)):
-            progress(number, len(rows))
     return usable, labels
 
 
@@ -212,20 +189,15 @@ def _values(row: Row, columns: Mapping[str, str]) -> dict[str, str]:
     return values
 
 
-def _labels(row: Row, row_format: _RowFormat) -> list[str]:
+def _labels(row: Row, column: str, columns: list[str] | None, separator: str, names: list[str] | None) -> list[str]:
     """Return the labels of a row, from one column or from several."""
-    if row_format.label_columns is not None:
-        labels = [label_name(column) for column in row_format.label_columns if _is_set(row, column)]
-    else:
-        try:
-            labels = split_labels(row.cells[row_format.labels_column], row_format.separator)
-        except ValueError as error:
-            raise _BadRowError("not a text", f"the column {row_format.labels_column!r} {error}") from None
-    if row_format.label_names is not None:
-        allowed = list(map(label_name, row_format.label_names))
-        for label in labels:
-            if label not in allowed:
-                raise _BadRowError("unknown label", unknown(f"label {label!r}", label, row_format.label_names))
+    try:
+        labels = split_labels(row.cells[column], separator) if columns is None else []
+    except ValueError as error:
+        raise _BadRowError("not a text", f"the column {column!r} {error}") from None
+    labels += [label_name(column) for column in columns or () if _is_set(row, column)]
+    if names is not None and (odd := next((label for label in labels if label not in map(label_name, names)), None)):
+        raise _BadRowError("unknown label", unknown(f"label {odd!r}", odd, names))
     return labels
 
 
@@ -242,8 +214,7 @@ def _refuse_near_labels(path: Path, unused: Sequence[str]) -> None:
     lower = {column.lower(): column for column in reversed(unused)}
     if near := _nearest("labels", list(lower), 0.7):
         raise InputError(
-            f"{path}: has no column 'labels'; if that is {lower[near]!r}, say labels_column={lower[near]}; "
-            "label_columns=[] reads the table without labels"
+            f"{path}: has no column 'labels'; say labels_column={lower[near]}, or label_columns=[] for none"
         )
 
 
@@ -322,7 +293,7 @@ def _read_csv(path: Path, delimiter: str) -> tuple[list[str], list[Row]]:
                 rows.append(Row(place, dict(zip(columns, cells, strict=True))))
     except csv.Error as error:
         raise InputError(
-            f"{path}, line {began}: a quotation mark is not closed, or not doubled inside a cell ({error}); mend it"
+            f"{path}, line {began}: a quotation mark is not closed or not doubled ({error}); mend it"
         ) from None
     return columns, rows
 

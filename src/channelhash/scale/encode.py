@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -29,17 +29,6 @@ from channelhash.utils.python_names import python_names, trusting
 SHARD_ITEMS = 16384
 # Small files read at once: from an object store, most of that time is waiting.
 _READS = 8
-
-
-class Written(NamedTuple):
-    """A finished shard: numbers of items that were encoded, and that could not be.
-
-    >>> Written(items=3, bad=1).bad
-    1
-    """
-
-    items: int
-    bad: int
 
 
 def encode_bulk(
@@ -87,8 +76,8 @@ def encode_bulk(
             trusted = python_names([encoder.name, encoder.architecture])  # or it would not have been loaded here
             make = partial(ShardEncoder, model.resolve(), out.resolve(), job, trusted)
             with closing(workers.run(make, lambda _: todo)) as results:
-                for written in results:
-                    done += written.items + written.bad
+                for items in results:
+                    done += items
                     progress(done, total)
             n_bad = _gather_bad(out, len(job.shards))
     except BlockingIOError:
@@ -124,8 +113,8 @@ class ShardEncoder:
             raise InputError(f"{model}: holds model {self._model.fingerprint()} for a worker, the job's is {job.model}")
         self._model.to(pick_device("auto"))
 
-    def __call__(self, number: int) -> Written:
-        """Encode the shard of this number; its file of codes is written last."""
+    def __call__(self, number: int) -> int:
+        """Encode the shard of this number; its file of codes is written last. Return the number of its items."""
         job, shard = self._job, self._job.shards[number]
         parts, bad = [], []
         with _one_thread():
@@ -140,7 +129,7 @@ class ShardEncoder:
         lines = [json.dumps({**item._asdict(), "shard": shard_path(self._out, number).name}) for item in bad]
         write_whole_text(bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
         codes.save(shard_path(self._out, number))
-        return Written(len(codes), len(bad))
+        return count
 
 
 def _encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[CodeSet, list[Bad]]:

@@ -32,13 +32,11 @@ if TYPE_CHECKING:
 
 _PlaceT = TypeVar("_PlaceT", Path, RemotePath, Place)
 
-_FORMAT = "channelhash bulk codes 1"
+_FORMAT = "channelhash bulk codes 2"
 
 #: What must be the same when a job goes on: key of the manifest -> its name in messages.
 _SAME = {
     "model": "model",
-    "n_bits": "code length",
-    "n_files": "number of input files",
     "input_hash": "names, sizes and dates of the input files",
     "root": "folder of the pictures",
     "shard_items": "--shard-items",
@@ -50,11 +48,9 @@ class BulkJob:
     """The content of ``job/manifest.json`` in a folder of codes.
 
     Attributes:
-        data: address of the input, as first given.
         kind: key of `data.bulk.KINDS`.
         root: folder that ids of images, or image paths in a Parquet file, are relative to.
-        n_files: number of input files.
-        input_hash: hash of their addresses, sizes and dates.
+        input_hash: hash of the input files' addresses, sizes and dates.
         modalities: modalities to encode.
         label_names: label names of the whole input, sorted, the same for every shard.
         model: the model's fingerprint.
@@ -63,10 +59,8 @@ class BulkJob:
         shards: the n-th becomes the file `shard_path` of n.
     """
 
-    data: str
     kind: str
     root: str
-    n_files: int
     input_hash: str
     modalities: tuple[str, ...]
     label_names: tuple[str, ...]
@@ -95,14 +89,12 @@ def open_job(model: "HashModel", data: str, out: Place, root: str | None, shard_
     kind, first = next(input_files(data))
     if root is not None and kind != "parquet":
         raise InputError(f"--root: belongs to Parquet files, {data} holds {kind}; leave it out")
-    digest, n_files = hashlib.sha256(), 0
+    digest = hashlib.sha256()
     for _, file in input_files(data):
         digest.update(repr(file).encode())
-        n_files += 1
     identity: dict[str, Any] = {
         "model": model.fingerprint(),
         "n_bits": model.n_bits,
-        "n_files": n_files,
         "input_hash": digest.hexdigest()[:16],
         "root": folder_of(data if root is None else f"{root}/*"),
         "shard_items": shard_items,
@@ -111,26 +103,21 @@ def open_job(model: "HashModel", data: str, out: Place, root: str | None, shard_
         job = _read_job(out)
         for key, name in _SAME.items():
             if getattr(job, key) != identity[key]:
-                raise InputError(
-                    f"{out}: holds a job with another {name} ({getattr(job, key)}, now {identity[key]}); name another "
-                    "--out, or remove this one"
-                )
+                raise InputError(f"{out}: holds a job with another {name} ({getattr(job, key)}, now {identity[key]})")
         return job
     if next(out.glob("*.parquet"), None):
         raise InputError(f"{out}: holds Parquet files, but no job/manifest.json; name an empty or a new folder")
     available = KINDS[kind].modalities(first.address)
     modalities = tuple(modality for modality in model.modalities if modality in available)
     if not modalities:
-        raise InputError(
-            f"{data}: holds {' and '.join(available)}, this model encodes {' and '.join(model.modalities)}"
-        )
+        raise InputError(f"{data}: holds {' and '.join(available)}, the model encodes {' and '.join(model.modalities)}")
     files = (file for _, file in input_files(data))
     planned = list(KINDS[kind].plan(files, modalities, shard_items, out / "job" / "listing.parquet"))
     if not planned:
-        raise InputError(f"{data}: its {n_files} files hold no items")
+        raise InputError(f"{data}: its files hold no items")
     labels = sorted(set[str]().union(*(part.labels for part in planned)))
     shards = tuple(part.shard for part in planned)
-    job = BulkJob(data=data, kind=kind, modalities=modalities, label_names=tuple(labels), shards=shards, **identity)
+    job = BulkJob(kind=kind, modalities=modalities, label_names=tuple(labels), shards=shards, **identity)
     text = json.dumps({"format": _FORMAT, **asdict(job)})
     if not isinstance(manifest, RemotePath):
         write_whole_text(manifest, text)

@@ -191,5 +191,6 @@ def test_no_statement_is_prepared_that_a_pool_would_lose(shared):
 def test_options_reach_libpq_as_they_are():
     options = "-c%20application_name=a%2Bb%20-c%20work_mem=5MB"
     store = ch.open_store(at(store=new_name(), options=options), n_bits=16)
+    store.make()
     assert store._rows("SHOW work_mem") == [("5MB",)]
     store.close()

@@ -84,9 +84,7 @@ def input_files(address: str) -> Iterator[tuple[str, File]]:
         first = first or (kind, file)
         if kind != first[0]:
             ending = PurePosixPath(first[1].address).suffix
-            raise InputError(
-                f"{address}: holds {first[1].address} and {file.address}; name one kind, such as {address}/*{ending}"
-            )
+            raise InputError(f"{address}: holds {first[1].address} and {file.address}; name one kind, as by *{ending}")
         yield kind, file
     if first is None:
         endings = ", ".join(ending for kind in KINDS.values() for ending in sorted(kind.endings))

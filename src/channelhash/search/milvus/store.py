@@ -11,49 +11,20 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
-from channelhash.search.filters import (
-    Among,
-    And,
-    Between,
-    Compare,
-    Condition,
-    Filter,
-    Known,
-    Like,
-    Literal,
-    Test,
-    literals_of,
-    passes,
-)
+from channelhash.search import filters
 from channelhash.search.items import Metadata, check_opened_as
-from channelhash.search.milvus.collection import (
-    ALL,
-    MAX_ANSWERS,
-    NONE,
-    CollectionFacts,
-    Index,
-    MilvusAddress,
-    MilvusCollection,
-    Row,
-    connect,
-    id_of,
-    is_storable,
-    parse_address,
-    quote,
-    to_items,
-    to_rows,
-)
+from channelhash.search.milvus import collection as milvus
 from channelhash.search.store import Answers, Item, Store, merge_item
 from channelhash.utils.processes import tell_of_fork
 
 #: A condition -> ids of the items that pass it.
-Matching = Callable[[Condition], Iterable[str]]
+Matching = Callable[[filters.Condition], Iterable[str]]
 
 _EXACT = 2**53
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-def to_milvus(tree: Filter, key_sets: Collection[str], matching: Matching) -> str:
+def to_milvus(tree: filters.Filter, key_sets: Collection[str], matching: Matching) -> str:
     """Translate a filter into a Milvus expression over the fields ``id``, ``labels``, ``keys`` and ``metadata``.
 
     Args:
@@ -65,9 +36,9 @@ def to_milvus(tree: Filter, key_sets: Collection[str], matching: Matching) -> st
     >>> to_milvus(parse_filter("year > 2000", ["year"]), set(), lambda condition: [])
     '(metadata["year"] > 2000)'
     """
-    if isinstance(tree, Condition):
+    if isinstance(tree, filters.Condition):
         return f"({_condition(tree, key_sets, matching)})"
-    word = " and " if isinstance(tree, And) else " or "
+    word = " and " if isinstance(tree, filters.And) else " or "
     return f"({word.join(to_milvus(part, key_sets, matching) for part in tree.parts)})"
 
 
@@ -77,77 +48,77 @@ def listed(texts: Iterable[str]) -> str:
     >>> print(listed(["a", "b"]))
     ["a", "b"]
     """
-    return f"[{', '.join(map(quote, texts))}]"
+    return f"[{', '.join(map(milvus.quote, texts))}]"
 
 
-def _condition(condition: Condition, key_sets: Collection[str], matching: Matching) -> str:
+def _condition(condition: filters.Condition, key_sets: Collection[str], matching: Matching) -> str:
     key, test, negated = condition.key, condition.test, condition.negated
     if key == "label":
         return f"not ({_label(test, matching)})" if negated else _label(test, matching)
-    if isinstance(test, Known):
+    if isinstance(test, filters.Known):
         having = [text for text in sorted(key_sets) if key in json.loads(text)]
         if key == "id" or not having:
-            return ALL if negated != (key == "id") else NONE
+            return milvus.ALL if negated != (key == "id") else milvus.NONE
         return f"keys {'not in' if negated else 'in'} {listed(having)}"
     if _is_for_us(test):
         return _among(matching(condition))
     return _value(f'metadata["{key}"]' if key != "id" else key, test, negated)
 
 
-def _is_for_us(test: Test) -> bool:
+def _is_for_us(test: filters.Test) -> bool:
     """Return whether items are compared here.
 
     Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of backslashes differs. It
     compares whole numbers with others as floats, which tell them apart up to 2⁵³.
     """
-    if isinstance(test, Like):
+    if isinstance(test, filters.Like):
         return not test.pattern.endswith("%") or bool(set(test.pattern[:-1]) & set("%_\\")) or test.pattern == "%"
-    return any(not isinstance(value, str) and abs(value) >= _EXACT for value in literals_of(test))
+    return any(not isinstance(value, str) and abs(value) >= _EXACT for value in filters.literals_of(test))
 
 
-def _label(test: Test, matching: Matching) -> str:
+def _label(test: filters.Test, matching: Matching) -> str:
     """Require that any label satisfies ``test``."""
     match test:
-        case Compare(operator="=", value=str(value)):
-            return f"array_contains(labels, {quote(value)})"
-        case Among(values=values):
-            return " or ".join(f"array_contains(labels, {quote(str(value))})" for value in values)
-        case Known():
+        case filters.Compare(operator="=", value=str(value)):
+            return f"array_contains(labels, {milvus.quote(value)})"
+        case filters.Among(values=values):
+            return " or ".join(f"array_contains(labels, {milvus.quote(str(value))})" for value in values)
+        case filters.Known():
             return 'labels[0] >= ""'
-    return _among(matching(Condition("label", test)))
+    return _among(matching(filters.Condition("label", test)))
 
 
 def _among(ids: Iterable[str]) -> str:
     found = listed(ids)
-    return f"id in {found}" if found != "[]" else NONE
+    return f"id in {found}" if found != "[]" else milvus.NONE
 
 
-def _value(path: str, test: Test, negated: bool) -> str:
+def _value(path: str, test: filters.Test, negated: bool) -> str:
     """Require that a value that is there and of the literal's kind satisfies ``test``, or does not.
 
     Milvus lets an absent value pass ``!=``, ``not in`` and ``not``, but never ``<``, ``>`` or ``==``; so what is
     negated is said with those, which at the same time asks for the kind.
     """
 
-    def compare(operator: str, value: Literal) -> str:
+    def compare(operator: str, value: filters.Literal) -> str:
         if isinstance(value, bool):
             return f"{path} == {'true' if value == (operator == '=') else 'false'}"
-        literal = quote(value) if isinstance(value, str) else repr(value)
+        literal = milvus.quote(value) if isinstance(value, str) else repr(value)
         if operator == "!=":
             return f"({path} < {literal} or {path} > {literal})"
         return f"{path} {'==' if operator == '=' else operator} {literal}"
 
     match test:
-        case Like(pattern=pattern):
-            fits = f"{path} like {quote(pattern)}"
+        case filters.Like(pattern=pattern):
+            fits = f"{path} like {milvus.quote(pattern)}"
             return f'{path} >= "" and not ({fits})' if negated else fits
-        case Compare(operator=operator, value=value):
+        case filters.Compare(operator=operator, value=value):
             return compare(_OPPOSITE[operator] if negated else operator, value)
-        case Among(values=values):
+        case filters.Among(values=values):
             return (" and " if negated else " or ").join(compare("!=" if negated else "=", value) for value in values)
-        case Between(low=low, high=high) if negated:
+        case filters.Between(low=low, high=high) if negated:
             return f"{compare('<', low)} or {compare('>', high)}"
-        case Between(low=low, high=high):
+        case filters.Between(low=low, high=high):
             return f"{compare('>=', low)} and {compare('<=', high)}"
     raise AssertionError(test)
 
@@ -187,15 +158,15 @@ class MilvusStore(Store):
         InputError: the collection is no store, or has another code length, model or index.
     """
 
-    def __init__(self, address: MilvusAddress, client: Any, n_bits: int | None = None, model: str = "") -> None:
+    def __init__(self, address: milvus.MilvusAddress, client: Any, n_bits: int | None = None, model: str = "") -> None:
         super().__init__(address.text)
         self._parsed_address = address
-        self._collection = MilvusCollection(address, client)
+        self._collection = milvus.MilvusCollection(address, client)
         self._n_bits = n_bits
         self._model = model
         self._is_there = False
         self._key_sets: set[str] = set()  # read by `_keys`, which every call with a filter begins with
-        self._index = address.index or Index()
+        self._index = address.index or milvus.Index()
         self._lock = threading.RLock()
         self._look()
         tell_of_fork(self)
@@ -238,14 +209,14 @@ class MilvusStore(Store):
         self._key_sets = self._different("keys")
         return {key for text in self._key_sets for key in json.loads(text)}
 
-    def _ids(self, where: Filter | None) -> list[str]:
+    def _ids(self, where: filters.Filter | None) -> list[str]:
         if not self._look():
             return []
         chosen = f"{_ITEMS} and {self._expression(where)}"
-        return sorted(id_of(row["key"]) for row in self._collection.walk(chosen, ["key"]))
+        return sorted(milvus.id_of(row["key"]) for row in self._collection.walk(chosen, ["key"]))
 
     def _get(self, ids: list[str]) -> Mapping[str, Item]:
-        return to_items(self._rows(ids, ["id", "modality", "keys", "labels", "metadata", "code"]))
+        return milvus.to_items(self._rows(ids, ["id", "modality", "keys", "labels", "metadata", "code"]))
 
     def _write(
         self,
@@ -260,16 +231,14 @@ class MilvusStore(Store):
             former = self._get(ids)
             for name, item in former.items() if not replace else ():
                 for modality in sorted(codes.keys() & item.codes.keys()):
-                    raise InputError(
-                        f"{self.address}: {name!r} has a code for {modality} already; replace it with upsert"
-                    )
+                    raise InputError(f"{self.address}: {name!r} has a code for {modality} already; use upsert")
             rows = []
             for number, name in enumerate(ids):
                 new_codes = {modality: packed[number] for modality, packed in codes.items()}
                 new_metadata = metadata[number] if metadata else {}
-                rows.append(to_rows(merge_item(former.get(name), name, new_codes, new_metadata)))
+                rows.append(milvus.to_rows(merge_item(former.get(name), name, new_codes, new_metadata)))
             if not self._look():
-                self._collection.create(CollectionFacts(n_bits, self._model, self._index))
+                self._collection.create(milvus.CollectionFacts(n_bits, self._model, self._index))
                 self._look()
             self._collection.upsert(rows)
 
@@ -280,65 +249,63 @@ class MilvusStore(Store):
                 self._collection.delete(f"id in {listed(there[start : start + _IDS])}")
         return len(there)
 
-    def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
+    def _nearest(self, queries: PackedCodes, k: int, modality: str, where: filters.Filter | None) -> Answers:
         return self._search(queries, self._check_count(k, "k"), modality, where, {})
 
     def _within(
-        self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
+        self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: filters.Filter | None
     ) -> Answers:
-        count = MAX_ANSWERS if limit is None else self._check_count(limit, "limit")
+        count = milvus.MAX_ANSWERS if limit is None else self._check_count(limit, "limit")
         # Milvus returns what is nearer than its "radius".
         params = {"radius": min(radius, self.n_bits or radius) + 1}
         answers = self._search(queries, count, modality, where, params)
-        full = [row for row, ids in enumerate(answers.ids) if limit is None and len(ids) >= MAX_ANSWERS]
+        full = [row for row, ids in enumerate(answers.ids) if limit is None and len(ids) >= milvus.MAX_ANSWERS]
         if full:
-            raise InputError(
-                f"{self.address}: query {full[0]} has {MAX_ANSWERS:,} items or more within {radius} bits, the most that"
-                " Milvus returns; ask for a smaller radius, or for the nearest with a limit"
-            )
+            most = f"{milvus.MAX_ANSWERS:,} items or more within {radius} bits"
+            raise InputError(f"{self.address}: query {full[0]} has {most}; set a limit")
         return answers
 
     def _facts(self) -> dict[str, Any]:
-        codes = {name: self._collection.count(f"modality == {quote(name)}") for name in self.modalities}
+        codes = {name: self._collection.count(f"modality == {milvus.quote(name)}") for name in self.modalities}
         return {"codes": codes, "index": self._index.kind, "bytes": None}
 
     def _search(
-        self, queries: PackedCodes, count: int, modality: str, where: Filter | None, radius: dict[str, int]
+        self, queries: PackedCodes, count: int, modality: str, where: filters.Filter | None, radius: dict[str, int]
     ) -> Answers:
-        chosen = f"modality == {quote(modality)} and {self._expression(where)}"
+        chosen = f"modality == {milvus.quote(modality)} and {self._expression(where)}"
         params = radius if self._index.kind == "BIN_FLAT" else {**radius, "nprobe": self._index.n_probe}
         answers = Answers([], [])
         step = max(1, _ANSWERS_A_REQUEST // count)
         for start in range(0, len(queries), step):
             batch = queries[start : start + step]
             for pairs in self._collection.nearest(batch, count, chosen, params):
-                answers.ids.append([id_of(key) for _, key in pairs])
+                answers.ids.append([milvus.id_of(key) for _, key in pairs])
                 answers.distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
         return answers
 
-    def _expression(self, where: Filter | None) -> str:
+    def _expression(self, where: filters.Filter | None) -> str:
         """Translate a filter into a Milvus expression."""
 
-        def matching(condition: Condition) -> Iterator[str]:
+        def matching(condition: filters.Condition) -> Iterator[str]:
             for row in self._collection.walk(_ITEMS, ["key", "labels", "metadata"]):
-                name = id_of(row["key"])
-                if passes(condition, name, {**row["metadata"], "labels": row["labels"]}):
+                name = milvus.id_of(row["key"])
+                if filters.passes(condition, name, {**row["metadata"], "labels": row["labels"]}):
                     yield name
 
-        return ALL if where is None else to_milvus(where, self._key_sets, matching)
+        return milvus.ALL if where is None else to_milvus(where, self._key_sets, matching)
 
     def _different(self, field: str) -> set[str]:
         """Return the values of a field, by asking for rows with others than are known until there are none."""
         known: set[str] = set()
-        unseen = ALL
+        unseen = milvus.ALL
         while self._look() and (rows := self._collection.rows(unseen, [field])):
             known |= {row[field] for row in rows}
             unseen = f"{field} not in {listed(sorted(known))}"
         return known
 
-    def _rows(self, ids: Sequence[str], fields: Sequence[str]) -> Iterator[Row]:
+    def _rows(self, ids: Sequence[str], fields: Sequence[str]) -> Iterator[milvus.Row]:
         """Yield all rows of those of ``ids`` that the collection has."""
-        names = list(filter(is_storable, ids)) if self._look() else []
+        names = list(filter(milvus.is_storable, ids)) if self._look() else []
         for start in range(0, len(names), _IDS):
             yield from self._collection.walk(f"id in {listed(names[start : start + _IDS])}", ["key", *fields])
 
@@ -354,8 +321,7 @@ class MilvusStore(Store):
             index = self._parsed_address.index
             if index and (index.kind, index.n_lists) != (facts.index.kind, facts.index.n_lists):
                 raise InputError(
-                    f"{self.address}: the collection is indexed by {facts.index.kind} with nlist={facts.index.n_lists};"
-                    " leave the options out, or choose a new collection"
+                    f"{self.address}: is indexed by {facts.index.kind} with nlist={facts.index.n_lists}; leave them out"
                 )
             self._collection.load()
             self._n_bits, self._model, self._index = facts.n_bits, facts.model, index or facts.index
@@ -363,9 +329,9 @@ class MilvusStore(Store):
         return True
 
     def _check_count(self, count: int, what: str) -> int:
-        if count > MAX_ANSWERS and len(self) > MAX_ANSWERS:
-            raise InputError(f"{self.address}: {what} is {count:,}; Milvus returns at most {MAX_ANSWERS:,} items")
-        return min(count, MAX_ANSWERS)
+        if count > milvus.MAX_ANSWERS and len(self) > milvus.MAX_ANSWERS:
+            raise InputError(f"{self.address}: {what} is {count:,}; Milvus returns at most {milvus.MAX_ANSWERS:,}")
+        return min(count, milvus.MAX_ANSWERS)
 
 
 def open_milvus(address: str, n_bits: int | None, model: str) -> MilvusStore:
@@ -374,5 +340,5 @@ def open_milvus(address: str, n_bits: int | None, model: str) -> MilvusStore:
     Raises:
         InputError: the address has another form, nothing answers, or what is there is another store.
     """
-    parsed = parse_address(address)
-    return MilvusStore(parsed, connect(parsed), n_bits, model)
+    parsed = milvus.parse_address(address)
+    return MilvusStore(parsed, milvus.connect(parsed), n_bits, model)

@@ -13,6 +13,7 @@ from channelhash.errors import InputError, JobError, check_address
 from channelhash.search.postgres.tables import connect
 from channelhash.utils.optional_imports import library
 from channelhash.utils.processes import keep_forever
+from channelhash.utils.reading import one_line
 from channelhash.utils.typed_settings import Settings, read_settings
 
 _DEFAULT_STORE = "channelhash"
@@ -70,8 +71,7 @@ def parse_address(text: str) -> PostgresAddress:
     schema = values.pop("store", _DEFAULT_STORE)
     if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema) or schema in ("public", "information_schema"):
         raise InputError(
-            f"{text}: store is {schema!r}; a name of lower-case letters, digits and '_' is expected, which is not"
-            " PostgreSQL's own"
+            f"{text}: store is {schema!r}, not a name of lower-case letters, digits and '_', or PostgreSQL's own"
         )
     options = read_settings(_Options, {key: values.pop(key) for key in ("index", "ef_search") if key in values}, text)
     if options.index is None and "ef_search" in options.model_fields_set:
@@ -130,9 +130,9 @@ class Connections:
             raise InputError(f"{self._address.text}: {error.diag.message_primary}; {remedy}") from None
         except self._psycopg.errors.InsufficientPrivilege as error:
             remedy = "open it as its owner, or let the owner GRANT this to the user"
-            raise InputError(f"{self._address.text}: {_line(error)}; {remedy}") from None
+            raise InputError(f"{self._address.text}: {one_line(error)}; {remedy}") from None
         except self._psycopg.Error as error:
-            raise JobError(f"{self._address.text}: {_line(error)}; see the log of the server") from None
+            raise JobError(f"{self._address.text}: {one_line(error)}; see the log of the server") from None
         finally:
             self._give_back(connection)
 
@@ -149,7 +149,7 @@ class Connections:
             except self._psycopg.Error as error:
                 if kept is None:
                     hint = "is the server there, and PGPASSWORD right?"
-                    raise InputError(f"{self._address.text}: cannot be opened ({_line(error)}); {hint}") from None
+                    raise InputError(f"{self._address.text}: cannot be opened ({one_line(error)}); {hint}") from None
                 kept.close()
             else:
                 return connection
@@ -164,7 +164,3 @@ class Connections:
                 self._idle.append(connection)
         if not usable:
             connection.close()
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -10,27 +10,8 @@ from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter
 from channelhash.search.items import Listed, Metadata, check_opened_as
+from channelhash.search.postgres import tables
 from channelhash.search.postgres.connections import MOST_EF_SEARCH, Connections, PostgresAddress, parse_address
-from channelhash.search.postgres.tables import (
-    LENGTH_BYTES,
-    MAX_ID,
-    Bits,
-    Database,
-    Facts,
-    SqlCondition,
-    add_columns,
-    add_hnsw,
-    code_columns,
-    is_storable,
-    lacking_hnsw,
-    lock_writers,
-    make_tables,
-    read_database,
-    read_facts,
-    to_codes,
-    to_postgres,
-    write_items,
-)
 from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.processes import tell_of_fork
@@ -48,7 +29,7 @@ class _Searched(NamedTuple):
     """What is searched: the codes of a modality, and the column that is read beside ids and distances."""
 
     table: str
-    database: Database
+    database: tables.Database
     n_bits: int
     modality: str
     where: Filter | None
@@ -64,16 +45,16 @@ class _Searched(NamedTuple):
         return f'"code_{self.modality}" OPERATOR({vector}.<~>) %s'
 
     @property
-    def rows(self) -> SqlCondition:
+    def rows(self) -> tables.SqlCondition:
         """Return FROM and WHERE."""
-        condition = to_postgres(self.where)
+        condition = tables.to_postgres(self.where)
         has_code = f'"code_{self.modality}" IS NOT NULL'
         return condition._replace(sql=f"FROM {self.table} WHERE {has_code} AND {condition.sql}")
 
     def compare(self, cursor: Any, query: PackedCodes, count: int | None, radius: int | None) -> _Found:
         """Find the first ``count`` items, or all, within a radius, or at any distance: exactly."""
         # No index orders by a distance that is cast, so every code is compared, also where there is an index.
-        rows, distance, code = self.rows, f"({self.distance})::integer", Bits(self.n_bits, query.tobytes())
+        rows, distance, code = self.rows, f"({self.distance})::integer", tables.Bits(self.n_bits, query.tobytes())
         bound = () if radius is None else (code, min(radius, self.n_bits))
         cursor.execute(
             f"SELECT id, {distance} AS distance, {self.column} {rows.sql} {f'AND {distance} <= %s' if bound else ''}"
@@ -88,7 +69,7 @@ class _Searched(NamedTuple):
         The index gives up after some 20,000 codes (``hnsw.max_scan_tuples``). Where it has found too few by then that
         pass the filter, every code is compared.
         """
-        rows, code = self.rows, Bits(self.n_bits, query.tobytes())
+        rows, code = self.rows, tables.Bits(self.n_bits, query.tobytes())
         cursor.execute(f"SET LOCAL hnsw.ef_search = {min(max(count, ef_search), MOST_EF_SEARCH)}")
         cursor.execute("SET LOCAL hnsw.iterative_scan = strict_order")
         cursor.execute(
@@ -128,9 +109,9 @@ class PostgresStore(Store):
     def __init__(self, address: PostgresAddress, n_bits: int | None, model: str, projections: bool) -> None:
         super().__init__(address.text)
         self._parsed, self._schema = address, address.schema
-        self._new = Facts(n_bits or 0, model, projections)
+        self._new = tables.Facts(n_bits or 0, model, projections)
         self._items = f"{self._schema}.items"
-        self._stored: tuple[Facts, Database] | None = None
+        self._stored: tuple[tables.Facts, tables.Database] | None = None
         self._connections = Connections(address)
         tell_of_fork(self)
         try:
@@ -164,7 +145,7 @@ class PostgresStore(Store):
         with self._connections.reading() as cursor:
             return tuple(
                 modality
-                for modality in code_columns(cursor, self._schema)
+                for modality in tables.code_columns(cursor, self._schema)
                 if cursor.execute(f'SELECT 1 FROM {self._items} WHERE "code_{modality}" IS NOT NULL LIMIT 1').fetchall()
             )
 
@@ -199,7 +180,7 @@ class PostgresStore(Store):
         return [key for (keys,) in self._rows(f"SELECT keys FROM {self._schema}.facts") for key in keys]
 
     def _ids(self, where: Filter | None) -> list[str]:
-        condition = to_postgres(where)
+        condition = tables.to_postgres(where)
         sql = f"SELECT id FROM {self._items} WHERE {condition.sql}"
         return sorted(name for (name,) in self._rows(sql, *condition.parameters))
 
@@ -207,7 +188,7 @@ class PostgresStore(Store):
         if not self._look():
             return {}
         with self._connections.reading() as cursor:
-            cursor.execute(f"SELECT * FROM {self._items} WHERE id = ANY(%s)", (list(filter(is_storable, ids)),))
+            cursor.execute(f"SELECT * FROM {self._items} WHERE id = ANY(%s)", (list(filter(tables.is_storable, ids)),))
             names = [column.name for column in cursor.description]
             rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         return {row["id"]: _to_item(row) for row in rows}
@@ -232,32 +213,27 @@ class PostgresStore(Store):
         replace: bool,
         projections: dict[str, NDArray[np.int8]] | None = None,
     ) -> None:
-        if wrong := next((name for name in ids if not is_storable(name)), None):
-            raise InputError(
-                f"{self.address}: id {wrong[:40]!r} holds a NUL or more than {MAX_ID:,} bytes, which PostgreSQL does"
-                " not take; choose another id"
-            )
+        if wrong := next((name for name in ids if not tables.is_storable(name)), None):
+            raise InputError(f"{self.address}: id {wrong[:40]!r} holds a NUL or is longer than {tables.MAX_ID:,} bytes")
         facts = self._made(n_bits)
         keys = {key for values in metadata or () for key, value in values.items() if value is not None}
         with self._connections.writing() as cursor:
-            lock_writers(cursor, self._schema, sorted(keys))
-            add_columns(cursor, self._schema, self.address, sorted(codes), facts)
+            tables.lock_writers(cursor, self._schema, sorted(keys))
+            tables.add_columns(cursor, self._schema, self.address, sorted(codes), facts)
             if self._parsed.ef_search:
-                add_hnsw(cursor, self._schema, self._database().vector)
+                tables.add_hnsw(cursor, self._schema, self._database().vector)
             for modality in () if replace else sorted(codes):
                 sql = f'SELECT id FROM {self._items} WHERE id = ANY(%s) AND "code_{modality}" IS NOT NULL LIMIT 1'
                 for (name,) in cursor.execute(sql, (ids,)).fetchall():
-                    raise InputError(
-                        f"{self.address}: {name!r} has a code for {modality} already; replace it with upsert"
-                    )
-            write_items(cursor, self._schema, ids, codes, n_bits, metadata, projections)
+                    raise InputError(f"{self.address}: {name!r} has a code for {modality} already; use upsert")
+            tables.write_items(cursor, self._schema, ids, codes, n_bits, metadata, projections)
 
     def _delete(self, ids: list[str]) -> int:
         if not self._look():
             return 0
         with self._connections.writing() as cursor:
-            lock_writers(cursor, self._schema)
-            cursor.execute(f"DELETE FROM {self._items} WHERE id = ANY(%s)", (list(filter(is_storable, ids)),))
+            tables.lock_writers(cursor, self._schema)
+            cursor.execute(f"DELETE FROM {self._items} WHERE id = ANY(%s)", (list(filter(tables.is_storable, ids)),))
             return int(cursor.rowcount)
 
     def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
@@ -281,7 +257,7 @@ class PostgresStore(Store):
     ) -> Surest:
         found = self._found(pack(binarize(outputs)), first, radius, self._searched(modality, where, "code"))
         keys = [
-            sure_distances(row, to_codes(codes, outputs.shape[1]), distances)
+            sure_distances(row, tables.to_codes(codes, outputs.shape[1]), distances)
             for row, (_, distances, codes) in zip(outputs, found, strict=True)
         ]
         return Surest(*_ordered(found, keys, [np.argsort(values, kind="stable")[:k] for values in keys]))
@@ -300,10 +276,10 @@ class PostgresStore(Store):
         return Scored(*_ordered(found, scores, [np.argsort(-values, kind="stable")[:k] for values in scores]))
 
     def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
-        column, condition = f'"code_{modality}"', to_postgres(where)
+        column, condition = f'"code_{modality}"', tables.to_postgres(where)
         sql = f"SELECT id, {column} FROM {self._items} WHERE {column} IS NOT NULL AND {condition.sql}"
         rows = sorted(self._rows(sql, *condition.parameters))
-        return [name for name, _ in rows], to_codes([code for _, code in rows], self.n_bits or 0)
+        return [name for name, _ in rows], tables.to_codes([code for _, code in rows], self.n_bits or 0)
 
     def _facts(self) -> dict[str, Any]:
         modalities = self.modalities
@@ -331,49 +307,44 @@ class PostgresStore(Store):
         with self._connections.reading() as cursor:
             return list(cursor.execute(sql, parameters).fetchall())
 
-    def _look(self) -> Facts | None:
+    def _look(self) -> tables.Facts | None:
         """Return what the store says of itself; None while nobody has made it."""
         if self._stored is None:
             with self._connections.reading() as cursor:
-                facts = read_facts(cursor, self._schema, self.address)
+                facts = tables.read_facts(cursor, self._schema, self.address)
                 if facts is None:
                     return None
-                database = read_database(cursor, self._schema, self.address)
-                lacks_hnsw = bool(self._parsed.ef_search and lacking_hnsw(cursor, self._schema))
+                database = tables.read_database(cursor, self._schema, self.address)
+                lacks_hnsw = bool(self._parsed.ef_search and tables.lacking_hnsw(cursor, self._schema))
             self._check(facts)
             if lacks_hnsw:
                 if not database.writable:
-                    raise InputError(
-                        f"{self.address}: has no index HNSW; open it once as its owner, or without index=hnsw"
-                    )
+                    raise InputError(f"{self.address}: has no index HNSW; open it once as its owner")
                 with self._connections.writing() as cursor:
-                    lock_writers(cursor, self._schema)
-                    add_hnsw(cursor, self._schema, database.vector)
+                    tables.lock_writers(cursor, self._schema)
+                    tables.add_hnsw(cursor, self._schema, database.vector)
             self._stored = facts, database
         return self._stored[0]
 
-    def _database(self) -> Database:
+    def _database(self) -> tables.Database:
         assert self._stored is not None
         return self._stored[1]
 
     def _check_writable(self) -> None:
         if not self.writable:
-            raise InputError(
-                f"{self.address}: this user or server can only read it; let the owner GRANT INSERT, UPDATE, DELETE ON"
-                f" ALL TABLES IN SCHEMA {self._schema} to the user"
-            )
+            raise InputError(f"{self.address}: this user can only read it; let the owner GRANT INSERT, UPDATE, DELETE")
 
-    def _check(self, facts: Facts) -> None:
+    def _check(self, facts: tables.Facts) -> None:
         check_opened_as(self.address, (facts.n_bits, facts.model), self._new.n_bits or None, self._new.model)
         if self._new.projected and not facts.projected:
             raise InputError(f"{self.address}: keeps no projections; choose another store, or search codes alone")
 
-    def _made(self, n_bits: int) -> Facts:
+    def _made(self, n_bits: int) -> tables.Facts:
         """Return what the store says of itself; make it if it is not there."""
         facts = self._look()
         if facts is None:
             with self._connections.writing() as cursor:
-                make_tables(cursor, self._schema, self.address, self._new._replace(n_bits=n_bits))
+                tables.make_tables(cursor, self._schema, self.address, self._new._replace(n_bits=n_bits))
             facts = self._look()
         assert facts is not None
         return facts
@@ -405,7 +376,7 @@ def _to_item(row: Mapping[str, Any]) -> Item:
     for column, value in row.items():
         kind, _, modality = column.partition("_")
         if kind == "code" and value:
-            [codes[modality]] = to_codes([value], 8 * (len(value) - LENGTH_BYTES))
+            [codes[modality]] = tables.to_codes([value], 8 * (len(value) - tables.LENGTH_BYTES))
         elif kind == "projection" and value is not None:
             projections[modality] = np.frombuffer(value, np.int8)
     return Item(row["id"], codes, row["metadata"], projections)

@@ -15,20 +15,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
-from channelhash.search.filters import (
-    Among,
-    And,
-    Between,
-    Compare,
-    Condition,
-    Filter,
-    Known,
-    Like,
-    Literal,
-    Test,
-    kind_of,
-    literals_of,
-)
+from channelhash.search import filters
 from channelhash.search.items import Metadata
 from channelhash.search.local.tables import as_bytes
 from channelhash.utils.optional_imports import library
@@ -202,9 +189,7 @@ def read_database(cursor: Any, schema: str, address: str) -> Database:
     )
     [(vector, encoding, writable)] = cursor.fetchall()
     if vector is None:
-        raise InputError(
-            f"{address}: the database has no pgvector any more; let an administrator CREATE EXTENSION vector"
-        )
+        raise InputError(f"{address}: has no pgvector any more; let an administrator CREATE EXTENSION vector")
     order = "id" if encoding in _BY_CODE_POINTS else "convert_to(id, 'UTF8')"
     return Database(vector, order, writable)
 
@@ -255,9 +240,7 @@ def add_columns(cursor: Any, schema: str, address: str, modalities: Sequence[str
     there = code_columns(cursor, schema)
     for modality in modalities:
         if len(f"projection_{modality}".encode()) > _MAX_NAME:
-            raise InputError(
-                f"{address}: modality {modality!r} has too long a name for PostgreSQL; choose a shorter one"
-            )
+            raise InputError(f"{address}: modality {modality!r} has too long a name; choose a shorter one")
         if modality not in there:
             cursor.execute(f'ALTER TABLE {schema}.items ADD COLUMN "code_{modality}" bit({facts.n_bits})')
             if facts.projected:
@@ -346,7 +329,7 @@ _KINDS = {
 }
 
 
-def to_postgres(tree: Filter | None) -> SqlCondition:
+def to_postgres(tree: filters.Filter | None) -> SqlCondition:
     """Translate a filter for a row of ``items(id, metadata jsonb)``.
 
     >>> from channelhash.search.filters import parse_filter
@@ -355,16 +338,16 @@ def to_postgres(tree: Filter | None) -> SqlCondition:
     """
     if tree is None:
         return SqlCondition("true", ())
-    if isinstance(tree, Condition):
+    if isinstance(tree, filters.Condition):
         return _condition(tree)
     parts = [to_postgres(part) for part in tree.parts]
-    word = " AND " if isinstance(tree, And) else " OR "
+    word = " AND " if isinstance(tree, filters.And) else " OR "
     return SqlCondition(
         f"({word.join(part.sql for part in parts)})", tuple(value for part in parts for value in part.parameters)
     )
 
 
-def _condition(condition: Condition) -> SqlCondition:
+def _condition(condition: filters.Condition) -> SqlCondition:
     """Return what is true of the items that pass; a value of another kind, or none, makes it null."""
     key, test = condition.key, condition.test
     if key == "label":
@@ -372,47 +355,47 @@ def _condition(condition: Condition) -> SqlCondition:
         return SqlCondition(f"(({inner.sql}) IS NOT TRUE)", inner.parameters) if condition.negated else inner
     if key == "id":
         inner = _test("id", test)
-    elif isinstance(test, Known):
+    elif isinstance(test, filters.Known):
         inner = SqlCondition("(metadata ? %s)", (key,))
     else:
-        kind, cast = _KINDS[kind_of(literals_of(test)[0])]
+        kind, cast = _KINDS[filters.kind_of(filters.literals_of(test)[0])]
         # CASE keeps its order, AND does not: a cast of another kind's value would fail.
         inner = _test(f"(CASE jsonb_typeof(metadata -> %s) WHEN '{kind}' THEN (metadata ->> %s)::{cast} END)", test)
         inner = SqlCondition(inner.sql, (key, key, *inner.parameters))
     return SqlCondition(f"(NOT {inner.sql})", inner.parameters) if condition.negated else inner
 
 
-def _any_label(test: Test) -> SqlCondition:
+def _any_label(test: filters.Test) -> SqlCondition:
     """Return whether any label satisfies a test; null or false for an item that has none."""
-    if isinstance(test, Among) or (isinstance(test, Compare) and test.operator == "="):
-        return SqlCondition("(metadata -> 'labels' ?| %s)", (list(literals_of(test)),))
-    if isinstance(test, Known):
+    if isinstance(test, filters.Among) or (isinstance(test, filters.Compare) and test.operator == "="):
+        return SqlCondition("(metadata -> 'labels' ?| %s)", (list(filters.literals_of(test)),))
+    if isinstance(test, filters.Known):
         return SqlCondition("(jsonb_array_length(metadata -> 'labels') > 0)", ())
     inner = _test('(label COLLATE "C")', test)
     labels = "jsonb_array_elements_text(metadata -> 'labels') AS label"
     return SqlCondition(f"EXISTS (SELECT 1 FROM {labels} WHERE {inner.sql})", inner.parameters)
 
 
-def _test(value: str, test: Test) -> SqlCondition:
-    literals = tuple(_sent(literal) for literal in literals_of(test))
+def _test(value: str, test: filters.Test) -> SqlCondition:
+    literals = tuple(_sent(literal) for literal in filters.literals_of(test))
     sent = "%s"
-    if value != "id" and isinstance(test, Compare | Between) and isinstance(literals[0], str):
+    if value != "id" and isinstance(test, filters.Compare | filters.Between) and isinstance(literals[0], str):
         # By code points; the bytes of the database's own encoding may be in another order.
         value, sent = f"convert_to({value}, 'UTF8')", "convert_to(%s, 'UTF8')"
     match test:
-        case Compare(operator=sign):
+        case filters.Compare(operator=sign):
             compared = f"{sign} {sent}"
-        case Among():
+        case filters.Among():
             compared = f"IN ({', '.join(['%s'] * len(literals))})"
-        case Between():
+        case filters.Between():
             compared = f"BETWEEN {sent} AND {sent}"
-        case Like():
+        case filters.Like():
             compared = "LIKE %s ESCAPE ''"
-        case Known():
+        case filters.Known():
             compared = "IS NOT NULL"
     return SqlCondition(f"({value} {compared})", literals)
 
 
-def _sent(literal: Literal) -> Any:
+def _sent(literal: filters.Literal) -> Any:
     """Return a literal as psycopg is to send it: numbers as they are written, not as the nearest of 64 bits."""
     return literal if isinstance(literal, bool | str) else _as_decimal(literal)
