@@ -279,13 +279,6 @@ def test_what_is_no_input_is_refused(tmp_path):
         list(list_files("nosuch://bucket"))
 
 
-def test_a_parquet_file_needs_a_column_of_each_modality(tmp_path):
-    path = tmp_path / "items.parquet"
-    pq.write_table(pa.table({"id": ["a"], "sound": ["a.wav"]}), path)
-    with pytest.raises(InputError, match="no column 'image' and no column 'text', its columns are id, sound"):
-        KINDS["parquet"].modalities(str(path))
-
-
 def test_a_disk_that_fails_ends_the_job_but_a_missing_image_does_not(tmp_path, monkeypatch):
     def fail(address: str) -> bytes:
         raise OSError("the network is down")

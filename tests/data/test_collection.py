@@ -1,12 +1,22 @@
-"""Rows chosen by labels, and collections joined."""
+"""Records: rows chosen by labels, collections joined, rows matched, and what is refused."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from channelhash.data.collection import choose_by_labels, find_partners, join_records, join_splits, labels_as
-from channelhash.data.records import Records
+from channelhash.data.collection import (
+    DataSource,
+    choose_by_labels,
+    find_partners,
+    join_records,
+    join_splits,
+    labels_as,
+    readable,
+)
+from channelhash.data.folder import images_below, load_any, load_folder
+from channelhash.data.records import Records, labels_from_names
 from channelhash.data.splits import Splits, draw_splits
 from channelhash.errors import InputError
 
@@ -105,13 +115,7 @@ def test_partitions_follow_their_items():
     rows = {name: np.array(part) for name, part in (("query", [0, 2]), ("retrieval", [1, 3, 4]), ("train", [1, 4]))}
     none = np.array([], dtype=np.int64)
     splits = found.splits(Splits(**rows, validation_query=none, validation_retrieval=none))
-    assert {name: part.tolist() for name, part in vars(splits).items()} == {
-        "query": [4],
-        "retrieval": [1, 2, 3],
-        "train": [2, 3],
-        "validation_query": [],
-        "validation_retrieval": [],
-    }
+    assert [part.tolist() for part in vars(splits).values()] == [[4], [1, 2, 3], [2, 3], [], []]
     with pytest.raises(InputError, match="none of the teacher's query items"):
         found.splits(Splits(np.array([2]), np.array([0]), none, none, none))
 
@@ -121,3 +125,45 @@ def test_an_id_twice_is_refused_unless_the_lists_are_the_same():
     assert twice.of_student.tolist() == twice.of_teacher.tolist() == [0, 1, 2]
     with pytest.raises(InputError, match="the teacher's data has the id 'a' twice"):
         find_partners(named("ab"), named("aab"))
+
+
+ONE_LABEL = np.ones((2, 1), dtype=bool)
+
+
+def test_columns_of_another_length_are_refused():
+    with pytest.raises(ValueError, match=r"labels are \(2, 1\), expected \(1, 1\)"):
+        Records(("a",), {}, ONE_LABEL, ("label",))
+    with pytest.raises(ValueError, match="1 text values for 2 ids"):
+        Records(("a", "b"), {"text": ("a dog",)}, ONE_LABEL, ("label",))
+    with pytest.raises(ValueError, match="1 image values for 2 ids"):
+        Records(("a", "b"), {}, ONE_LABEL, ("label",), display={"image": ("a.jpg",)})
+
+
+def test_an_unknown_label_names_its_row():
+    with pytest.raises(InputError, match=r"t\.csv: row 2 has the unknown label 'cat'; known: dog, sea"):
+        labels_from_names([["dog"], ["cat"]], ["dog", "sea"], "t.csv")
+
+
+def test_folders_without_usable_images_are_refused(tmp_path):
+    for read in (load_folder, images_below):
+        with pytest.raises(InputError, match="no pictures in this folder"):
+            read(tmp_path)
+    (tmp_path / "a.jpg").write_bytes(b"not a JPEG")
+    with pytest.raises(InputError, match=r"unreadable picture .*a\.jpg .*--skip-bad"):
+        load_folder(tmp_path)
+    with pytest.raises(InputError, match="no such folder or file"):
+        load_any(tmp_path / "lost")
+
+
+def test_images_that_cannot_be_decoded_are_left_out_of_every_kind(tmp_path):
+    for name in ("a", "b"):
+        Image.new("RGB", (64, 64)).save(tmp_path / f"{name}.jpg")
+    (tmp_path / "b.jpg").write_bytes((tmp_path / "b.jpg").read_bytes()[:300])
+    (tmp_path / "t.csv").write_text("id,image,text,labels\n1,a.jpg,x,y\n2,b.jpg,x,y\n3,b.jpg,z,y\n4,a.jpg,z,y\n")
+    source = DataSource("table", {"path": tmp_path / "t.csv", "skip_bad": True})
+    records, again = source.load(), source.load()
+    assert (records.ids, records.removed, records.found) == (("1", "4"), {"unreadable picture": 2}, 4)
+    assert [line.split(": ")[0] for line in records.problems] == ["id 2", "id 3"]
+    assert records.content_hash() == again.content_hash()
+    with pytest.raises(InputError, match=r"no picture of 2 rows can be read; the first problem is id 2: unreadable"):
+        readable(DataSource("table", {"path": tmp_path / "t.csv"}).load().take([1, 2]))

@@ -148,10 +148,7 @@ def test_nothing_lands_outside_the_folder_and_nothing_becomes_a_link(tmp_path):
     names = ("good.txt", "../evil.txt", "/etc/evil.txt", "a/../../evil.txt", "C:\\evil.txt", "a\\..\\..\\evil", link)
     archive.write_bytes(zip_of(dict.fromkeys(names, b"/etc/passwd")))
     unpack(archive, tmp_path / "in" / "out")
-    assert {path for path in tmp_path.rglob("*") if (tmp_path / "in" / "out") not in (path, *path.parents)} == {
-        tmp_path / "in",
-        archive,
-    }
+    assert sorted(path.name for path in (*tmp_path.glob("*"), *tmp_path.glob("in/*"))) == ["in", "out", "x.zip"]
     assert not (tmp_path / "in" / "out" / "link").is_symlink()
 
 

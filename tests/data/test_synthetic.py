@@ -132,13 +132,6 @@ def test_features_are_labels_times_a_matrix_plus_noise(path):
         np.testing.assert_allclose(records.items[modality], expected + noise * spread, atol=1e-5)
 
 
-def test_the_same_seed_is_the_same_collection(path):
-    first, again, other = (load_simulated(path, rows=50, simulation_seed=seed) for seed in (0, 0, 1))
-    assert first.ids == again.ids
-    assert first.ids != other.ids
-    np.testing.assert_array_equal(first.items["text"], again.items["text"])
-
-
 def test_too_many_rows_and_a_file_without_labels_are_refused(path, tmp_path):
     with pytest.raises(InputError, match=r"data\.rows is 14000, but .*labels\.npz has \d+ rows with a label"):
         load_simulated(path)

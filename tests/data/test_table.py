@@ -60,13 +60,6 @@ def test_every_format_gives_the_same_records(root, ending):
     assert (records.removed, records.problems, records.found) == ({}, (), 3)
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_labels_can_be_a_list(root, ending):
-    listed = [{**row, "labels": [x for x in row["labels"].split(";") if x]} for row in ROWS]
-    records = load_table(write(root, listed, ending))
-    assert records.labels.tolist() == [[True, True, False], [False, False, True], [False, False, False]]
-
-
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_labels_can_be_columns_and_columns_can_have_other_names(root, ending):
     rows = [{"key": row["id"], "words": row["text"], "dog": "dog" in row["labels"], "cat": 0} for row in ROWS]

@@ -4,8 +4,6 @@ import os
 import signal
 from pathlib import Path
 
-from channelhash.scale.evaluate import Counted, ShardCounter
-
 SHARD = 3
 
 
@@ -20,16 +18,6 @@ def is_first(marker: Path) -> bool:
     except FileExistsError:
         return False
     return True
-
-
-class DyingCounter(ShardCounter):
-    """Dies when it has counted a shard and before anyone has heard of it."""
-
-    def __call__(self, paths: list[Path]) -> Counted:
-        counted = super().__call__(paths)
-        if f"{SHARD}." in paths[0].name and is_first(paths[0].with_suffix(".killed")):
-            die()
-        return counted
 
 
 class AlwaysDying:

@@ -17,7 +17,7 @@ from channelhash.data.table import load_table
 from channelhash.errors import InputError, JobError
 from channelhash.models.hash_model import encode_records
 from channelhash.scale.encode import ShardEncoder
-from channelhash.scale.job import Workers, open_job, shard_files, shard_path
+from channelhash.scale.job import open_job, shard_files, shard_path
 from channelhash.utils.files import locked
 from picture_runs import write_pictures
 from scale.dying import SHARD
@@ -79,12 +79,8 @@ def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_
         write_tar(tmp_path / "tars" / f"{number}.tar", dict(list(items.items())[4 * number : 4 * number + 4]))
     encoded(capsys, model, "--data", tmp_path / "tars", "--out", tmp_path / "from-tar")
     codes = joined([ch.CodeSet.load(path) for path in shard_files(tmp_path / "from-tar")])
-    assert (codes.ids, codes.label_names, codes.texts, codes.images) == (
-        wanted.ids,
-        wanted.label_names,
-        wanted.texts,
-        None,
-    )
+    assert (codes.ids, codes.label_names, codes.texts) == (wanted.ids, wanted.label_names, wanted.texts)
+    assert codes.images is None
     np.testing.assert_array_equal(codes.labels, wanted.labels)
     for name in ("image", "text"):
         np.testing.assert_array_equal(codes.codes[name], wanted.codes[name])
@@ -213,14 +209,6 @@ def test_an_input_without_items_and_a_manifest_of_another_version_are_refused(fe
     manifest.write_text(manifest.read_text().replace("channelhash bulk codes 2", "channelhash bulk codes 0"))
     says = "not a readable manifest (written by another version)"
     assert_refused(capsys, "encode", model, "--data", data, "--out", out, says=says)
-
-
-@pytest.mark.parametrize(
-    ("engine", "count", "says"), [("rey", None, "did you mean 'ray'"), ("local", 2, "--workers: belongs to")]
-)
-def test_workers_that_do_not_exist_are_refused(engine, count, says):
-    with pytest.raises(InputError, match=says):
-        Workers(engine, count)
 
 
 def test_ray_that_is_not_installed_is_one_line(features, tmp_path, capsys, monkeypatch):

@@ -1,6 +1,5 @@
 """Bulk encoding and evaluation on a local Ray of two workers, some of which are killed."""
 
-import json
 import os
 import subprocess
 import sys
@@ -89,24 +88,6 @@ def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
     result = encode_bulk(model, data, tmp_path / "out", shard_items=8)
     assert result["done_before"] >= 3
     assert content(tmp_path / "out") == content(whole)
-
-
-def test_a_worker_killed_while_evaluating_changes_no_figure(cluster, tmp_path):
-    code_set(15, 0).save(tmp_path / "q.parquet")
-    shards = write_shards(tmp_path / "shards", code_set(300, 1), [40, 41, 170, 200])
-    here = evaluate_shards(tmp_path / "q.parquet", shards)
-    arguments = ["evaluate", "--query", str(tmp_path / "q.parquet"), "--database", str(shards), "--engine", "ray"]
-    script = f"""
-from channelhash.scale import evaluate
-from scale.dying import DyingCounter
-from small_runs import run_command
-evaluate.ShardCounter = DyingCounter
-sys.exit(run_command(*{arguments!r}, "--workers", 2, "--json"))
-"""
-    ended = run_script(script, cluster)
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout) == here  # and nothing else, though Ray had something to say
-    assert len(list(shards.glob("*.killed"))) == 1
 
 
 def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):

@@ -1,6 +1,5 @@
 """Data sets that are made here: drawn scenes with hashtags, in MIRFLICKR-25k's layout, and features of label rows."""
 
-import io
 import json
 from pathlib import Path
 
@@ -103,12 +102,10 @@ def load_synthetic(
 
 
 def _write_jpeg(path: Path, image: Image.Image) -> None:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=90)
     temporary = path.with_suffix(".tmp")  # without atomic_path: 25,000 files are not flushed to the disk one by one
     try:
         with space_for(path):
-            temporary.write_bytes(buffer.getvalue())
+            image.save(temporary, "JPEG", quality=90)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
