@@ -87,11 +87,7 @@ class Index:
         )
 
     def duplicates(
-        self,
-        radius: int | None = None,
-        modality: str | None = None,
-        where: str | None = None,
-        pictures: bool = True,
+        self, radius: int | None = None, modality: str | None = None, where: str | None = None, pictures: bool = True
     ) -> list[DuplicateGroup]:
         """Return the groups of near-duplicates; arguments and errors as in `find_duplicates`."""
         return find_duplicates(self.store, radius, modality, where, pictures)

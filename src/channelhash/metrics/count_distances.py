@@ -179,11 +179,7 @@ def checked_pairs(
 
 
 def count_distances(
-    query_codes: PackedCodes,
-    database_codes: PackedCodes,
-    query_labels: Labels,
-    database_labels: Labels,
-    n_bits: int,
+    query_codes: PackedCodes, database_codes: PackedCodes, query_labels: Labels, database_labels: Labels, n_bits: int
 ) -> DistanceCounts:
     """Count, by distance and query, all items, the relevant ones (those sharing a label) and their gains.
 
@@ -250,11 +246,7 @@ def without_pairs(
 
 
 def count_jointly(
-    query_codes: PackedCodes,
-    database_codes: PackedCodes,
-    query_labels: Labels,
-    database_labels: Labels,
-    n_bits: int,
+    query_codes: PackedCodes, database_codes: PackedCodes, query_labels: Labels, database_labels: Labels, n_bits: int
 ) -> Counts:
     """Count the pairs at each distance that share so many labels: ``(k + 1, most labels of a query + 1)`` int64.
 

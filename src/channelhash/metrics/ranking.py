@@ -409,8 +409,7 @@ def _cut(total: Counts, relevant: Counts, z: int) -> _Cut:
 
 
 @njit(
-    "float64[::1](int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1])",
-    cache=True,
+    "float64[::1](int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1])", cache=True
 )
 def _expectation(n, r, m, total_before, relevant_before, before, harmonic):  # type: ignore[no-untyped-def]
     """Sum over h for each query, outwards from the likeliest h, each probability from its neighbour's; unnormalised

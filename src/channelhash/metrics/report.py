@@ -84,10 +84,7 @@ class TaskReport(TypedDict):
 
 
 def evaluate(
-    query: CodeSet,
-    database: CodeSet,
-    cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
-    conventions: Sequence[str] = (),
+    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = DEFAULT_CUTOFFS, conventions: Sequence[str] = ()
 ) -> dict[str, TaskReport]:
     """Compute every score of every task, keyed by name: ``"image->text"`` searches the texts with the images.
 
@@ -112,10 +109,7 @@ def evaluate(
 
 
 def evaluate_tasks(
-    query: CodeSet,
-    database: CodeSet,
-    cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
-    conventions: Sequence[str] = (),
+    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = DEFAULT_CUTOFFS, conventions: Sequence[str] = ()
 ) -> tuple[dict[str, TaskReport], dict[str, HammingHistogram]]:
     """Evaluate as `evaluate` does, and also return the counts that the scores are made from; none without labels.
 

@@ -218,10 +218,7 @@ def _finished(rows: Rows, journal: Path, sizes: tuple[int, ...]) -> list[int]:
     return sums
 
 
-_HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 # A header is no longer than this.
