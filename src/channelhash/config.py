@@ -312,20 +312,17 @@ def _check_train(
 ) -> None:
     """Refuse options that this model or loss cannot have, before anything is read."""
     if train.changes_tokens and not resolve_model(model_name).tokens:
+        names = " or ".join(sorted(name for name, kind in MODELS.items() if kind.tokens))
         raise InputError(
             f"train: mask_tokens, replace_tokens and drop_tokens do not go with the texts of {model_name!r}; take "
-            f"{' or '.join(sorted(name for name, kind in MODELS.items() if kind.tokens))}, or set them to 0"
+            f"{names}, or set them to 0"
         )
+    no_use = "has no use for the labels of blended images"
     if train.mix_images and not loss_class.labels_per_modality:
-        raise InputError(
-            f"train.mix_images: loss {loss_name!r} has no use for the labels of blended images; take "
-            f"{' or '.join(sorted(name for name, loss in LOSSES.items() if loss.labels_per_modality))}, or set it to 0"
-        )
+        names = " or ".join(sorted(name for name, loss in LOSSES.items() if loss.labels_per_modality))
+        raise InputError(f"train.mix_images: loss {loss_name!r} {no_use}; take {names}, or set it to 0")
     if train.mix_images and terms.active:
-        raise InputError(
-            f"train.mix_images: loss.{terms.active[0]} has no use for the labels of blended images; set one of "
-            "the two to 0"
-        )
+        raise InputError(f"train.mix_images: loss.{terms.active[0]} {no_use}; set one of the two to 0")
 
 
 def _plain(settings: Settings) -> dict[str, Any]:

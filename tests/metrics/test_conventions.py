@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import channelhash as ch
@@ -105,14 +105,6 @@ def test_every_cut_off_goes_by_the_order_of_the_database(k, nd, z, of_relevant, 
     each = average_precisions_cut(*pairs, Convention((z, None), of_relevant))
     for row, ranking in zip(each, rankings(pairs, "stable"), strict=True):
         assert row == pytest.approx([transcription([ranking], z), transcription([ranking], None)], abs=1e-6)
-    assume(ch.metrics.hamming_histogram(*pairs, n_bits=k).counted)
-    np.testing.assert_allclose(
-        np.where(np.isnan(in_order := average_precisions_in_order(pairs, k)), 0, in_order), each[:, 1], rtol=1e-12
-    )
-
-
-def average_precisions_in_order(pairs, k: int) -> np.ndarray:
-    return ch.metrics.average_precisions_in_order(*pairs, ch.metrics.hamming_histogram(*pairs, n_bits=k))
 
 
 def test_queries_without_a_relevant_item_count_in_the_mean():

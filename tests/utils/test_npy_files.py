@@ -1,11 +1,131 @@
-"""Arrays from files that nobody vouches for."""
+"""Arrays from files that nobody vouches for; and computed rows: whole or not there, resumed, checked before use."""
 
 import io
+import json
+import os
+import threading
 
 import numpy as np
 import pytest
 
-from channelhash.utils.npy_files import array_from_npy, read_npy
+from channelhash.errors import InputError, JobError
+from channelhash.utils import npy_files as module
+from channelhash.utils.npy_files import array_from_npy, read_npy, row_file
+
+KEY = {"weights": "abc", "items": "def"}
+SIZES = [3, 3, 3, 1]
+ROWS = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+
+
+class Compute:
+    """Blocks of `ROWS`; counts them, and stops before block ``fails_at``."""
+
+    def __init__(self, fails_at=None):
+        self.blocks, self.fails_at = [], fails_at
+
+    def __call__(self, first):
+        for block in range(first, len(SIZES)):
+            if block == self.fails_at:
+                raise KeyboardInterrupt
+            self.blocks.append(block)
+            start = sum(SIZES[:block])
+            yield ROWS[start : start + SIZES[block]]
+
+
+def build(folder, compute, dtype="float32", key=KEY):
+    return row_file(folder / "features", key, SIZES, 4, dtype, compute)
+
+
+def test_rows_are_those_computed_and_computed_once(tmp_path):
+    compute = Compute()
+    file = build(tmp_path, compute)
+    assert isinstance(file.rows, np.memmap)
+    np.testing.assert_array_equal(file.check().rows, ROWS)
+    np.testing.assert_array_equal(file.block(2), ROWS[6:9])
+    np.testing.assert_array_equal(build(tmp_path, compute).rows, ROWS)
+    assert compute.blocks == [0, 1, 2, 3]
+    np.testing.assert_array_equal(build(tmp_path, Compute(), "float16").rows, ROWS.astype(np.float16))
+    assert len(list(tmp_path.glob("*.npy"))) == 2
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 3])
+def test_an_interrupted_build_goes_on_where_it_stopped(tmp_path, fails_at):
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path, Compute(fails_at))
+    assert not list(tmp_path.glob("*.npy"))
+    again = Compute()
+    np.testing.assert_array_equal(build(tmp_path, again).rows, ROWS)
+    assert again.blocks == list(range(fails_at, 4))
+    assert {path.suffix for path in tmp_path.iterdir()} == {".npy", ".json", ".lock"}
+
+
+def test_a_torn_journal_or_block_is_computed_again(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path, Compute(3))
+    journal = next(tmp_path.glob("*.journal"))
+    journal.write_text(journal.read_text()[:-3])  # the third line is cut short
+    partial = np.load(next(tmp_path.glob("*.partial")), mmap_mode="r+")
+    partial[4] = 0  # the second block did not reach the disk
+    partial.flush()
+    again = Compute()
+    np.testing.assert_array_equal(build(tmp_path, again).rows, ROWS)
+    assert again.blocks == [1, 2, 3]
+
+
+def test_two_builders_compute_once(tmp_path):
+    compute, results = Compute(), []
+    threads = [threading.Thread(target=lambda: results.append(build(tmp_path, compute))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert compute.blocks == [0, 1, 2, 3]
+    assert len(results) == 3
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    path = build(tmp_path, Compute()).path
+    rows = np.load(path, mmap_mode="r+")
+    rows[4, 2] += 1
+    rows.flush()
+    with pytest.raises(InputError, match=r"features-.*\.npy: block 1 is damaged"):
+        build(tmp_path, Compute()).check()
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"features-.*\.npy: damaged .*remove it"):
+        build(tmp_path, Compute())
+
+
+def test_a_file_of_another_backbone_is_refused(tmp_path):
+    mine = build(tmp_path, Compute()).path
+    other = build(tmp_path, Compute(), key={**KEY, "weights": "xyz"}).path
+    for suffix in (".npy", ".json"):
+        os.replace(other.with_suffix(suffix), mine.with_suffix(suffix))
+    with pytest.raises(InputError, match="belongs to something else"):
+        build(tmp_path, Compute())
+    meta = mine.with_suffix(".json")
+    meta.write_text(json.dumps({"key": "nothing"}))
+    with pytest.raises(InputError, match="damaged"):
+        build(tmp_path, Compute())
+
+
+def test_what_float16_cannot_hold_is_refused(tmp_path):
+    def compute(first):
+        yield np.full((2, 3), 1e6, dtype=np.float32)
+
+    with pytest.raises(InputError, match="not finite in float16"):
+        row_file(tmp_path / "rows", {}, [2], 3, "float16", compute)
+
+
+def test_a_full_disk_is_said_before_anything_is_computed(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.os, "posix_fallocate", full)
+    compute = Compute()
+    with pytest.raises(JobError, match="No space left on device; make room"):
+        build(tmp_path, compute)
+    assert not compute.blocks
+    assert not list(tmp_path.glob("*.partial"))
 
 
 def saved(values: object, **options: bool) -> bytes:

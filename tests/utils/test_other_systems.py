@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from channelhash.utils import files
 from channelhash.utils.files import cache_folder
 from channelhash.utils.npy_files import reserved_memmap
 from pages import ROOT
@@ -38,10 +37,6 @@ def test_text_is_read_and_written_as_utf8_on_every_machine():
     assert not {name: lines for name, text in texts.items() if (lines := opened_without_encoding(text))}
 
 
-def test_the_check_finds_what_it_looks_for():
-    assert opened_without_encoding("open(p)\np.read_text()\nopen(p, 'rb')\n") == [1, 2]
-
-
 def test_space_is_written_where_it_cannot_be_reserved(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "posix_fallocate")
     path = tmp_path / "rows.npy"
@@ -49,21 +44,6 @@ def test_space_is_written_where_it_cannot_be_reserved(tmp_path, monkeypatch):
     assert rows.shape == (1000, 700)
     assert not rows.any()
     assert path.stat().st_blocks * 512 >= rows.nbytes
-
-
-def test_a_file_that_windows_holds_open_is_replaced_when_it_is_closed(tmp_path, monkeypatch):
-    refusals = iter([PermissionError, PermissionError])
-    replace = os.replace
-
-    def replace_later(source, target):
-        for refusal in refusals:
-            raise refusal(13, "Permission denied")
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", replace_later)
-    monkeypatch.setattr(files, "POSIX", False)
-    files.write_text(tmp_path / "a.txt", "new")
-    assert os.listdir(tmp_path) == ["a.txt"]
 
 
 @pytest.mark.parametrize(

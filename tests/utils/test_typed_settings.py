@@ -7,9 +7,9 @@ import yaml
 
 from channelhash.config import make_config, read_config
 from channelhash.errors import InputError
-from channelhash.losses import LOSSES, Terms
+from channelhash.losses import LOSSES
 from channelhash.runs.fit import create_loss
-from channelhash.utils.typed_settings import read_settings, settings_of, unknown
+from channelhash.utils.typed_settings import read_settings, settings_of
 
 
 def load(path: Path, count: int = 3, share: float | None = None) -> None:
@@ -36,10 +36,6 @@ def test_mistakes_name_the_key(values, says):
     with pytest.raises(InputError) as caught:
         read_settings(settings_of(load), values, "data")
     assert str(caught.value).startswith(says)
-
-
-def test_the_nearest_name_is_offered():
-    assert unknown("loss 'dcsh'", "dcsh", ["dsch", "tdsrdh"]) == "unknown loss 'dcsh'; did you mean 'dsch'?"
 
 
 VALUES = {
@@ -95,15 +91,6 @@ def test_terms_are_keys_of_the_section_loss_and_off_by_default():
     assert (loss.terms.pairs, loss.terms.average_precision, loss.loss.tau) == (0.5, 8, 2)
     for name in LOSSES:
         assert type(create_loss(make_config(with_loss(name=name)), 5)) is LOSSES[name]
-
-
-def test_a_configuration_of_an_older_version_takes_defaults(tmp_path):
-    config = make_config(VALUES)
-    written = yaml.safe_load(config.to_yaml())
-    for key in vars(Terms()):
-        del written["loss"][key]
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
-    assert read_config(tmp_path / "config.yaml") == config
 
 
 def test_literature_sizes_are_the_default_of_their_data_set(tmp_path):

@@ -115,11 +115,13 @@ def index_source(
             advance(done, len(todo))
     encoding_seconds = time.perf_counter() - encoding
     replaced = len(written & changes.stored)
+    lost = [item.id for item in changes.gone if item.id in store] if prune else []  # those moved have another id now
+    pruned = store.delete(lost) if lost else 0
     return Indexed(
         added=len(written) - replaced,
         replaced=replaced,
         unchanged=len(source.records) - len(changes.todo),
-        pruned=_prune(store, changes.gone) if prune else 0,
+        pruned=pruned,
         problems=tuple(problems),
         items=len(store),
         seconds=time.perf_counter() - began,
@@ -237,12 +239,6 @@ def _packed(outputs: Tensor) -> PackedCodes:
 def _take(source: Source, modality: str, rows: Sequence[int]) -> Any:
     values = source.records.items[modality]
     return values[list(rows)] if isinstance(values, np.ndarray) else [values[row] for row in rows]
-
-
-def _prune(store: Store, gone: Sequence[Listed]) -> int:
-    """Remove the items whose image is no longer in the folder and has not been found elsewhere; return their number."""
-    removed = [item.id for item in gone if item.id in store]
-    return store.delete(removed) if removed else 0
 
 
 class _Files(Dataset[Any]):

@@ -11,8 +11,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ from channelhash.models.description import FEATURES, read_description
 from channelhash.models.fitted import Codes
 from channelhash.search import open_store
 from channelhash.search.local.folder import StoreFolder, read_facts
+from channelhash.search.local.indexing_run import hold_run
 from channelhash.search.local.tables import connect, read_state
 from channelhash.search.photo_folders import find_or_keep, is_store
 from channelhash.search.store import Listed
@@ -77,9 +77,9 @@ def refit_store(
     began = time.perf_counter()
     new, made_by = _settings(folder, codes, n_bits)
     beside = folder.with_name(f"{folder.name}.refit")
-    with _only_one(folder):
+    with hold_run(folder, progress) as telling:
         _tidy(folder, beside)
-        version, n_items = _make(folder, beside, new, made_by, progress)
+        version, n_items = _make(folder, beside, new, made_by, telling)
         _take_its_place(folder, beside, version)
         _tidy(folder, beside)
     return Refitted(n_items, time.perf_counter() - began)
@@ -96,15 +96,6 @@ def _settings(folder: Path, codes: Codes, n_bits: int | None) -> tuple[NewCodes,
         raise InputError(f"{folder}: was made of features, which it does not keep; make a new store of them")
     word = former.get("extractors") or former["encoder"]
     return NewCodes(word, codes, n_bits or description["n_bits"], former["seed"]), description
-
-
-@contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    try:
-        with locked(folder / ".refit.lock", wait=False):
-            yield
-    except BlockingIOError:
-        raise InputError(f"{folder}: another process fits it anew; let it end") from None
 
 
 def _tidy(folder: Path, beside: Path) -> None:

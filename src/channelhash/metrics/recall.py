@@ -132,10 +132,7 @@ def recall_at_k(
     {'1': 0.5}
     """
     if isinstance(query, CodeSet) and isinstance(database, CodeSet):
-        if query.n_bits != database.n_bits:
-            raise ValueError(f"query codes have {query.n_bits} bits, database codes {database.n_bits}")
-        if query.model != database.model and query.model and database.model:
-            raise ValueError("query and database codes were made by different models; their distances mean nothing")
+        check_comparable(query, database)
         rows = counterparts(query.ids, database.ids) if pairs is None else pairs
         asked, searched, n_bits = query.codes, database.codes, query.n_bits
         groups = {
@@ -153,6 +150,14 @@ def recall_at_k(
         raise ValueError("recall is of cross-modal tasks, and query and database have only one modality")
     kept = list(k)
     return {task: group.report(kept) for task, group in groups.items()}
+
+
+def check_comparable(query: CodeSet, database: CodeSet) -> None:
+    """Refuse codes of different lengths or models."""
+    if query.n_bits != database.n_bits:
+        raise ValueError(f"query codes have {query.n_bits} bits, database codes {database.n_bits}")
+    if query.model != database.model and query.model and database.model:
+        raise ValueError("query and database codes were made by different models; their distances mean nothing")
 
 
 def counterparts(query_names: Sequence[str], database_names: Sequence[str]) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from channelhash.metrics.conventions import ConventionScore, Pairs, average_prec
 from channelhash.metrics.count_distances import RowPairs
 from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
 from channelhash.metrics.ranking import Scores
-from channelhash.metrics.recall import counterparts, instance_recall
+from channelhash.metrics.recall import check_comparable, counterparts, instance_recall
 from channelhash.metrics.significance import bootstrap_interval
 from channelhash.utils.addresses import Place
 from channelhash.utils.files import write_text
@@ -226,15 +226,12 @@ def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
 
 
 def _check_comparable(query: CodeSet, database: CodeSet) -> None:
-    if query.n_bits != database.n_bits:
-        raise ValueError(f"query codes have {query.n_bits} bits, database codes {database.n_bits}")
+    check_comparable(query, database)
     if query.label_names != database.label_names:
         raise ValueError(
             f"query labels are {_listed(query.label_names)}, database labels {_listed(database.label_names)}; "
             "both sets must be of one collection"
         )
-    if query.model != database.model and query.model and database.model:
-        raise ValueError("query and database codes were made by different models; their distances mean nothing")
 
 
 def report_tasks(

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.errors import InputError, NoSpaceError
-from channelhash.utils.files import FULL, content_hash, locked, space_for, write_text
+from channelhash.errors import InputError
+from channelhash.utils.files import content_hash, locked, space_for, write_text
 from channelhash.utils.progress import Progress
 
 DType = Literal["float16", "float32", "int32"]
@@ -124,7 +124,7 @@ def _build(
     rows = _reopen(partial, (n, width), dtype)
     if rows is None:
         journal.unlink(missing_ok=True)
-        rows = _reserve(partial, (n, width), dtype)
+        rows = reserved_memmap(partial, (n, width), dtype)
     sums = _finished(rows, journal, sizes)
     done = sum(sizes[: len(sums)])
     with open(journal, "w", encoding="utf-8") as log:
@@ -134,8 +134,7 @@ def _build(
             with np.errstate(over="ignore"):  # checked in the next line
                 values = np.ascontiguousarray(block, dtype=dtype)
             if not np.isfinite(values).all():
-                advice = "; set train.feature_dtype to float32" if dtype == "float16" else ""
-                raise InputError(f"{path.stem}: a feature is not finite in {dtype} (rows from {done} on){advice}")
+                raise InputError(f"{path.stem}: a number is not finite in {dtype} (rows from {done} on)")
             rows[done : done + size] = values
             rows.flush()
             sums.append(zlib.crc32(values.data))
@@ -160,19 +159,6 @@ def _reopen(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[A
     return rows if rows.shape == shape and rows.dtype == dtype else None
 
 
-def _reserve(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any]":
-    try:
-        return reserved_memmap(partial, shape, dtype)
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        size = shape[0] * shape[1] * np.dtype(dtype).itemsize / 1e9
-        raise NoSpaceError(
-            f"{partial.parent}: no space left for {size:.1f} GB of features; set CHANNELHASH_CACHE to another disk, or "
-            "train.feature_dtype to float16, or make room"
-        ) from None
-
-
 def reserved_memmap(path: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any]":
     """Create a file of rows with all its space reserved: writing to a mapping on a full disk would kill the process.
 
@@ -186,22 +172,17 @@ def reserved_memmap(path: Path, shape: tuple[int, int], dtype: DType) -> "np.mem
     """
     try:
         np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)  # closed again: its length is right
-        _reserve_space(path)
+        with open(path, "r+b") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, max(1, path.stat().st_size))
+            else:  # writing each byte over itself makes the disk hold it
+                while chunk := file.read(_CHUNK):
+                    file.seek(-len(chunk), os.SEEK_CUR)
+                    file.write(chunk)
     except OSError:
         path.unlink(missing_ok=True)
         raise
     return np.lib.format.open_memmap(path, mode="r+")
-
-
-def _reserve_space(path: Path) -> None:
-    """Make the disk hold every byte of a file; where the system cannot, each is written over itself."""
-    with open(path, "r+b") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, max(1, path.stat().st_size))
-        except AttributeError:  # not a call of every system
-            while chunk := file.read(_CHUNK):
-                file.seek(-len(chunk), os.SEEK_CUR)
-                file.write(chunk)
 
 
 def _finished(rows: Rows, journal: Path, sizes: tuple[int, ...]) -> list[int]:
