@@ -53,20 +53,6 @@ def test_a_table_brings_its_further_columns_as_metadata(tmp_path):
     assert len(source.records.problems) == 2
 
 
-def test_typed_tables_keep_their_types(tmp_path):
-    rows = {"id": ["a", "b"], "text": ["one", "two"], "year": [2019, None], "tags": [["x"], []], "new": [True, False]}
-    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
-    (tmp_path / "t.jsonl").write_text(
-        "".join(json.dumps({name: values[i] for name, values in rows.items()}) + "\n" for i in range(2))
-    )
-    expected = [
-        {"text": "one", "year": 2019, "tags": ["x"], "new": True},
-        {"text": "two", "year": None, "tags": [], "new": False},
-    ]
-    for name in ("t.parquet", "t.jsonl"):
-        assert read_source(tmp_path / name).metadata == expected
-
-
 def test_features_and_configurations_are_sources(tmp_path):
     features = write_features(tmp_path / "f.npz", 20)
     config = feature_config(tmp_path / "c.yaml", features)

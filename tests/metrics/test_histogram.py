@@ -101,7 +101,6 @@ def test_queries_that_go_through_in_chunks_are_counted_alike(monkeypatch):
     database, database_labels = collection(40, 20, 9, 1)
     whole = count_distances(queries, database, query_labels, database_labels, 20)
     monkeypatch.setattr(counting, "_CELLS", 100)
-    monkeypatch.setattr(counting, "_ROWS", 7)
     assert_equal_counts(count_distances(queries, database, query_labels, database_labels, 20), whole)
 
 

@@ -162,18 +162,6 @@ def test_harmonic_differences_are_exact(start, count):
     assert ranking.harmonic_difference(np.array(start), np.array(count)) == pytest.approx(float(exact), rel=1e-14)
 
 
-def test_curves_and_lookups_on_a_case_done_by_hand():
-    # Query 0: one relevant at 0, one irrelevant at 1, one relevant at 2. Query 1: nothing within 1, one of two at 2.
-    hist = HammingHistogram(np.array([[1, 1, 1], [0, 0, 2]]), np.array([[1, 0, 1], [0, 0, 1]]))
-    curve = hist.precision_recall_curve()
-    np.testing.assert_allclose(curve.precision, [1, 1 / 2, 3 / 5])
-    np.testing.assert_allclose(curve.recall, [1 / 3, 1 / 3, 1])
-    assert hist.within_radius(1) == pytest.approx((0.25, 0.25, 0.5))
-    assert hist.within_radius(2) == pytest.approx(((2 / 3 + 1 / 2) / 2, 1.0, 0.0))
-    assert hist.chance_level() == pytest.approx((2 / 3 + 1 / 2) / 2)
-    assert hist.precision_at(1) == pytest.approx((1 + 1 / 2) / 2)
-
-
 def test_queries_without_relevant_items_are_left_out_and_counted():
     hist = HammingHistogram(np.array([[1, 1], [1, 1]]), np.array([[1, 0], [0, 0]]))
     assert hist.within_radius(0) == (1.0, 1.0, 0.0)

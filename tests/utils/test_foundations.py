@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import channelhash as ch
-from channelhash.utils.files import atomic_path, content_hash, write_text
+from channelhash.utils.files import atomic_path, write_text
 from channelhash.utils.seeds import derive_seed, generator
 
 
@@ -24,11 +24,6 @@ def test_a_file_is_whole_or_untouched(tmp_path):
         break_off()
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
-
-
-def test_hashes_tell_lists_of_parts_apart():
-    assert content_hash(b"ab", b"c") != content_hash(b"a", b"bc")
-    assert content_hash(b"ab") == content_hash(b"ab")
 
 
 def test_named_seeds_are_independent_and_the_same_everywhere():

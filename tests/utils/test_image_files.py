@@ -76,14 +76,6 @@ def test_a_corrupt_exif_block_is_none(tmp_path):
         assert date_taken(open_image(path)) is None
 
 
-def test_the_date_taken_is_read_before_and_after_decoding():
-    for file_format in ("JPEG", "PNG", "WEBP"):
-        image = open_image(as_written(photograph(), 1, file_format))
-        assert date_taken(image) == "2019-07-14 10:20:30"
-        decode(image)
-        assert date_taken(image) == "2019-07-14 10:20:30"
-
-
 @pytest.mark.skipif(not reads_heif(), reason="needs the extra heif")
 def test_heic_is_read_upright(tmp_path):
     import pillow_heif
