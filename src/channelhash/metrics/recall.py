@@ -133,8 +133,8 @@ def recall_at_k(
     """
     if isinstance(query, CodeSet) and isinstance(database, CodeSet):
         check_comparable(query, database)
-        rows = counterparts(query.ids, database.ids) if pairs is None else pairs
-        asked, searched, n_bits = query.codes, database.codes, query.n_bits
+        rows, n_bits = counterparts(query.ids, database.ids) if pairs is None else pairs, query.n_bits
+        asked, searched = query.codes, database.codes
         groups = {
             f"{a}->{b}": first_of_codes(asked[a], searched[b], rows, n_bits) for a in asked for b in searched if a != b
         }

@@ -6,7 +6,7 @@ images. Arrays are ``(n, m)`` int32 with 0 for padding; the result is a new arra
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -64,7 +64,7 @@ def encode_vocabulary(texts: Sequence[str], vocabulary: Vocabulary, max_tokens: 
     [[1, 0], [2, 0]]
     """
     token = vocabulary.token
-    return _padded(texts, max_tokens, lambda word: token.get(word, 0))
+    return pad_tokens([[token[word] for word in split_words(text) if word in token] for text in texts], max_tokens)
 
 
 def encode_hashed(texts: Sequence[str], n_buckets: int, max_tokens: int) -> TokenIds:
@@ -76,7 +76,7 @@ def encode_hashed(texts: Sequence[str], n_buckets: int, max_tokens: int) -> Toke
     >>> encode_hashed(["dog dog", ""], n_buckets=100, max_tokens=3).tolist()
     [[66, 66, 0], [0, 0, 0]]
     """
-    return _padded(texts, max_tokens, lambda word: hash_word(word, n_buckets))
+    return pad_tokens([[hash_word(word, n_buckets) for word in split_words(text)] for text in texts], max_tokens)
 
 
 def hash_word(word: str, n_buckets: int) -> int:
@@ -89,11 +89,11 @@ def hash_word(word: str, n_buckets: int) -> int:
     return int.from_bytes(digest, "little") % n_buckets + 1
 
 
-def _padded(texts: Sequence[str], max_tokens: int, token: Callable[[str], int]) -> TokenIds:
-    ids = np.zeros((len(texts), max_tokens), dtype=np.int32)
-    for row, text in enumerate(texts):
-        tokens = [number for number in map(token, split_words(text)) if number][:max_tokens]
-        ids[row, : len(tokens)] = tokens
+def pad_tokens(tokens: Sequence[Sequence[int]], max_tokens: int) -> TokenIds:
+    """Return lists of token ids as rows: the first ``max_tokens`` of each, padded with 0."""
+    ids = np.zeros((len(tokens), max_tokens), dtype=np.int32)
+    for row, several in enumerate(tokens):
+        ids[row, : len(several)] = several[:max_tokens]
     return ids
 
 

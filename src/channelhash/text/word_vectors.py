@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from channelhash.errors import InputError
 from channelhash.text.hashtag_reader import TextReader
-from channelhash.text.tokens import TokenIds
+from channelhash.text.tokens import TokenIds, pad_tokens
 from channelhash.utils.files import content_hash, sync_file, temporary_folder
 from channelhash.utils.npy_files import reserved_memmap, row_file
 from channelhash.utils.progress import Progress
@@ -271,12 +271,8 @@ def encode_vectors(texts: Sequence[str], reader: TextReader, vectors: WordVector
     Returns:
         ``(n, max_tokens)`` int32; longer texts are cut, shorter ones padded with 0, unknown words left out.
     """
-    ids = np.zeros((len(texts), max_tokens), dtype=np.int32)
-    for row, text in enumerate(texts):
-        places = (vectors.row(word) for word in reader.tokens(text, max_tokens))
-        tokens = [place + 1 for place in places if place is not None]
-        ids[row, : len(tokens)] = tokens
-    return ids
+    rows = ([vectors.row(word) for word in reader.tokens(text, max_tokens)] for text in texts)
+    return pad_tokens([[row + 1 for row in found if row is not None] for found in rows], max_tokens)
 
 
 def cached_vector_tokens(

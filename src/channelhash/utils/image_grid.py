@@ -1,11 +1,10 @@
 """Images in rows with captions: search results, augmentations."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
-from unicodedata import east_asian_width
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -16,7 +15,7 @@ _CELL = 148
 _IMAGE = 124
 _LINE = 14
 _LETTERS = 11
-_MARKS = {True: (24, 140, 60), False: (200, 45, 40), None: (150, 150, 150)}
+_MARKS = {True: (24, 140, 60), False: (200, 45, 40)}
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Cell:
     Attributes:
         image: file or image to draw; None, or a file that cannot be read any more, draws the text instead.
         caption: a few short lines below.
-        right: marks an answer right (green, solid) or wrong (red, dashed); None leaves it unmarked.
+        right: marks an answer right (green, thick) or wrong (red, thin); None leaves it unmarked.
 
     >>> Cell(None, "a dog on a beach", right=True).caption
     'a dog on a beach'
@@ -104,50 +103,18 @@ def _draw_lines(draw: ImageDraw.ImageDraw, place: tuple[int, int], lines: Sequen
 
 
 def _frame(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], right: bool | None) -> None:
-    """Draw a frame, solid for right and dashed for wrong: readable without colour."""
-    if right is None:
-        return
-    left, top, end, bottom = box
-    color = _MARKS[right]
-    if right:
-        draw.rectangle(box, outline=color, width=3)
-        return
-    for x in range(left, end, 10):
-        for y in (top, bottom):
-            draw.line([x, y, min(x + 5, end), y], fill=color, width=3)
-    for y in range(top, bottom, 10):
-        for x in (left, end):
-            draw.line([x, y, x, min(y + 5, bottom)], fill=color, width=3)
+    """Draw a frame, thick for right and thin for wrong: readable without colour."""
+    if right is not None:
+        draw.rectangle(box, outline=_MARKS[right], width=4 if right else 1)
 
 
 def wrap(text: str, width: int = 22) -> list[str]:
     """Break text into lines of at most ``width`` characters, at spaces if possible; line breaks are kept.
 
-    Wide letters, such as Chinese ones, count twice.
-
-    >>> wrap("a dog on a beach", width=8), wrap("浜辺の犬", width=4)
-    (['a dog on', 'a beach'], ['浜辺', 'の犬'])
+    >>> wrap("a dog on a beach", width=8)
+    ['a dog on', 'a beach']
     """
-    lines: list[str] = []
-    for paragraph in text.split("\n"):
-        line = ""
-        for word in paragraph.split():
-            while (end := _fitting(word, width)) < len(word):
-                lines += [line] * bool(line) + [word[:end]]
-                line, word = "", word[end:]
-            if line and _fitting(f"{line} {word}", width) <= len(line) + len(word):
-                lines.append(line)
-                line = word
-            else:
-                line = f"{line} {word}" if line else word
-        lines.append(line)
-    return lines
-
-
-def _fitting(text: str, width: int) -> int:
-    """Return how many letters of a text fit, at least one."""
-    widths = accumulate(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
-    return max(1, sum(reached <= width for reached in widths))
+    return [line for paragraph in text.split("\n") for line in textwrap.wrap(paragraph, width) or [""]]
 
 
 def draw_line(draw: ImageDraw.ImageDraw, place: tuple[float, float], text: str, size: int) -> None:
