@@ -125,19 +125,6 @@ def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(tm
         read_source(folder)
 
 
-def test_the_date_taken_can_be_filtered_by(tmp_path, model, store):
-    folder = picture_folder(tmp_path / "photos", 3)
-    exif = Image.Exif()
-    exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2019:07:14 10:20:30"
-    Image.new("RGB", (40, 30), "white").save(folder / "dated.jpg", exif=exif)
-    index_source(store, model, read_source(folder))
-    assert store.ids("taken >= '2019-07' AND taken < '2019-08'") == ["dated.jpg"]
-    assert store.ids("taken < '2019-07'") == []
-    Image.new("RGB", (40, 30), "black").save(folder / "dated.jpg")
-    index_source(store, model, read_source(folder))
-    assert "taken" not in store.get(["dated.jpg"])[0].metadata
-
-
 def test_the_date_is_the_cameras_or_else_the_files_and_the_size_is_upright(tmp_path, model, store):
     folder = picture_folder(tmp_path / "photos", 2)
     exif = Image.Exif()

@@ -38,17 +38,6 @@ def test_ranks_go_on_over_blocks_of_items(k, c):
     assert_as_sorted(queries, database, query_labels, database_labels, k)
 
 
-def test_the_order_of_the_database_decides_between_the_bounds():
-    """All items are tied: relevant ones first give the upper bound, last the lower."""
-    codes, labels = np.zeros((5, 1), np.uint8), np.array([[1], [1], [0], [0], [0]])
-    histogram = ch.metrics.hamming_histogram(codes[:1], codes, labels[:1], labels, n_bits=8)
-    in_order = ch.metrics.average_precisions_in_order
-    lower, upper = histogram.map_bounds()
-    assert in_order(codes[:1], codes, labels[:1], labels, histogram)[0] == pytest.approx(upper)
-    assert in_order(codes[:1], codes, labels[:1], labels[::-1], histogram)[0] == pytest.approx(lower)
-    assert lower < histogram.mean_average_precision() < upper
-
-
 def test_a_histogram_of_other_data_is_refused():
     codes, labels = collection(5, 12, 4, 0)
     histogram = ch.metrics.hamming_histogram(codes, codes, labels, labels, n_bits=12)

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 
 from channelhash.errors import NoSpaceError
 from channelhash.utils import files
-from channelhash.utils.files import atomic_path, remove_leftovers, space_for, sweep, temporary_folder
+from channelhash.utils.files import atomic_path, remove_leftovers, space_for, sweep
 from small_runs import assert_refused, feature_config, run_command, write_features
 
 #: Writes a half of a file and of a folder, says so, and waits.
@@ -121,17 +121,6 @@ def test_whoever_writes_a_full_disk_is_named_and_nothing_half_is_left(tmp_path, 
     with atomic_path(target) as path:
         write(path)
     assert target.stat().st_size > 20_000
-
-
-def test_a_folder_that_does_not_fit_goes(tmp_path):
-    words = tmp_path / "words"
-    with (
-        largest_file(10_000),
-        pytest.raises(NoSpaceError, match=rf"{words}: .*make room"),
-        temporary_folder(words) as folder,
-    ):
-        (folder / "vectors.npy").write_bytes(NUMBERS.tobytes())
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])

@@ -1,4 +1,4 @@
-"""Atomic files, hashes, seeds, the torchvision import, and the public names."""
+"""Seeds, the torchvision import, and the public names."""
 
 import os
 import subprocess
@@ -7,23 +7,7 @@ import sys
 import pytest
 
 import channelhash as ch
-from channelhash.utils.files import atomic_path, write_text
 from channelhash.utils.seeds import derive_seed, generator
-
-
-def test_a_file_is_whole_or_untouched(tmp_path):
-    path = tmp_path / "deep" / "file.txt"
-    write_text(path, "old")
-
-    def break_off() -> None:
-        with atomic_path(path) as temporary:
-            temporary.write_text("half of the n")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        break_off()
-    assert path.read_text() == "old"
-    assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
 
 
 def test_named_seeds_are_independent_and_the_same_everywhere():
