@@ -121,7 +121,7 @@ def _is_gone(item: Listed, folder: Path, unread: Sequence[str], images: Collecti
     What lies where nothing can be read now stays, and so does an item with an id of its own whose file is there.
     """
     image = item.metadata.get("image")
-    if not isinstance(image, str) or not lies_in(image, folder) or image in images:
+    if not isinstance(image, str) or not _lies_in(image, folder) or image in images:
         return False
     name = Path(image).relative_to(folder).as_posix()
     if any(f"{name}/".startswith(f"{path}/") for path in unread):
@@ -129,10 +129,10 @@ def _is_gone(item: Listed, folder: Path, unread: Sequence[str], images: Collecti
     return unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", item.id) or not os.path.lexists(image)
 
 
-def lies_in(image: Value, folder: Path) -> bool:
+def _lies_in(image: Value, folder: Path) -> bool:
     """Return whether the path of an item's image is below a folder.
 
-    >>> lies_in("/photos/a.jpg", Path("/photos")), lies_in(None, Path("/photos"))
+    >>> _lies_in("/photos/a.jpg", Path("/photos")), _lies_in(None, Path("/photos"))
     (True, False)
     """
     return isinstance(image, str) and image.startswith(f"{str(folder).rstrip(os.sep)}{os.sep}")
@@ -177,7 +177,7 @@ def _current_state(source: Source, row: int, old: str) -> str | None:
         return state if state == old else None
     path = str(source.metadata[row]["image"])
     try:
-        if old.startswith(f"{size_and_times(path)} "):
+        if old.startswith(f"{_size_and_times(path)} "):
             return old
         state = state_of_file(Path(path))
     except OSError:
@@ -202,7 +202,7 @@ def state_of_file(path: Path) -> str:
     ...     state_of_file(Path(file.name)).startswith("0 ")
     True
     """
-    before = size_and_times(path)  # a change in between is seen the next time
+    before = _size_and_times(path)  # a change in between is seen the next time
     with open(path, "rb") as file:
         return f"{before} {hashlib.file_digest(file, 'sha256').hexdigest()}"
 
@@ -230,12 +230,12 @@ def reads_files(source: Source) -> bool:
     return "image" in source.records.items and not isinstance(source.records.items["image"], np.ndarray)
 
 
-def size_and_times(path: str | Path) -> str:
+def _size_and_times(path: str | Path) -> str:
     """Return ``"SIZE MODIFIED CHANGED"`` of a file: the last time is that of its inode, where the system has one.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file:
-    ...     len(size_and_times(file.name).split())
+    ...     len(_size_and_times(file.name).split())
     3
     """
     stat = os.stat(path)

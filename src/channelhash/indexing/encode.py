@@ -100,7 +100,7 @@ def index_source(
         raise InputError("--prune: goes with a folder of pictures; leave it out")
     source = encodable(source, model)
     changes = find_changes(store, source, progress("look"))
-    moved = keep_moved(store, source, [row for row in changes.todo if row not in changes.stored], changes.gone)
+    moved = _keep_moved(store, source, [row for row in changes.todo if row not in changes.stored], changes.gone)
     todo = [row for row in changes.todo if row not in moved]
     encoding, advance = time.perf_counter(), progress("encode")
     problems, written, done = [*source.records.problems], set[int](), 0
@@ -303,7 +303,7 @@ def _is_still(path: Path, state: str) -> bool:
 _AT_ONCE = 1000  # items renamed in two transactions, the new ones first: a killed job has both
 
 
-def keep_moved(store: Store, source: Source, new: Sequence[int], gone: Sequence[Listed]) -> set[int]:
+def _keep_moved(store: Store, source: Source, new: Sequence[int], gone: Sequence[Listed]) -> set[int]:
     """Give items whose file is gone the ids of new files with the same content; return the rows of these.
 
     An item takes its codes and metadata along. Only new files of a size that a lost one had are read.

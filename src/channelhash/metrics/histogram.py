@@ -120,13 +120,9 @@ class HammingHistogram:
             raise ValueError("ROC-AUC needs irrelevant items as well as relevant ones; every item is relevant here")
         return float(np.nanmean(areas))
 
-    def precision_recall_curve(self, every_query: bool = False) -> ranking.PrecisionRecallCurve:
-        """Return precision and recall of the lookup within each radius, over the queries together.
-
-        Args:
-            every_query: sum the pairs of queries without a relevant item too.
-        """
-        return ranking.precision_recall_curve(*self._pooled(every_query))
+    def precision_recall_curve(self) -> ranking.PrecisionRecallCurve:
+        """Return precision and recall of the lookup within each radius, over the queries together."""
+        return ranking.precision_recall_curve(*self._pooled())
 
     def by_radius(self) -> ranking.RadiusCurves:
         """Return the mean precision, recall and share of empty answers of the lookup within each radius 0 … k."""

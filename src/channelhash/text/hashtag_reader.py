@@ -12,7 +12,7 @@ from symspellpy import SymSpell
 
 from channelhash.text.tokens import split_words
 
-Outcome = Literal["kept", "corrected", "split", "dropped"]
+_Outcome = Literal["kept", "corrected", "split", "dropped"]
 
 #: Letters; the time to split a word grows with its length, and no tag of a person is as long.
 _LONGEST_WORD = 300
@@ -36,7 +36,7 @@ class WordReading:
     """
 
     word: str
-    outcome: Outcome
+    outcome: _Outcome
     tokens: tuple[str, ...]
     unknown: tuple[str, ...] = ()
 

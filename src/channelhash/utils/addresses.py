@@ -99,10 +99,10 @@ def list_files(address: str) -> Iterator[File]:
     >>> [(file.address, file.size) for file in list_files("memory://docs")]
     [('memory:///docs/a.txt', 4)]
     """
-    system, path = open_system(address)
+    system, path = _open_system(address)
     system.invalidate_cache()  # another listing in this process may be older than the files
     infos: Iterator[dict[str, Any]]
-    with reaching(address):
+    with _reaching(address):
         if "*" in path:
             fixed = path.partition("*")[0]
             found, fits = _matching(system, path), star_expression(path)
@@ -123,8 +123,8 @@ def folder_of(address: str) -> str:
     >>> folder_of("memory://docs/*.txt")
     'memory:///docs'
     """
-    system, path = open_system(address)
-    with reaching(address):
+    system, path = _open_system(address)
+    with _reaching(address):
         info = None if "*" in path else _info(system, path)
         is_folder = info is not None and info["type"] == "directory"
         folder = path if is_folder else path.partition("*")[0].rpartition("/")[0]
@@ -142,10 +142,10 @@ def open_address(address: str, ahead: int = _AHEAD) -> IO[bytes]:
         InputError: no permission, here and while reading, where the file is remote.
         JobError: likewise, the server cannot be reached or breaks off again and again.
     """
-    system, path = open_system(address)
-    with reaching(address):
+    system, path = _open_system(address)
+    with _reaching(address):
         file = cast(IO[bytes], system.open(path, "rb", block_size=ahead))
-    return cast(IO[bytes], _RemoteStream(address, file)) if is_remote(address) else file
+    return cast(IO[bytes], _RemoteStream(address, file)) if _is_remote(address) else file
 
 
 def read_bytes(address: str) -> bytes:
@@ -156,21 +156,21 @@ def read_bytes(address: str) -> bytes:
     >>> read_bytes("memory://words/b.txt")
     b'a dog'
     """
-    system, path = open_system(address)
-    with reaching(address):
+    system, path = _open_system(address)
+    with _reaching(address):
         return cast(bytes, system.cat_file(path))
 
 
-def is_remote(address: str) -> bool:
+def _is_remote(address: str) -> bool:
     """Return whether an address is no path of this machine's file systems.
 
-    >>> is_remote("s3://bucket/a.tar"), is_remote("file:///data/a.tar"), is_remote("data/a.tar")
+    >>> _is_remote("s3://bucket/a.tar"), _is_remote("file:///data/a.tar"), _is_remote("data/a.tar")
     (True, False, False)
     """
     return "://" in address and not address.startswith(("file://", "local://"))
 
 
-def open_system(address: str) -> tuple["AbstractFileSystem", str]:
+def _open_system(address: str) -> tuple["AbstractFileSystem", str]:
     """Return the file system of an address, and the path in it.
 
     Raises:
@@ -182,7 +182,7 @@ def open_system(address: str) -> tuple["AbstractFileSystem", str]:
     from fsspec.core import url_to_fs  # takes longer than all that a search imports
 
     try:
-        with reaching(address):
+        with _reaching(address):
             system, path = url_to_fs(address)
     except ImportError as error:  # the protocol's library is missing
         raise InputError(f"{address}: cannot be opened ({error})") from None
@@ -190,14 +190,14 @@ def open_system(address: str) -> tuple["AbstractFileSystem", str]:
 
 
 @contextmanager
-def reaching(address: str) -> Iterator[None]:
+def _reaching(address: str) -> Iterator[None]:
     """Put what the library of a remote file system raises into one line; errors of local files pass.
 
     Raises:
         InputError: the address or a setting cannot be right, or credentials are missing or wrong.
         JobError: the server cannot be reached, or broke off in spite of the library's retries.
 
-    >>> with reaching("s3://bucket/a.tar"):
+    >>> with _reaching("s3://bucket/a.tar"):
     ...     raise TimeoutError("no answer")
     Traceback (most recent call last):
     channelhash.errors.JobError: s3://bucket/a.tar: the server failed (no answer); run the same command again to go on
@@ -207,7 +207,7 @@ def reaching(address: str) -> Iterator[None]:
     except _PLAIN:
         raise
     except Exception as error:
-        if not is_remote(address) or isinstance(error, ImportError):
+        if not _is_remote(address) or isinstance(error, ImportError):
             raise
         if isinstance(error, PermissionError) or "Credential" in type(error).__name__:
             raise InputError(f"{address}: no access ({one_line(error)}); check the credentials") from error
@@ -233,7 +233,7 @@ class _RemoteStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with reaching(self._address):
+        with _reaching(self._address):
             content = self._file.read(len(buffer))
         buffer[: len(content)] = content
         return len(content)
@@ -367,7 +367,7 @@ class RemotePath:
         system, path = self._fresh()
         matches = star_expression(pattern).fullmatch
         try:
-            with reaching(self.address):
+            with _reaching(self.address):
                 names = [str(name).rpartition("/")[2] for name in system.ls(path, detail=False)]
         except FileNotFoundError:
             return
@@ -401,7 +401,7 @@ class RemotePath:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
-            with reaching(self.address):
+            with _reaching(self.address):
                 yield
         except FileNotFoundError as error:
             raise InputError(f"{self.address}: cannot be written ({error}); create the bucket first") from None
@@ -409,14 +409,14 @@ class RemotePath:
     def _kind(self) -> str:
         system, path = self._fresh()
         try:
-            with reaching(self.address):
+            with _reaching(self.address):
                 return str(system.info(path)["type"])
         except FileNotFoundError:
             return ""
 
     def _fresh(self) -> tuple[Any, str]:
         """Return the file system and the path in it, without what is remembered of former listings."""
-        system, path = open_system(self.address)
+        system, path = _open_system(self.address)
         system.invalidate_cache(path)
         return system, path
 
@@ -434,7 +434,7 @@ def place(address: str | Path | RemotePath) -> Place:
     if isinstance(address, RemotePath):
         return address
     check_address(str(address))
-    if is_remote(str(address)):
+    if _is_remote(str(address)):
         return RemotePath(str(address))
     return Path(str(address).removeprefix("file://").removeprefix("local://"))
 

@@ -18,8 +18,8 @@ from channelhash.utils.files import atomic_path
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 COLOR_MAP = "cividis"
-DASHES = ("-", "--", "-.", ":")
-MARKS = ("o", "s", "^", "D", "v")
+_DASHES = ("-", "--", "-.", ":")
+_MARKS = ("o", "s", "^", "D", "v")
 # Marks on one line, so that those of long curves do not run into a band.
 _MARK_COUNT = 16
 RESOLUTION = 120
@@ -46,8 +46,8 @@ def line(axes: Axes, number: int, x: np.ndarray, y: np.ndarray, label: str, spre
         x,
         y,
         color=color,
-        linestyle=DASHES[number % len(DASHES)],
-        marker=MARKS[number % len(MARKS)],
+        linestyle=_DASHES[number % len(_DASHES)],
+        marker=_MARKS[number % len(_MARKS)],
         markevery=max(1, len(x) // _MARK_COUNT),
         markersize=4.5,
         linewidth=1.6,

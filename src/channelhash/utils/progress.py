@@ -10,7 +10,7 @@ StageProgress = Callable[[str], Progress]
 
 
 @runtime_checkable
-class NotedProgress(Protocol):
+class _NotedProgress(Protocol):
     """A callback that also shows a few words, such as the loss of a training."""
 
     def __call__(self, done: int, total: int) -> None:
@@ -25,7 +25,7 @@ def note(progress: Progress, text: str) -> None:
 
     >>> note(no_progress, "loss 0.5")
     """
-    if isinstance(progress, NotedProgress):
+    if isinstance(progress, _NotedProgress):
         progress.note(text)
 
 

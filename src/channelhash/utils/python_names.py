@@ -21,11 +21,11 @@ from channelhash.utils.typed_settings import pick
 _PREFIX = "python:"
 
 #: The names that saved files may hold: all of them, or these.
-Trust = bool | Collection[str]
+_Trust = bool | Collection[str]
 
 #: Names that this command has resolved, with their objects.
 resolved: dict[str, Any] = {}
-_trusted: ContextVar[tuple[Trust, ...]] = ContextVar("trusted", default=())
+_trusted: ContextVar[tuple[_Trust, ...]] = ContextVar("trusted", default=())
 
 
 def is_python_name(name: object) -> bool:
@@ -146,7 +146,7 @@ def look_up(registry: Mapping[str, Any], name: Any, where: str) -> Any:
 
 
 @contextmanager
-def trusting(trust: Trust) -> Iterator[None]:
+def trusting(trust: _Trust) -> Iterator[None]:
     """Consent within the block to code that saved files name, beside what a block around it consents to.
 
     >>> with trusting(["python:math:sqrt"]):
@@ -159,10 +159,10 @@ def trusting(trust: Trust) -> Iterator[None]:
         _trusted.reset(before)
 
 
-def is_trusted(name: str) -> bool:
+def _is_trusted(name: str) -> bool:
     """Return whether the blocks around this call consent to a ``python:`` name.
 
-    >>> is_trusted("python:os:system")
+    >>> _is_trusted("python:os:system")
     False
     """
     return any(trust if isinstance(trust, bool) else name in trust for trust in _trusted.get())
@@ -184,7 +184,7 @@ def check_trusted(values: object, file: Path) -> None:
 trust it, add --trust-code (in Python, trust_code=True)
     """
     for name in python_names(values):
-        if not is_trusted(name):
+        if not _is_trusted(name):
             printable = "".join(filter(str.isprintable, name))[:200]
             raise InputError(
                 f"{file}: names {printable}, code that would run on this machine; if you trust it, add --trust-code "

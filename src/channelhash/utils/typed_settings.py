@@ -30,8 +30,8 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-SettingsType = TypeVar("SettingsType", bound=Settings)
-FieldsType = TypeVar("FieldsType", bound=tuple[Any, ...])
+_SettingsType = TypeVar("_SettingsType", bound=Settings)
+_FieldsType = TypeVar("_FieldsType", bound=tuple[Any, ...])
 
 #: A number of things, at least 1, of which a mistaken file cannot ask for more than memory holds.
 Count = Annotated[int, Field(ge=1, le=2**31)]
@@ -59,7 +59,7 @@ def settings_of(function: Callable[..., Any], skip: frozenset[str] = frozenset()
     return create_model(f"{function.__name__}_settings", __base__=Settings, **fields)
 
 
-def read_settings(kind: type[SettingsType], values: Mapping[str, Any], where: str) -> SettingsType:
+def read_settings(kind: type[_SettingsType], values: Mapping[str, Any], where: str) -> _SettingsType:
     """Check ``values`` against ``kind``.
 
     >>> def load(path: str, count: int = 3): ...
@@ -83,7 +83,7 @@ def read_settings(kind: type[SettingsType], values: Mapping[str, Any], where: st
         raise InputError(f"{key}: {first['msg'].lower()}, got {first['input']!r}{quotes}") from None
 
 
-def read_fields(kind: Callable[..., FieldsType], values: Mapping[str, Any], where: str) -> FieldsType:
+def read_fields(kind: Callable[..., _FieldsType], values: Mapping[str, Any], where: str) -> _FieldsType:
     """Return the named tuple ``kind`` of ``values``, checked against its annotations; errors as in `read_settings`.
 
     >>> class Size(typing.NamedTuple):
@@ -128,8 +128,8 @@ def pick(registry: Mapping[str, Any], name: Any, where: str) -> Any:
 
 
 def read_both(
-    first: type[Settings], second: type[SettingsType], values: dict[str, Any], section: str, owner: str
-) -> tuple[Settings, SettingsType]:
+    first: type[Settings], second: type[_SettingsType], values: dict[str, Any], section: str, owner: str
+) -> tuple[Settings, _SettingsType]:
     """Read a section whose keys are the fields of two classes; messages name their ``owner``."""
     known = list(dict.fromkeys([*first.model_fields, *second.model_fields]))
     for key in values:
@@ -139,7 +139,7 @@ def read_both(
     return read_settings(first, next(parts), section), read_settings(second, next(parts), section)
 
 
-def absolute(settings: SettingsType) -> SettingsType:
+def absolute(settings: _SettingsType) -> _SettingsType:
     """Return settings with absolute paths, so that a run's folder can be used from anywhere."""
     return settings.model_copy(update={name: _absolute(value) for name, value in vars(settings).items()})
 
