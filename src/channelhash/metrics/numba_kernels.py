@@ -61,34 +61,13 @@ def group_size(n_queries: int) -> int:
 
 
 @njit(inline="always")
-def _add_distances(out, code, items, start, size):  # type: ignore[no-untyped-def]
-    """``out[i] +=`` distance of a query's words to item ``start + i``, four words of it at a time."""
-    n_words = len(code)
-    for w in range(0, n_words - 3, 4):
-        a, b, c, d = code[w], code[w + 1], code[w + 2], code[w + 3]
-        items_a, items_b = items[w, start : start + size], items[w + 1, start : start + size]
-        items_c, items_d = items[w + 2, start : start + size], items[w + 3, start : start + size]
-        for i in range(size):
-            out[i] += (
-                popcount(a ^ items_a[i]) + popcount(b ^ items_b[i])  # type: ignore[call-arg]
-                + popcount(c ^ items_c[i]) + popcount(d ^ items_d[i])  # type: ignore[call-arg]
-            )  # fmt: skip
-    for w in range(n_words - n_words % 4, n_words):
+def _distances(out, code, items, start, size):  # type: ignore[no-untyped-def]
+    """``out[i] =`` distance of a query's words to item ``start + i``."""
+    out[:size] = 0
+    for w in range(len(code)):
         word, items_w = code[w], items[w, start : start + size]
         for i in range(size):
             out[i] += popcount(word ^ items_w[i])  # type: ignore[call-arg]
-
-
-@njit(inline="always")
-def _distances(out, code, items, start, size):  # type: ignore[no-untyped-def]
-    """``out[i] =`` distance of a query's words to item ``start + i``."""
-    if len(code) == 1:
-        word, items_0 = code[0], items[0, start : start + size]
-        for i in range(size):
-            out[i] = popcount(word ^ items_0[i])  # type: ignore[call-arg]
-    else:
-        out[:size] = 0
-        _add_distances(out, code, items, start, size)
 
 
 @njit(inline="always")

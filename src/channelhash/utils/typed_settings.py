@@ -49,7 +49,8 @@ def settings_of(function: Callable[..., Any], skip: frozenset[str] = frozenset()
         function: a function, or a class for its constructor. Parameters without annotation take any value.
         skip: names of parameters that are no settings; ``*args`` and ``**kwargs`` never are.
     """
-    target = function.__init__ if inspect.isclass(function) else function
+    is_constructed = inspect.isclass(function) and not issubclass(function, tuple)  # a named tuple has hints itself
+    target = function.__init__ if is_constructed else function
     hints = typing.get_type_hints(target, include_extras=True)  # Annotated holds further checks
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -92,14 +93,7 @@ def read_fields(kind: Callable[..., _FieldsType], values: Mapping[str, Any], whe
     >>> read_fields(Size, {"width": 3}, "size")
     Size(width=3, height=2)
     """
-    return kind(**vars(read_settings(_settings_of_fields(kind), values, where)))
-
-
-@cache
-def _settings_of_fields(kind: Any) -> type[Settings]:
-    hints = typing.get_type_hints(kind, include_extras=True)
-    fields: dict[str, Any] = {name: (hints[name], kind._field_defaults.get(name, ...)) for name in kind._fields}
-    return create_model(f"{kind.__name__}_settings", __base__=Settings, **fields)
+    return kind(**vars(read_settings(settings_of(kind), values, where)))
 
 
 def unknown(what: str, name: str, known: list[str]) -> str:
