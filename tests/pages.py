@@ -18,7 +18,6 @@ import contextlib
 import io
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -46,15 +45,7 @@ _PORT = "8080"
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block.
-
-    Attributes:
-        kind: its language, empty if it has none.
-        code: what is in it.
-        title: the file that it is, if it says so.
-        note: the comment before it, empty if there is none.
-        line: where it begins, for messages.
-    """
+    """A fenced block: language, text, the file that it is, the comment before it, and where it begins."""
 
     kind: str
     code: str
@@ -71,13 +62,7 @@ class Block:
 def blocks_of(text: str) -> list[Block]:
     """The fenced blocks of a Markdown text, in order."""
     return [
-        Block(
-            found["kind"],
-            found["code"],
-            found["title"],
-            found["note"] or "",
-            text[: found.start("code")].count("\n") + 1,
-        )
+        Block(*found.group("kind", "code", "title"), found["note"] or "", text[: found.start("code")].count("\n") + 1)
         for found in _FENCE.finditer(text)
     ]
 
@@ -286,8 +271,3 @@ def _compare(shown: str, printed: str) -> None:
 def bare(line: str) -> str:
     """A line without numbers, rules of tables and spacing."""
     return " ".join(re.sub(r"[━─]+", "─", re.sub(r"-?\d[\d,.]*(?:e[+-]?\d+)?", "#", line)).split())
-
-
-def copy_folder(source: Path, target: Path) -> None:
-    """What one page has left, for another that goes on from it."""
-    shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)

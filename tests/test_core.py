@@ -46,14 +46,8 @@ BLOCKED = [name for extra in ("train", "clip", "photos", "report", "mat") for na
 def run_core(folder, *commands):
     """Return (what each command printed, the lines with errors, all of stderr) where no extra is installed."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, " ".join(BLOCKED), *commands],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [sys.executable, "-c", SCRIPT, " ".join(BLOCKED), *commands]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     answers = [part.strip().splitlines() for part in done.stdout.split("$ ")[1:]]
     return answers, [line for line in done.stderr.splitlines() if line.startswith("error: ")], done.stderr
 

@@ -89,18 +89,9 @@ def test_its_commands_serve_a_store_where_only_the_store_and_tmp_can_be_written(
         "PYTHONPATH": os.pathsep.join(sys.path),
         "CHANNELHASH_CACHE": variables["CHANNELHASH_CACHE"].replace("/tmp", str(tmp_path / "tmp")),
     }
-    words = [
-        sys.executable,
-        "-m",
-        "channelhash",
-        entry[1],
-        "--host=127.0.0.1",
-        "--port=0",
-        str(tmp_path / "photos.store"),
-    ]
-    process = subprocess.Popen(
-        words, cwd="/", env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    words = [sys.executable, "-m", "channelhash", entry[1], "--host=127.0.0.1", "--port=0", tmp_path / "photos.store"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(words, cwd="/", env=environment, **pipes)
     try:
         address = next(match[0] for line in process.stdout if (match := re.search(r"http://[\d.:]+/", line)))
         asked = check.replace("http://localhost:8080/", address)

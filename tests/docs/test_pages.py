@@ -1,11 +1,12 @@
 """What the documentation shows works: its blocks are run, its commands parsed, its pictures there."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from pages import DOCS, ROOT, blocks_of, check_command, commands_of, copy_folder, run_page
+from pages import DOCS, ROOT, blocks_of, check_command, commands_of, run_page
 
 #: Pages whose blocks are run: all of these folders but those that say why not.
 RUN = [
@@ -29,7 +30,7 @@ def finished(tmp_path_factory):
         if page.stem not in folders:
             folder = tmp_path_factory.mktemp(page.stem)
             if before := GOES_ON_FROM.get(page.stem):
-                copy_folder(finish(page.with_stem(before)), folder)
+                shutil.copytree(finish(page.with_stem(before)), folder, symlinks=True, dirs_exist_ok=True)
             run_page(page, folder)
             folders[page.stem] = folder
         return folders[page.stem]

@@ -9,7 +9,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "photographs"
 LICENCES = ("public domain", "[CC0 1.0](", "[CC BY 2.0](", "[CC BY 4.0](")
 
 
-def test_every_photograph_has_its_title_author_licence_and_source():
+def test_every_photograph_is_small_and_has_its_title_author_licence_and_source():
     rows = re.findall(r"^\| (\S+\.jpg) \| (.+) \|$", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
     assert [name for name, _ in rows] == sorted(path.name for path in FOLDER.glob("*.jpg"))
     for name, rest in rows:
@@ -18,8 +18,6 @@ def test_every_photograph_has_its_title_author_licence_and_source():
         assert all(cells), name
         assert cells[2].startswith(LICENCES), name
 
-
-def test_photographs_are_small():
     paths = sorted(FOLDER.glob("*.jpg"))
     assert sum(path.stat().st_size for path in paths) < 1_500_000
     for path in paths:

@@ -210,25 +210,13 @@ def test_the_figures_of_the_encoder_photo_are_made_of_its_recalls():
             )
             one, _, ten, rank = zip(*there, strict=True)
             tens = [seed[2] for seed in back]
-            cells = [
-                f"{mean(one):.1f}",
-                f"{mean(ten):.1f} ± {stdev(ten):.1f}",
-                f"{mean(rank):.0f}",
-                f"{mean(tens):.1f} ± {stdev(tens):.1f}",
-            ]
-            assert (
-                f"| {test if ranked_by == ranked[0] else ''} | {ranked_by} | {' | '.join(cells)} |\n".replace(
-                    "|  |", "|  |"
-                )
-                in text
-            )
+            recalls_at_10 = [f"{mean(each):.1f} ± {stdev(each):.1f}" for each in (ten, tens)]
+            cells = [f"{mean(one):.1f}", recalls_at_10[0], f"{mean(rank):.0f}", recalls_at_10[1]]
+            assert f"| {test if ranked_by == ranked[0] else ''} | {ranked_by} | {' | '.join(cells)} |\n" in text
         for task in ("text->image", "image->text"):
             real, int8, bits = (
-                [
-                    mean(values)
-                    for values in zip(*recalls["MS-COCO", "rotated heads", test, task, ranked_by], strict=True)
-                ]
-                for ranked_by in ("real values", *ranked[:2])
+                [mean(each) for each in zip(*recalls["MS-COCO", "rotated heads", test, task, ranking], strict=True)]
+                for ranking in ("real values", *ranked[:2])
             )
             lost.append(real[2] - bits[2])
             assert max(abs(a - b) for a, b in zip(real[:3], int8[:3], strict=True)) < 0.15

@@ -9,15 +9,8 @@ import pytest
 from channelhash.errors import InputError
 from channelhash.lab.experiments.experiment import Design, choose_losses
 from channelhash.lab.experiments.results import read_grid
-from lab.grids import assert_made_again, named_grid
+from lab.grids import assert_made_again
 from small_runs import assert_refused, grid_base, run_command
-
-
-@pytest.mark.parametrize("name", ["losses", "architectures", "robustness"])
-def test_losses_are_chosen_by_name(name, tmp_path):
-    runs = named_grid(name, grid_base(tmp_path), tmp_path, bits=[8], seeds=1, losses=["dsch", " rsch"]).runs
-    assert {run.config.loss_name for run in runs} == {"dsch", "rsch"}
-    assert {run.method.partition(",")[0] for run in runs} == {"DSCH", "rsch"}
 
 
 def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_gives_it():

@@ -224,15 +224,12 @@ def test_a_run_of_another_version_is_shown_as_far_as_it_is_understood(run):
     assert str(run.parent) not in page.words.replace(settings["data"]["path"], "")
 
 
-def test_a_loss_without_channels_has_no_channel_table(tmp_path):
-    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), loss="tdsrdh", epochs=1)
-    run_command("train", config, "--out", tmp_path / "run")
-    run_command("evaluate", tmp_path / "run")
-    page = page_of(tmp_path / "run")
+def test_a_loss_without_channels_has_no_channel_table(run):
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump(settings | {"loss": {"name": "tdsrdh"}}))
+    page = page_of(run)
     assert "The run's loss has no channels" in page.words
     assert "inside, %" not in page.words
-    assert not [image for image in page.images if "jpeg" in image]
-    assert "item" in page.words  # without captions and pictures, the ids
 
 
 @pytest.fixture
@@ -332,14 +329,8 @@ def test_other_folders_and_files_are_refused(tmp_path, grid, capsys):
     (grid / "runs" / "done" / "result.json").write_text("{}")
     assert_refused(capsys, "report", grid, says="result.json: not a result of this version")
     config = grid / "runs" / "done" / "config.yaml"
-    text = config.read_text()
-    for before, after, says in (
-        ("train:\n", "trains:\n", "it lacks 'train'"),
-        ("n_bits: 12\n", "n_bits: eight\n", "model.n_bits is 'eight'"),
-    ):
-        assert text.count(before) == 1
-        config.write_text(text.replace(before, after))
-        says = f"{config}: not a run's configuration ({says}); remove the"
-        assert_refused(capsys, "report", grid, says=says)
+    config.write_text(config.read_text().replace("n_bits: 12\n", "n_bits: eight\n"))
+    says = f"{config}: not a run's configuration (model.n_bits is 'eight'); remove the"
+    assert_refused(capsys, "report", grid, says=says)
     (grid / "grid.json").write_text('{"runs": []}')
     assert_refused(capsys, "report", grid, says="grid.json: not a grid of this version")

@@ -53,8 +53,9 @@ def test_a_corruption_grows_with_its_size_and_stays_a_picture(name, pixels):
 def test_noise_of_tags_changes_their_share_and_no_padding(name):
     tokens = torch.arange(1, 4001, dtype=torch.int32).view(100, 40)
     tokens[:, 30:] = 0
-    for size in TAG_NOISE[name].sizes:
-        changed = TAG_NOISE[name].apply(tokens, size, 0)
+    apply, sizes = TAG_NOISE[name]
+    for size in sizes:
+        changed = apply(tokens, size, 0)
         assert (changed.shape, changed.dtype) == (tokens.shape, torch.int32)
         assert not changed[:, 30:].any()
         assert set(changed.flatten().tolist()) <= set(tokens.flatten().tolist())
@@ -108,10 +109,10 @@ def test_noisy_labels_are_those_of_other_rows(labels, share, seed):
     )
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """One loss, clean and with half of the labels wrong, on drawn pictures; labels given to the loss are kept."""
-    folder = tmp_path_factory.mktemp("robustness")
+@pytest.fixture
+def folder(tmp_path):
+    """One loss, clean and with half of the labels wrong, on drawn pictures."""
+    folder = tmp_path
     sections = {
         "data": {"kind": "synthetic", "root": str(folder / "data"), "n_images": 120, "queries": 15, "train": 64},
         "model": {"name": "small", "image_size": 16, "width": 8, "text_width": 16, "hidden": [16]},
@@ -127,7 +128,7 @@ def folder(tmp_path_factory):
         yield folder / "grid"
 
 
-def test_the_scores_are_those_of_perturbed_queries_against_the_codes_as_they_are(folder):
+def test_queries_are_perturbed_against_the_codes_as_they_are(folder, monkeypatch):
     clean = read_grid(folder)[1][0]
     scores = perturbed_scores(clean.folder)
     assert scores == json.loads((clean.folder / "robustness.json").read_text()), "scores are kept"
@@ -149,20 +150,17 @@ def test_the_scores_are_those_of_perturbed_queries_against_the_codes_as_they_are
         assert scores["noise, σ|0.1"][task] == pytest.approx(report["map_tie_aware"], abs=1e-12)
     assert set(scores["tags dropped|0.5"]) == {"text->image", "text->text"}
 
-
-def test_tables_show_every_perturbation_beside_the_queries_as_they_are(folder):
     text = (folder / "tables" / "robustness-image.md").read_text()
-    clean = read_grid(folder)[1][0]
     assert f"| as they are |  | {100 * clean.score('image->text'):.2f} |" in text
     assert text.count("| noise, σ |") == 1, "a block a perturbation"
     labels = (folder / "tables" / "robustness-labels.md").read_text()
     assert "| labels of others | 0 |" in labels
     assert "| 0.5 |" in labels
     assert (folder / "tables" / "robustness-text.md").exists()
+    check_that_labels_are_wrong_in_training_alone(read_grid(folder)[1][1], monkeypatch)
 
 
-def test_labels_are_wrong_in_training_alone(folder, monkeypatch, tmp_path):
-    noisy = read_grid(folder)[1][1]
+def check_that_labels_are_wrong_in_training_alone(noisy, monkeypatch):
     assert noisy.method == "DSCH, labels of others 0.5"
     run = open_run(noisy.folder)
     given = []

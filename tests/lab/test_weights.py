@@ -196,6 +196,6 @@ def test_other_queries_are_not_drawn_of_a_method_that_lacks_runs():
         for n_bits in lengths
         for seed in (0, 1)
     ]
-    assert {place.method for place in query_means(results)} == {"DSCH, tuned", "CSQ"}
+    assert {place[0] for place in query_means(results)} == {"DSCH, tuned", "CSQ"}
     cells = {row[0].text: row[3].text for row in differences_tables(results)[0].rows}
     assert cells == {"CSQ": "[+0.00, +0.00]", "SCH": "–"}

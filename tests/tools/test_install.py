@@ -42,21 +42,14 @@ def installed(install):
     return [command for command in install.ran if "install" in command]
 
 
-def test_each_step_is_a_line(install, capsys):
-    installed(install)
+def test_uv_brings_the_build_for_cpus(install, capsys):
+    first, second = installed(install)
     assert [line[:3] for line in capsys.readouterr().out.splitlines()] == ["1/4", "2/4", "3/4", "4/4"]
     assert install.ran[-1][-1] == "check"
-
-
-def test_uv_brings_the_build_for_cpus(install):
-    first, second = installed(install)
     assert first[:3] == ["/bin/uv", "pip", "install"]
     assert first[-3:] == ["constraints.txt", "torch", "torchvision"]
     assert second[-2:] == ["--editable", ".[dev]"]
-
-
-def test_it_is_said_where_none_can_be_fetched(install, capsys):
-    install.answers["uv"] = 2
+    install.answers["uv"] = 2  # none can be fetched
     assert installed(install)[-1][-1] == ".[dev]"
     assert "TORCH_INDEX=ADDRESS make" in capsys.readouterr().out
 
@@ -75,7 +68,3 @@ def test_other_machines_take_the_default_build(where, install, monkeypatch):
     monkeypatch.setattr(install, "has_gpu", lambda: where == "gpu")
     monkeypatch.setattr(sys, "platform", "linux" if where == "gpu" else where)
     assert len(installed(install)) == 1
-
-
-def test_another_version_for_cpus_is_not_what_the_constraints_name(install):
-    assert not install.offers_cpu_build("2.14.0+cpu 2.13.0", "torch==2.13.0\n")

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from math import hypot, isnan
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from channelhash.config import make_config
 from channelhash.lab.experiments.experiment import PAPER_KINDS, PAPER_PRESETS, Sections, paper_configuration
@@ -34,8 +34,6 @@ _OF_NO_ACCOUNT: Mapping[str, frozenset[str]] = {
 _SAME_MODEL = frozenset({"preprocess", "prompt", "word_vectors", "segmentation_words", "max_tokens"}) | frozenset(
     _PUBLISHED_CODE["model"]
 )
-#: Where features of augmented images come from makes no difference.
-_SAME_FEATURES = ("auto", "bank", "online")
 _GOOGLE_NEWS = "GoogleNews-vectors-negative300"
 
 
@@ -100,11 +98,10 @@ def _plain(key: str, value: Any) -> Any:
         name = str(value).rpartition("/")[2]
         return _GOOGLE_NEWS if name.startswith(_GOOGLE_NEWS) else name
     if key == "features":
-        return "auto" if value in _SAME_FEATURES else value
+        # Where features of augmented images come from makes no difference.
+        return "auto" if value in ("auto", "bank", "online") else value
     return value or None
 
-
-PaperTable = Literal["losses", "gamma_w", "architectures"]
 
 #: Task as the paper writes it -> our name.
 TASKS = {"I->T": "image->text", "T->I": "text->image", "I->I": "image->image", "T->T": "text->text"}
@@ -168,7 +165,7 @@ def load_printed() -> tuple[Printed, ...]:
     return tuple(numbers)
 
 
-def comparison_tables(results: Sequence[Result], table: PaperTable) -> list[Table]:
+def comparison_tables(results: Sequence[Result], table: str) -> list[Table]:
     """Compare runs with the paper's numbers of one of its tables, under both readings of its task labels.
 
     A run is compared if data set, model (`is_same_model`), code length and every setting of its loss are the paper's;

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -267,12 +267,8 @@ def _result(row: Mapping[str, str]) -> Result:
     return Result(*about, epochs, seconds=float(row["seconds"]), measured=measured)
 
 
-class Place(NamedTuple):
-    """Whose queries, and which retrieval set they search."""
-
-    method: str
-    seed: int
-    view: str
+#: Method, seed and the retrieval set that was searched.
+Place = tuple[str, int, str]
 
 
 def query_means(results: Iterable[Result]) -> dict[Place, NDArray[np.float16]]:
@@ -285,13 +281,13 @@ def query_means(results: Iterable[Result]) -> dict[Place, NDArray[np.float16]]:
     >>> ap = {("last", "test", "image->text"): np.array([0.5]), ("last", "test", "text->image"): np.array([0.25])}
     >>> settings = {"train": {"seed": 0}}
     >>> query_means([Result("sch-k16-seed0", Path(), "SCH", settings, "finished", query_ap=ap)])
-    {Place(method='SCH', seed=0, view='test'): array([0.375], dtype=float16)}
+    {('SCH', 0, 'test'): array([0.375], dtype=float16)}
     """
     found: dict[Place, list[NDArray[np.float64]]] = {}
     for result in results:
         for (checkpoint, view, _), ap in result.query_ap.items():
             if checkpoint == "last":
-                found.setdefault(Place(result.method, result.seed, view), []).append(ap)
+                found.setdefault((result.method, result.seed, view), []).append(ap)
     most = max(map(len, found.values()), default=0)
     whole = {place: each for place, each in found.items() if len(each) == most}
     return {place: np.asarray(np.mean(each, axis=0), dtype=np.float16) for place, each in whole.items()}

@@ -29,7 +29,6 @@ from channelhash.utils.processes import interrupts_held, process_pool
 from channelhash.utils.python_names import check_trusted, failing_line, python_names, trusting
 from channelhash.utils.reading import parse_yaml
 
-Notify = Callable[[str], None]
 #: AP_T of each query of one task, and the task's scores by name.
 Evaluated = tuple[NDArray[np.float64], Mapping[str, Any]]
 
@@ -85,7 +84,7 @@ class Execution:
 
     jobs: int = 1
     devices: Sequence[str] = ()
-    notify: Notify = lambda line: None
+    notify: Callable[[str], None] = lambda line: None
 
 
 def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> list[Result]:

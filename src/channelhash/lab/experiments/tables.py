@@ -62,11 +62,6 @@ class Table:
             if len(row) != len(self.header):
                 raise ValueError(f"row {number} has {len(row)} cells, the header {len(self.header)}")
 
-    @property
-    def has_blocks(self) -> bool:
-        """Whether some block has more than one row; a list of rows needs no rules between them."""
-        return len(self.blocks()) < len(self.rows)
-
     def blocks(self) -> list[list[tuple[Cell, ...]]]:
         """Split the rows where the first cell changes.
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,21 +13,8 @@ from markupsafe import Markup
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
-from channelhash.lab.report.page import (
-    Block,
-    Charts,
-    Listing,
-    Mark,
-    Page,
-    Section,
-    Table,
-    Text,
-    level_chart,
-    plots_in,
-    render,
-)
+from channelhash.lab.report import page, scores
 from channelhash.lab.report.run_page import environment_blocks, example_blocks, read_test_codes, run_page
-from channelhash.lab.report.scores import cross_tasks, print_score, stand_by_labels
 from channelhash.utils.environment import read_environments
 from channelhash.utils.files import write_text
 from channelhash.utils.plotting import arrow
@@ -41,41 +29,39 @@ def write_report(folder: Path) -> Path:
         InputError: the folder is neither, or its ``config.yaml`` or ``grid.json`` cannot be read.
     """
     if (folder / "grid.json").is_file():
-        page = grid_page(folder)
+        content = grid_page(folder)
     elif (folder / "config.yaml").is_file():
-        page = run_page(folder)
+        content = run_page(folder)
     else:
         raise InputError(
             f"{folder}: neither a run's folder (no config.yaml) nor a grid's (no grid.json); "
             "give one that `train` or `experiment` wrote"
         )
     path = folder / "report.html"
-    write_text(path, render(page))
+    write_text(path, page.render(content))
     return path
 
 
-_STATUS = {"finished": "finished", "failed": "failed", "missing": "not run yet"}
 _TASKS = ("image->text", "text->image")
 
 
-def grid_page(folder: Path) -> Page:
+def grid_page(folder: Path) -> page.Page:
     """Return the report of a grid.
 
     Raises:
         InputError: ``grid.json``, a result or an environment is of another version.
     """
     title, results = read_grid(folder)
-    counts = {status: sum(result.status == status for result in results) for status in _STATUS}
+    counts = Counter(str(result.status) for result in results)
     notes = [
         f"{counts[status]} of {len(results)} runs {fate}."
         for status, fate in (("failed", "failed; their errors are below"), ("missing", "have not ended yet"))
         if counts[status]
     ]
-    common, differing = compare_settings([result.settings for result in results])
-    failed = [(result.name, result.error) for result in results if result.status == "failed"]
-    runs: list[Block] = [_run_table(results, differing)]
-    if failed:
-        runs.append(Table(["run", "error"], failed, "Runs that failed"))
+    common, differing = _compare_settings([result.settings for result in results])
+    runs: list[page.Block] = [_run_table(results, differing)]
+    if failed := [(result.name, result.error) for result in results if result.status == "failed"]:
+        runs.append(page.Table(["run", "error"], failed, "Runs that failed"))
     environments: list[dict[str, Any]] = []
     for result in results:
         for environment in read_environments(result.folder / "environment.json"):
@@ -84,7 +70,7 @@ def grid_page(folder: Path) -> Page:
     levels = _chance(results)
     trained = [result for result in results if _last(result)]
     low = sum(_at_chance(result, levels) for result in trained)
-    return Page(
+    return page.Page(
         title=title,
         subtitle=_subtitle(results),
         verdict=f"{low} of {len(trained)} trained runs are at chance." if levels else "",
@@ -97,108 +83,99 @@ def grid_page(folder: Path) -> Page:
             ("time of all runs", f"{sum(result.seconds for result in results):,.0f} s"),
         ],
         sections=[
-            Section("How good", _how_good(results, levels)),
-            Section("Retrieval examples", _examples(results, notes)),
-            Section("Plots", plots_in(folder / "plots")),
-            Section("Tables", _tables(folder / "tables")),
-            Section("Runs", runs),
-            Section("Configuration", [Text("What all runs have in common:"), Listing(common)] if common else []),
-            Section("Environment", environment_blocks(environments)),
-            Section("Repeat it", _repeat(folder)),
+            page.Section("How good", _how_good(results, levels)),
+            page.Section("Retrieval examples", _examples(results, notes)),
+            page.Section("Plots", page.plots_in(folder / "plots")),
+            page.Section("Tables", _tables(folder / "tables")),
+            page.Section("Runs", runs),
+            page.Section("Configuration", [page.Text("What all runs have in common:"), page.Listing(common)]),
+            page.Section("Environment", environment_blocks(environments)),
+            page.Section("Repeat it", _repeat(folder)),
         ],
     )
 
 
 def _subtitle(results: Sequence[Result]) -> str:
-    started = [result for result in results if result.settings]
     methods = len({result.method for result in results})
-    bits = ", ".join(map(str, sorted({result.n_bits for result in started})))
-    seeds = ", ".join(map(str, sorted({result.seed for result in started})))
-    return f"A grid of {len(results)} runs: {methods} methods" + f", {bits} bits, seeds {seeds}" * bool(started)
+    bits, seeds = (
+        ", ".join(map(str, sorted(numbers)))
+        for numbers in ({result.n_bits for result in results}, {result.seed for result in results})
+    )
+    return f"A grid of {len(results)} runs: {methods} methods, {bits} bits, seeds {seeds}"
 
 
 def _chance(results: Sequence[Result]) -> dict[str, tuple[float, float]]:
     """Return task -> interval of chance, by the first codes that are there: all runs answer the same queries."""
     codes = (read_test_codes(result.folder) for result in results if result.status == "finished")
     first = next((found for found in codes if found), None)
-    return {standing.task: standing.chance for standing in stand_by_labels(*first)} if first else {}
+    return {standing.task: standing.chance for standing in scores.stand_by_labels(*first)} if first else {}
 
 
 def _at_chance(result: Result, levels: Mapping[str, tuple[float, float]]) -> bool:
-    scores = _last(result)
-    return all(scores[task]["map_tie_aware"] <= levels[task][1] for task in levels if task in scores)
+    figures = _last(result)
+    return all(figures[task]["map_tie_aware"] <= levels[task][1] for task in levels if task in figures)
 
 
-def _how_good(results: Sequence[Result], levels: Mapping[str, tuple[float, float]]) -> list[Block]:
+def _how_good(results: Sequence[Result], levels: Mapping[str, tuple[float, float]]) -> list[page.Block]:
     charts = []
-    for task in cross_tasks(dict.fromkeys(task for result in results for task in _last(result))):
-        rows: dict[str, list[Mark]] = {}
+    for task in scores.cross_tasks(dict.fromkeys(task for result in results for task in _last(result))):
+        rows: dict[str, list[page.Mark]] = {}
         for result in results:
             if task in _last(result):
                 percent = 100 * result.score(task)
-                rows.setdefault(result.method, []).append(Mark(percent, f"{result.name}: {percent:.2f}"))
+                rows.setdefault(result.method, []).append(page.Mark(percent, f"{result.name}: {percent:.2f}"))
         band = {method: (100 * levels[task][0], 100 * levels[task][1]) for method in rows if task in levels}
-        charts.append(level_chart(f"Tie-aware mAP {arrow(task)}, %", rows, band, whole=False))
-    note = Text("A mark a run. Chance is the 95 % interval of codes that know nothing.")
-    return [Charts(charts), note] if charts else []
+        charts.append(page.level_chart(f"Tie-aware mAP {arrow(task)}, %", rows, band, whole=False))
+    note = page.Text("A mark a run. Chance is the 95 % interval of codes that know nothing.")
+    return [page.Charts(charts), note] if charts else []
 
 
-def _examples(results: Sequence[Result], notes: list[str]) -> list[Block]:
+def _examples(results: Sequence[Result], notes: list[str]) -> list[page.Block]:
     """Search with the run of the best mean mAP across modalities."""
     scored = [
-        (float(np.mean([result.score(task) for task in cross_tasks(_last(result))])), result)
+        (float(np.mean([result.score(task) for task in scores.cross_tasks(_last(result))])), result)
         for result in results
         if result.status == "finished" and _last(result)
     ]
     for _, best in sorted(scored, key=lambda pair: -pair[0]):
         if codes := read_test_codes(best.folder):
-            return [Text(f"Answers of {best.name}, the best by mean mAP."), *example_blocks(*codes, notes)]
+            return [page.Text(f"Answers of {best.name}, the best by mean mAP."), *example_blocks(*codes, notes)]
     return []
 
 
-def compare_settings(
-    settings: Sequence[Mapping[str, Mapping[str, Any]]],
-) -> tuple[str, list[str]]:
-    r"""Return what the configurations of a grid's runs share, and in what they differ.
+def _compare_settings(runs: Sequence[Mapping[str, Mapping[str, Any]]]) -> tuple[str, list[str]]:
+    r"""Return the keys with one value in all configurations as YAML, and the others as ``section.key``.
 
-    Args:
-        settings: section -> key -> value of each run; empty for one that never started, which does not count.
-
-    Returns:
-        (the keys with one value in all runs as YAML, empty if there are none; the others as ``section.key``).
-
-    >>> compare_settings([{"loss": {"name": "dsch", "tau": 1}}, {"loss": {"name": "sch", "tau": 1}}])
+    >>> _compare_settings([{"loss": {"name": "dsch", "tau": 1}}, {"loss": {"name": "sch", "tau": 1}}])
     ('loss:\n  tau: 1\n', ['loss.name'])
     """
-    started = [sections for sections in settings if sections]
-    names = dict.fromkeys(
-        (section, key) for sections in started for section, values in sections.items() for key in values
-    )
+    names = dict.fromkeys((section, key) for sections in runs for section, values in sections.items() for key in values)
     common: dict[str, dict[str, Any]] = {}
     differing = []
     for section, key in names:
-        values = [sections.get(section, {}).get(key, _ABSENT) for sections in started]
-        if all(value == values[0] for value in values):
-            common.setdefault(section, {})[key] = values[0]
+        first, *others = (sections.get(section, {}).get(key, _ABSENT) for sections in runs)
+        if all(value == first for value in others):
+            common.setdefault(section, {})[key] = first
         else:
             differing.append(f"{section}.{key}")
-    return yaml.safe_dump(common, sort_keys=False) if common else "", differing
+    return yaml.safe_dump(common, sort_keys=False), differing
 
 
 _ABSENT = object()
 
 
-def _run_table(results: Sequence[Result], differing: Sequence[str]) -> Table:
+def _run_table(results: Sequence[Result], differing: Sequence[str]) -> page.Table:
     tasks = [task for task in _TASKS if any(task in _last(result) for result in results)]
     header = ["run", "method", "status", "seconds", *[f"mAP {arrow(task)}, %" for task in tasks]]
     header += [name.replace(".", " ", 1) for name in differing]  # a space, where a narrow column may break
     rows = []
     for result in results:
         settings = [_setting(result.settings, name) for name in differing]
+        status = "not run yet" if result.status == "missing" else result.status
         seconds = f"{result.seconds:,.1f}" if result.status == "finished" else "–"
-        scores = [print_score(_last(result).get(task, {}).get("map_tie_aware")) for task in tasks]
-        rows.append((result.name, result.method, _STATUS[result.status], seconds, *scores, *settings))
-    return Table(header, rows, "Runs, tie-aware mAP after the last epoch, and the settings in which they differ")
+        levels = [scores.print_score(_last(result).get(task, {}).get("map_tie_aware")) for task in tasks]
+        rows.append((result.name, result.method, status, seconds, *levels, *settings))
+    return page.Table(header, rows, "Runs, tie-aware mAP after the last epoch, and the settings in which they differ")
 
 
 def _last(result: Result) -> Mapping[str, Mapping[str, Any]]:
@@ -211,14 +188,14 @@ def _setting(settings: Mapping[str, Mapping[str, Any]], name: str) -> str:
     return "–" if value is _ABSENT else "null" if value is None else str(value)
 
 
-def _tables(folder: Path) -> list[Block]:
+def _tables(folder: Path) -> list[page.Block]:
     """Read the tables that `rendering.to_markdown` wrote; whatever a cell holds is text."""
-    blocks: list[Block] = []
+    blocks: list[page.Block] = []
     for path in sorted(folder.glob("*.md")):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         rows = [[_cell(cell) for cell in _BETWEEN_CELLS.split(line)[1:-1]] for line in lines if line.startswith("|")]
         if len(rows) > 1 and all(len(row) == len(rows[0]) for row in rows):
-            blocks += [Table(rows[0], rows[2:], _cell(lines[0])), Text(_cell(lines[-1]))]
+            blocks += [page.Table(rows[0], rows[2:], _cell(lines[0])), page.Text(_cell(lines[-1]))]
     return blocks
 
 
@@ -231,8 +208,7 @@ def _cell(markdown: str) -> str:
     return Markup("<b>{}</b>").format(plain) if text.startswith("**") else plain
 
 
-def _repeat(folder: Path) -> list[Block]:
-    command = json.loads((folder / "grid.json").read_text(encoding="utf-8")).get("command")
-    if not command:
-        return [Text("The grid's folder does not say which command made it.")]
-    return [Text("Runs that are finished are not repeated where the folder is still there."), Listing(str(command))]
+def _repeat(folder: Path) -> list[page.Block]:
+    command = json.loads((folder / "grid.json").read_text(encoding="utf-8")).get("command", "")
+    how = "Runs that are finished are not repeated where the folder is still there."
+    return [page.Text(how), page.Listing(str(command))]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -36,12 +36,12 @@ class Mark:
 
     Attributes:
         x: where it is.
-        tip: what it is, shown on hover.
+        name: what it is, for readers who hear the page.
         interval: ends of a line through it.
     """
 
     x: float
-    tip: str
+    name: str
     interval: tuple[float, float] | None = None
 
 
@@ -65,18 +65,14 @@ def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bo
     if not finite:
         return None
     figure, axes = _paper(3.0)
-    tips: list[list[str]] = []
     for number, (name, points) in enumerate(finite.items()):
         x, y = np.array(points, dtype=float).T
         line(axes, number, x, y, name)
-        shown = slice(None, None, 1 + len(x) // _MOST_TIPS)
-        _add_tips(axes, x[shown], y[shown], len(tips))
-        tips.append([f"{name}: {value:.4g} at {x_label.removesuffix(', %')} {at:.4g}" for at, value in points[shown]])
     axes.set_xlabel(x_label)
     if whole:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     ends = "; ".join(f"{name}: {points[0][1]:.4g} to {points[-1][1]:.4g}" for name, points in finite.items())
-    return _finish(figure, axes, title, f"{title} over {x_label}. {ends}.", tips)
+    return _finish(figure, axes, title, f"{title} over {x_label}. {ends}.")
 
 
 def level_chart(
@@ -95,7 +91,7 @@ def level_chart(
     """
     figure, axes = _paper(1.2 + 0.36 * len(rows))
     marks = [(place, mark) for place, values in enumerate(rows.values()) for mark in values]
-    said = [f"{name}: {', '.join(mark.tip for mark in values)}" for name, values in rows.items()]
+    said = [f"{name}: {', '.join(mark.name for mark in values)}" for name, values in rows.items()]
     bands = {place: chance[name] for place, name in enumerate(rows) if name in chance}
     for place, (low, high) in bands.items():
         label = "chance" if place == min(bands) else None
@@ -106,16 +102,11 @@ def level_chart(
             axes.plot(mark.interval, (place, place), color=COLORS[0], linewidth=2)
     x, y = np.array([(mark.x, place) for place, mark in marks], dtype=float).T
     axes.scatter(x, y, 36, COLORS[0], label="run", zorder=3)
-    _add_tips(axes, x, y, 0)
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_ylim(len(rows) - 0.4, -0.6)
     if whole:
         axes.set_xlim(0, 100)
-    return _finish(figure, axes, title, f"{title}. {'. '.join(said)}.", [[mark.tip for _, mark in marks]])
-
-
-_MOST_TIPS = 100
-_TIPS = "tips-"
+    return _finish(figure, axes, title, f"{title}. {'. '.join(said)}.")
 
 
 def _paper(height: float) -> tuple[Figure, Axes]:
@@ -129,24 +120,12 @@ def _paper(height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _add_tips(axes: Axes, x: np.ndarray, y: np.ndarray, number: int) -> None:
-    """Put an invisible disc over each point, which `_finish` gives its words."""
-    axes.scatter(x, y, 90, "0.5", alpha=0, linewidths=0, zorder=4, gid=f"{_TIPS}{number}")
-
-
-def _finish(figure: Figure, axes: Axes, title: str, description: str, tips: Sequence[Sequence[str]]) -> Chart:
+def _finish(figure: Figure, axes: Axes, title: str, description: str) -> Chart:
     if len(axes.get_legend_handles_labels()[0]) > 1:
         legend_below(figure, axes)
         figure.legends[0].set_frame_on(False)  # its paper would be white
-    svg = inline_svg(figure, title)
-    for number, words in enumerate(tips):
-        at = svg.index(f'<g id="{_TIPS}{number}">')
-        svg = svg.replace(f' id="{_TIPS}{number}"', "", 1)
-        for tip in words:
-            at = svg.index("/>", svg.index("<use ", at))
-            svg = f"{svg[:at]}><title>{escape(tip)}</title></use>{svg[at + 2 :]}"
     # Drawn by matplotlib, which escapes the texts.
-    return Chart(title, Markup(svg), description)
+    return Chart(title, Markup(inline_svg(figure, title)), description)
 
 
 _NUMBER = re.compile(r"[-−+]?[\d,.]+( %)?|–")

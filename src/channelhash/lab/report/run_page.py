@@ -15,35 +15,7 @@ import yaml
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_run_config
 from channelhash.errors import InputError
-from channelhash.lab.report.page import (
-    Answers,
-    Block,
-    Card,
-    Charts,
-    Folded,
-    Listing,
-    Mark,
-    Page,
-    Section,
-    Table,
-    Text,
-    data_uri,
-    level_chart,
-    line_chart,
-    plots_in,
-)
-from channelhash.lab.report.scores import (
-    Standing,
-    cross_tasks,
-    curves,
-    headline,
-    print_score,
-    read_evaluations,
-    score_blocks,
-    stand_by_labels,
-    stand_by_recall,
-    verdict,
-)
+from channelhash.lab.report import page, scores
 from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.metrics.code_health import BitHealth, Bounds, bit_health, channel_health
 from channelhash.runs.fit import create_loss
@@ -63,7 +35,7 @@ _PAIR_KINDS = {
 }
 
 
-def health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> list[Block]:
+def health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> list[page.Block]:
     """Describe bits and buckets of the retrieval set, and pairs of queries, which are held out, against their channels.
 
     Args:
@@ -73,19 +45,19 @@ def health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> l
     """
     of_bits = {modality: bit_health(packed, database.n_bits) for modality, packed in database.codes.items()}
     ones = {name: _sorted(health["ones"]) for name, health in of_bits.items()}
-    chart = line_chart("Share of ones of each bit, %", "bits, sorted", ones)
-    blocks: list[Block] = [
-        Text(f"Bits and buckets of the {len(database):,} items of the retrieval set; a good bit is 1 for half."),
+    chart = page.line_chart("Share of ones of each bit, %", "bits, sorted", ones)
+    blocks: list[page.Block] = [
+        page.Text(f"Bits and buckets of the {len(database):,} items of the retrieval set; a good bit is 1 for half."),
         _bit_table(of_bits),
-        Charts([chart] if chart else []),
+        page.Charts([chart] if chart else []),
     ]
     if bounds is None:
-        blocks.append(Text("The run's loss has no channels, so pairs are not held against any."))
+        blocks.append(page.Text("The run's loss has no channels, so pairs are not held against any."))
     elif query.labels is None:
-        blocks.append(Text("These codes have no labels, which channels go by."))
+        blocks.append(page.Text("These codes have no labels, which channels go by."))
     else:
         blocks += [
-            Text(
+            page.Text(
                 f"Pairs of the {len(query):,} queries, none of which was trained on, against the channel of the run's "
                 "loss: the distances that it allows pairs of such label similarity S."
             ),
@@ -98,32 +70,36 @@ def _sorted(shares: list[float]) -> list[tuple[float, float]]:
     return [(number, 100 * share) for number, share in enumerate(sorted(shares), start=1)]
 
 
-def _bit_table(of_bits: Mapping[str, BitHealth]) -> Table:
-    health = list(of_bits.values())
-    rows = [
-        ("bits that are constant", *[print_score(h["constant"]) for h in health]),
-        ("share of ones, smallest", *[print_score(min(h["ones"])) for h in health]),
-        ("share of ones, largest", *[print_score(max(h["ones"])) for h in health]),
-        ("entropy of a bit, mean (100 is balanced)", *[print_score(float(np.mean(h["entropy"]))) for h in health]),
-        ("|correlation| of two bits, mean", *[print_score(h["correlation_mean"]) for h in health]),
-        ("|correlation| of two bits, largest", *[print_score(h["correlation_max"]) for h in health]),
-        ("distinct codes / items", *[print_score(h["distinct"]) for h in health]),
-        ("items alone with their code", *[print_score(h["alone"]) for h in health]),
-        ("items of the most frequent code", *[print_score(h["largest_bucket"]) for h in health]),
-    ]
-    return Table(["codes", *of_bits], rows, "Bits and buckets; shares in %")
+_BITS: dict[str, Callable[[BitHealth], float | None]] = {
+    "bits that are constant": lambda health: health["constant"],
+    "share of ones, smallest": lambda health: min(health["ones"]),
+    "share of ones, largest": lambda health: max(health["ones"]),
+    "entropy of a bit, mean (100 is balanced)": lambda health: float(np.mean(health["entropy"])),
+    "|correlation| of two bits, mean": lambda health: health["correlation_mean"],
+    "|correlation| of two bits, largest": lambda health: health["correlation_max"],
+    "distinct codes / items": lambda health: health["distinct"],
+    "items alone with their code": lambda health: health["alone"],
+    "items of the most frequent code": lambda health: health["largest_bucket"],
+}
 
 
-def _channel_table(query: CodeSet, bounds: Bounds) -> Table:
+def _bit_table(of_bits: Mapping[str, BitHealth]) -> page.Table:
+    rows = [(name, *(scores.print_score(read(health)) for health in of_bits.values())) for name, read in _BITS.items()]
+    return page.Table(["codes", *of_bits], rows, "Bits and buckets; shares in %")
+
+
+def _channel_table(query: CodeSet, bounds: Bounds) -> page.Table:
     rows = []
     for first, second in combinations_with_replacement(query.codes, 2):
         partner = None if first == second else query.codes[second]
         assert query.labels is not None
         kinds = channel_health(query.codes[first], partner, query.labels, query.n_bits, bounds)
         for kind, health in kinds.items():
-            figures = [print_score(health[name]) for name in ("pairs", "inside", "below", "above")]
+            figures = [scores.print_score(health[name]) for name in ("pairs", "inside", "below", "above")]
             rows.append((f"{first}–{second}, {_PAIR_KINDS[kind]}", *figures))
-    return Table(["pairs of codes", "pairs", "inside, %", "nearer, %", "farther, %"], rows, "Pairs and their channels")
+    return page.Table(
+        ["pairs of codes", "pairs", "inside, %", "nearer, %", "farther, %"], rows, "Pairs and their channels"
+    )
 
 
 _QUERIES = 4
@@ -141,10 +117,10 @@ def _thumbnail(path: str) -> str:
     image.thumbnail((_SIDE, _SIDE))
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=80)
-    return data_uri(buffer.getvalue(), "image/jpeg")
+    return page.data_uri(buffer.getvalue(), "image/jpeg")
 
 
-def example_blocks(query: CodeSet, database: CodeSet, notes: list[str]) -> list[Block]:
+def example_blocks(query: CodeSet, database: CodeSet, notes: list[str]) -> list[page.Block]:
     """Search a few queries of each cross-modal task (of each task where there is one modality).
 
     Args:
@@ -153,15 +129,15 @@ def example_blocks(query: CodeSet, database: CodeSet, notes: list[str]) -> list[
         notes: gets a line if images cannot be read any more.
     """
     thumbnails: dict[str, str] = {}
-    tasks = cross_tasks(f"{asked}->{found}" for asked in query.codes for found in database.codes)
+    tasks = scores.cross_tasks(f"{asked}->{found}" for asked in query.codes for found in database.codes)
     answers = [_answers(query, database, task, thumbnails) for task in tasks]
     if lost := sum(not uri for uri in thumbnails.values()):
         notes.append(f"{lost} pictures of the examples cannot be read any more; their words are shown.")
     how = "Queries spaced evenly over the query set, not chosen."
-    return [Text(how + " An answer is right if it shares a label." * (query.labels is not None)), *answers]
+    return [page.Text(how + " An answer is right if it shares a label." * (query.labels is not None)), *answers]
 
 
-def _answers(query: CodeSet, database: CodeSet, task: str, thumbnails: dict[str, str]) -> Answers:
+def _answers(query: CodeSet, database: CodeSet, task: str, thumbnails: dict[str, str]) -> page.Answers:
     modality, searched = task.split("->")
     picked = np.unique(np.linspace(0, len(query) - 1, _QUERIES).astype(int))
     matches = nearest(query.codes[modality][picked], database.codes[searched], database.ids, _ANSWERS)
@@ -171,17 +147,17 @@ def _answers(query: CodeSet, database: CodeSet, task: str, thumbnails: dict[str,
         for item, distance in zip(match.rows.tolist(), match.distances.tolist(), strict=True):
             cards.append(_card(database, item, bits(distance), thumbnails, _relevant(query, row, database, item)))
         rows.append(cards)
-    return Answers(f"{arrow(task)}: the codes of each {modality}, and the nearest {searched} codes", rows)
+    return page.Answers(f"{arrow(task)}: the codes of each {modality}, and the nearest {searched} codes", rows)
 
 
-def _card(codes: CodeSet, row: int, heading: str, thumbnails: dict[str, str], right: bool | None = None) -> Card:
+def _card(codes: CodeSet, row: int, heading: str, thumbnails: dict[str, str], right: bool | None = None) -> page.Card:
     """Show an item with all that is known of it, whichever modality was searched."""
     image = codes.images[row] if codes.images else ""
     if image and image not in thumbnails:
         thumbnails[image] = _thumbnail(image)
     text = codes.texts[row] if codes.texts else ""
     labels = ", ".join(codes.names_of(row))
-    return Card(
+    return page.Card(
         heading, thumbnails.get(image, ""), text, " · ".join(part for part in (codes.ids[row], labels) if part), right
     )
 
@@ -206,7 +182,7 @@ _PARTITIONS = {
 }
 
 
-def run_page(folder: Path) -> Page:
+def run_page(folder: Path) -> page.Page:
     """Return the report of a run.
 
     Raises:
@@ -216,38 +192,42 @@ def run_page(folder: Path) -> Page:
     settings = read_yaml_sections(folder / "config.yaml", "is no run's configuration, which has sections with keys")
     log = _or_note(notes, folder, lambda: read_log(folder / "log.jsonl")) or []
     environments = _or_note(notes, folder, lambda: read_environments(folder / "environment.json")) or []
-    evaluations = _or_note(notes, folder, lambda: read_evaluations(folder)) or []
+    evaluations = _or_note(notes, folder, lambda: scores.read_evaluations(folder)) or []
     codes = _or_note(notes, folder, lambda: read_test_codes(folder))
     bounds = _or_note(notes, folder, lambda: _bounds(folder, codes))
     counts = _or_note(notes, folder, lambda: _partitions(folder)) or {}
-    standings = stand_by_labels(*codes) if codes else []
-    standings = standings or stand_by_recall(evaluations[0][1] if evaluations else {})
-    notes += _unfinished(folder, settings, log, bool(evaluations), codes is not None, bool(environments))
+    by_labels = scores.stand_by_labels(*codes) if codes else []
+    standings = by_labels or scores.stand_by_recall(evaluations[0][1] if evaluations else {})
+    notes += _unfinished(folder, settings, log, bool(evaluations), codes is not None)
+    if not (folder / "environment.json").exists():
+        notes.append("No environment was recorded.")
     examples = example_blocks(*codes, notes) if codes else []
+    plots = page.plots_in(folder / "plots")
+    folded = page.Folded("The plots of `evaluate`, as they are in plots/", plots)
     name = folder.resolve().name
-    return Page(
+    return page.Page(
         title=name,
         subtitle=_subtitle(settings, counts),
-        verdict=verdict(standings),
+        verdict=scores.verdict(standings),
         at_chance=any(standing.at_chance for standing in standings),
         notes=notes,
-        facts=headline(evaluations),
+        facts=scores.headline(evaluations),
         sections=[
-            Section("How good", _how_good(standings)),
-            Section("Retrieval examples", examples),
-            Section("Training", _training(log)),
-            Section("Plots", [*curves(evaluations), *_folded_plots(folder)]),
-            Section("Scores", [block for title, tasks in evaluations for block in score_blocks(title, tasks)]),
-            Section("Data", _data(folder, counts, codes)),
-            Section("Code health", health_blocks(*codes, bounds) if codes else []),
-            Section("Configuration", [Listing(yaml.safe_dump(settings, sort_keys=False))]),
-            Section("Environment", environment_blocks(environments)),
-            Section("Repeat it", _repeat(name, environments)),
+            page.Section("How good", _how_good(standings)),
+            page.Section("Retrieval examples", examples),
+            page.Section("Training", _training(log)),
+            page.Section("Plots", [*scores.curves(evaluations), *([folded] if plots else [])]),
+            page.Section("Scores", [scores.score_table(title, tasks) for title, tasks in evaluations]),
+            page.Section("Data", _data(folder, counts, codes)),
+            page.Section("Code health", health_blocks(*codes, bounds) if codes else []),
+            page.Section("Configuration", [page.Listing(yaml.safe_dump(settings, sort_keys=False))]),
+            page.Section("Environment", environment_blocks(environments)),
+            page.Section("Repeat it", _repeat(name)),
         ],
     )
 
 
-def environment_blocks(environments: Sequence[Mapping[str, Any]]) -> list[Block]:
+def environment_blocks(environments: Sequence[Mapping[str, Any]]) -> list[page.Block]:
     """Tabulate environments: one column a different environment, one row a recorded fact.
 
     >>> environment_blocks([{"python": "3.12"}])[0].rows
@@ -258,7 +238,7 @@ def environment_blocks(environments: Sequence[Mapping[str, Any]]) -> list[Block]
     flat = [_flat(environment) for environment in environments]
     keys = dict.fromkeys(key for environment in flat for key in environment)
     header = ["", "recorded"] if len(flat) == 1 else ["", *[f"part {i}" for i in range(1, len(flat) + 1)]]
-    return [Table(header, [(key, *[environment.get(key, "–") for environment in flat]) for key in keys])]
+    return [page.Table(header, [(key, *[environment.get(key, "–") for environment in flat]) for key in keys])]
 
 
 def _or_note(notes: list[str], folder: Path, read: Callable[[], _T]) -> _T | None:
@@ -309,26 +289,19 @@ def _partitions(folder: Path) -> dict[str, int]:
         return {str(name): len(part) for name, part in rows.items()}
 
 
-def _unfinished(
-    folder: Path, settings: Sections, log: Sequence[Any], evaluated: bool, encoded: bool, recorded: bool
-) -> list[str]:
+def _unfinished(folder: Path, settings: Sections, log: Sequence[Any], evaluated: bool, encoded: bool) -> list[str]:
     name = shlex.quote(folder.resolve().name)
-    notes = []
     if not (folder / "model" / "config.json").exists():
         epochs = settings.get("train", {}).get("epochs", "?")
-        notes.append(
+        return [
             f"Training has not ended: {len(log)} of {epochs} epochs are done. "
             f"`channelhash train {name}/config.yaml --out {name} --resume` goes on."
-        )
-    elif not evaluated:
-        notes.append(f"The run was not evaluated: `channelhash evaluate {name}` writes its scores, plots and codes.")
-    elif not encoded:
-        notes.append(
-            f"The codes are missing, so there are no examples and no code health: `channelhash evaluate {name}`."
-        )
-    if not recorded and not (folder / "environment.json").exists():
-        notes.append("No environment was recorded.")
-    return notes
+        ]
+    if not evaluated:
+        return [f"The run was not evaluated: `channelhash evaluate {name}` writes its scores, plots and codes."]
+    if not encoded:
+        return [f"The codes are missing, so there are no examples and no code health: `channelhash evaluate {name}`."]
+    return []
 
 
 def _subtitle(settings: Sections, counts: Mapping[str, int]) -> str:
@@ -342,7 +315,7 @@ def _subtitle(settings: Sections, counts: Mapping[str, int]) -> str:
     )
 
 
-def _how_good(standings: Sequence[Standing]) -> list[Block]:
+def _how_good(standings: Sequence[scores.Standing]) -> list[page.Block]:
     if not standings:
         return []
     rows, chance = {}, {}
@@ -350,19 +323,14 @@ def _how_good(standings: Sequence[Standing]) -> list[Block]:
         ends = 100 * standing.interval[0], 100 * standing.interval[1]
         tip = f"this run: {100 * standing.score:.2f}, 95 % interval {ends[0]:.2f} to {ends[1]:.2f}"
         task = arrow(standing.task)
-        rows[task] = [Mark(100 * standing.score, tip, ends)]
+        rows[task] = [page.Mark(100 * standing.score, tip, ends)]
         chance[task] = (100 * standing.chance[0], 100 * standing.chance[1])
     how = "The line is the 95 % interval over queries; chance the 95 % interval of codes that know nothing"
-    chart = level_chart(f"{standings[0].measure}, %, beside chance", rows, chance)
-    return [Charts([chart]), Text(f"{how}; 100 % is every relevant item before all others.")]
+    chart = page.level_chart(f"{standings[0].measure}, %, beside chance", rows, chance)
+    return [page.Charts([chart]), page.Text(f"{how}; 100 % is every relevant item before all others.")]
 
 
-def _folded_plots(folder: Path) -> list[Block]:
-    plots = plots_in(folder / "plots")
-    return [Folded("The plots of `evaluate`, as they are in plots/", plots)] if plots else []
-
-
-def _training(log: Sequence[Mapping[str, Any]]) -> list[Block]:
+def _training(log: Sequence[Mapping[str, Any]]) -> list[page.Block]:
     if not log:
         return []
     lines = {"Mean loss": {"loss": [(entry["epoch"] + 1, entry["loss"]) for entry in log]}}
@@ -378,56 +346,44 @@ def _training(log: Sequence[Mapping[str, Any]]) -> list[Block]:
         }
         best = max(validated, key=lambda entry: selection_score(entry["validation"]))
         summary += f" Best on validation after epoch {best['epoch'] + 1}."
-    charts = [line_chart(title, "epoch", series) for title, series in lines.items()]
-    return [Text(summary), Charts([chart for chart in charts if chart])]
+    charts = [page.line_chart(title, "epoch", series) for title, series in lines.items()]
+    return [page.Text(summary), page.Charts([chart for chart in charts if chart])]
 
 
-def _data(folder: Path, counts: Mapping[str, int], codes: tuple[CodeSet, CodeSet] | None) -> list[Block]:
-    blocks: list[Block] = []
+def _data(folder: Path, counts: Mapping[str, int], codes: tuple[CodeSet, CodeSet] | None) -> list[page.Block]:
+    blocks: list[page.Block] = []
     if counts:
         rows = [(_PARTITIONS.get(name, name.replace("_", " ")), f"{count:,}") for name, count in counts.items()]
-        blocks.append(Table(["partition", "rows"], rows, "Partitions"))
+        blocks.append(page.Table(["partition", "rows"], rows, "Partitions"))
     if codes and codes[0].labels is not None and codes[1].labels is not None and codes[0].label_names:
         blocks.append(_labels(*codes))
     problems = folder / "problems.txt"
     lines = problems.read_text(encoding="utf-8", errors="replace").splitlines() if problems.exists() else []
     if lines:
-        more = f"\n… and {len(lines) - _PROBLEMS:,} more in problems.txt" if len(lines) > _PROBLEMS else ""
         blocks += [
-            Text(f"Problems: {len(lines):,} rows were left out or repaired."),
-            Listing("\n".join(lines[:_PROBLEMS]) + more),
+            page.Text(f"Problems: {len(lines):,} rows were left out or repaired; the first of problems.txt:"),
+            page.Listing("\n".join(lines[:_PROBLEMS])),
         ]
     elif counts:
-        blocks.append(Text("Problems: none."))
+        blocks.append(page.Text("Problems: none."))
     return blocks
 
 
-def _labels(query: CodeSet, database: CodeSet) -> Block:
-    assert query.labels is not None
-    assert database.labels is not None
+def _labels(query: CodeSet, database: CodeSet) -> page.Block:
+    in_q, in_r = (codes.labels.sum(axis=0).tolist() for codes in (query, database) if codes.labels is not None)
     rows = [
-        (name, f"{in_q:,}", f"{in_r:,}", print_score(float(in_q + in_r) / (len(query) + len(database))))
-        for name, in_q, in_r in zip(
-            query.label_names, query.labels.sum(axis=0).tolist(), database.labels.sum(axis=0).tolist(), strict=True
-        )
+        (name, f"{q:,}", f"{r:,}", scores.print_score(float(q + r) / (len(query) + len(database))))
+        for name, q, r in zip(query.label_names, in_q, in_r, strict=True)
     ]
-    table = Table(["label", "in Q", "in R", "of all, %"], rows, "Items with each label")
-    return table if len(rows) <= _LABELS else Folded(f"{len(rows)} labels", [table])
+    table = page.Table(["label", "in Q", "in R", "of all, %"], rows, "Items with each label")
+    return table if len(rows) <= _LABELS else page.Folded(f"{len(rows)} labels", [table])
 
 
-def _repeat(name: str, environments: Sequence[Mapping[str, Any]]) -> list[Block]:
+def _repeat(name: str) -> list[page.Block]:
     quoted, again = shlex.quote(name), shlex.quote(f"{name}-again")
-    intro = (
-        "The configuration above is complete, every default filled in. From the folder that holds this run's "
-        "(or with the configuration above saved as a file):"
+    how = (
+        "With the versions above, from the folder that holds this run's (or with the configuration above, which is "
+        "complete, saved as a file):"
     )
-    commands = [
-        f"channelhash train {quoted}/config.yaml --out {again}",
-        f"channelhash evaluate {again}",
-        f"channelhash report {again}",
-    ]
-    if environments:
-        last = environments[-1]
-        commit = f", commit {last['git_commit']}" if last.get("git_commit") else ""
-        intro = f"With channelhash {last.get('channelhash', '?')}{commit} and the versions above. {intro}"
-    return [Text(intro), Listing("\n".join(commands))]
+    commands = f"channelhash train {quoted}/config.yaml --out {again}\nchannelhash evaluate {again}"
+    return [page.Text(how), page.Listing(commands)]

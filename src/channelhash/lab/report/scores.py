@@ -10,7 +10,7 @@ import numpy as np
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
-from channelhash.lab.report.page import Block, Charts, Points, Table, line_chart
+from channelhash.lab.report.page import Charts, Points, Table, line_chart
 from channelhash.metrics.histogram import hamming_histogram
 from channelhash.metrics.significance import bootstrap_interval
 from channelhash.utils.plotting import arrow
@@ -185,10 +185,10 @@ def read_evaluations(folder: Path) -> list[tuple[str, Tasks]]:
     return evaluations
 
 
-def score_blocks(title: str, tasks: Tasks) -> list[Block]:
+def score_table(title: str, tasks: Tasks) -> Table:
     """Return a table of the single scores; lists (a number a radius) are drawn by `curves`.
 
-    >>> score_blocks("test split", {"image->text": {"map_tie_aware": 0.5}})[0].rows
+    >>> score_table("test split", {"image->text": {"map_tie_aware": 0.5}}).rows
     [('mAP tie-aware', '50.00')]
     """
     header = ["score", *[arrow(task) for task in tasks]]
@@ -204,7 +204,7 @@ def score_blocks(title: str, tasks: Tasks) -> list[Block]:
         elif not any(isinstance(value, list) for value in values):
             show = _print_rank if key == "median_rank" else print_score
             singles.append((_NAMES.get(key, key.replace("_", " ")), *[show(value) for value in values]))
-    return [Table(header, singles, f"{title}; shares in %")]
+    return Table(header, singles, f"{title}; shares in %")
 
 
 def _flat(report: Mapping[str, Any]) -> Mapping[str, Any]:

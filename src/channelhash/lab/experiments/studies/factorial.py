@@ -19,14 +19,10 @@ _Setting = tuple[str, float, float | None]
 class Effect(NamedTuple):
     """A mean difference over seeds, in points of the score (mAP in percent).
 
-    Attributes:
-        name: what is compared.
-        test: the difference and its interval.
-        standardized: the difference over its standard deviation between seeds (Cohen's d of paired samples); infinite
-            where all seeds agree to the last digit.
+    ``standardized`` is the difference over its standard deviation between seeds (Cohen's d of paired samples), infinite
+    where all seeds agree to the last digit.
     """
 
-    name: str
     test: SeedTest
     standardized: float
 
@@ -41,7 +37,7 @@ def _setting(result: Result) -> _Setting:
     return str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w")
 
 
-def factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> list[Effect]:
+def factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dict[str, Effect]:
     """Return the effects of the channel (DSCH's bounds against SCH's) and of the quantisation term on tie-aware mAP
     over R, and how they interact.
 
@@ -51,7 +47,7 @@ def factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> list
     two add up to the whole.
 
     Returns:
-        The effects; none if the cells of {SCH, DSCH} × κ_q {0, 0.01} have fewer than two seeds in common.
+        Name of the comparison -> effect; none with fewer than two seeds that all of {SCH, DSCH} × κ_q {0, 0.01} have.
     """
     scores: dict[_Setting, dict[int, float]] = {}
     for result in results:
@@ -65,13 +61,13 @@ def factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> list
     core = [cell(loss, kappa_q) for loss in ("sch", "dsch") for kappa_q in (0.0, 0.01)]
     common = set.intersection(*map(set, core))
     if len(common) < 2:
-        return []
+        return {}
     sch, sch_q, dsch, dsch_q = core
     kappas = sorted({kappa_q for _, kappa_q, _ in scores})
     terms: dict[str, list[tuple[float, Mapping[int, float]]]] = {
         "published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0": [(1, dsch_q), (-1, sch)],
-        "  of it the channel": [(0.5, dsch), (-0.5, sch), (0.5, dsch_q), (-0.5, sch_q)],
-        "  of it the quantisation term": [(0.5, sch_q), (-0.5, sch), (0.5, dsch_q), (-0.5, dsch)],
+        "of it the channel": [(0.5, dsch), (-0.5, sch), (0.5, dsch_q), (-0.5, sch_q)],
+        "of it the quantisation term": [(0.5, sch_q), (-0.5, sch), (0.5, dsch_q), (-0.5, dsch)],
     }
     for kappa in kappas:
         terms[f"channel: DSCH − SCH, κ_q {kappa:g}"] = [(1, cell("dsch", kappa)), (-1, cell("sch", kappa))]
@@ -83,11 +79,11 @@ def factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> list
     for kappa in kappas:
         terms[f"width: DSCH, γ_w 2 − 8, κ_q {kappa:g}"] = [(1, cell("dsch", kappa, 2.0)), (-1, cell("dsch", kappa))]
     # Only seeds that all four cells have count, so that the parts add up.
-    effects = (_weighted_effect(name, weights, common) for name, weights in terms.items())
-    return [effect for effect in effects if effect]
+    effects = {name: _weighted_effect(weights, common) for name, weights in terms.items()}
+    return {name: effect for name, effect in effects.items() if effect}
 
 
-def _weighted_effect(name: str, terms: Sequence[tuple[float, Mapping[int, float]]], among: Set[int]) -> Effect | None:
+def _weighted_effect(terms: Sequence[tuple[float, Mapping[int, float]]], among: Set[int]) -> Effect | None:
     """Return the mean sum of weights times scores (seed -> score) over the seeds of ``among`` that all scores have;
     None with fewer than two."""
     seeds = sorted(set(among).intersection(*(scores for _, scores in terms)))
@@ -96,7 +92,7 @@ def _weighted_effect(name: str, terms: Sequence[tuple[float, Mapping[int, float]
     differences = np.array([sum(weight * scores[seed] for weight, scores in terms) for seed in seeds])
     mean, deviation = differences.mean(), differences.std(ddof=1)
     standardized = mean / deviation if deviation > 0 else np.copysign(np.inf, mean) if mean else 0.0
-    return Effect(name, seed_test(differences), float(standardized))
+    return Effect(seed_test(differences), float(standardized))
 
 
 def effects_tables(results: Sequence[Result]) -> list[Table]:
@@ -105,8 +101,8 @@ def effects_tables(results: Sequence[Result]) -> list[Table]:
     tables = []
     for n_bits in sorted({result.n_bits for result in finished}):
         tasks = task_names(finished, "test", "last")
-        effects = {task: {each.name: each for each in factorial_effects(finished, task, n_bits)} for task in tasks}
-        rows = [(Cell(name.strip()), *(_cell(effects[task][name]) for task in tasks)) for name in effects[tasks[0]]]
+        effects = {task: factorial_effects(finished, task, n_bits) for task in tasks}
+        rows = [(Cell(name), *(_cell(effects[task][name]) for task in tasks)) for name in effects[tasks[0]]]
         if not rows:
             continue  # too few seeds: the tables of scores name what is missing
         seeds = sorted({effect.test.seeds for of_task in effects.values() for effect in of_task.values()})
@@ -154,6 +150,4 @@ def _tables(results: Sequence[Result]) -> list[Table]:
     return [*all_views(losses_table, results), *effects_tables(results)]
 
 
-EXPERIMENT = Experiment(
-    name="factorial", title="Channel and quantisation term", bits=(16, 32, 64), grid=_grid, tables=_tables
-)
+EXPERIMENT = Experiment("factorial", "Channel and quantisation term", _tables, bits=(16, 32, 64), grid=_grid)

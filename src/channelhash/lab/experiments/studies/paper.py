@@ -56,8 +56,6 @@ def _gamma_w_tables(results: Sequence[Result]) -> list[Table]:
 
 GAMMA_W = Experiment(name="gamma-w", title="DSCH by γ_w", bits=(32,), grid=_gamma_w_grid, tables=_gamma_w_tables)
 
-_OF_CLIPHASH = "cliphash."
-
 
 def _architectures_grid(design: Design) -> list[GridRun]:
     """Return both architectures with each loss.
@@ -73,8 +71,8 @@ def _architectures_grid(design: Design) -> list[GridRun]:
     """
     tiny = str(files("channelhash.lab.experiments") / "tiny-clip.json")
     kind, base = design.base["data"]["kind"], design.base.get("model", {})
-    shared = {key: value for key, value in base.items() if not key.startswith(_OF_CLIPHASH)}
-    of_clip = {key.removeprefix(_OF_CLIPHASH): value for key, value in base.items() if key not in shared}
+    shared = {key: value for key, value in base.items() if not key.startswith("cliphash.")}
+    of_clip = {key.removeprefix("cliphash."): value for key, value in base.items() if key not in shared}
     runs = []
     for model, backbone in (("tdsrdh", "resnet18"), ("cliphash", tiny)):
         settings: dict[str, Any] = {"name": model}

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,14 +32,9 @@ from channelhash.utils.torchvision_compat import functional
 _ATTACKED, _BATCH = 64, 256
 
 
-class Perturbation(NamedTuple):
-    """A kind of perturbation, and the sizes at which it is measured, from small to large.
-
-    ``apply`` takes the inputs of a branch, a size and a seed, and returns inputs of the same shape.
-    """
-
-    apply: Callable[[Tensor, float, int], Tensor]
-    sizes: Sequence[float]
+#: A change, which takes the inputs of a branch, a size and a seed and returns inputs of the same shape; and its sizes,
+#: from small to large.
+Perturbation = tuple[Callable[[Tensor, float, int], Tensor], Sequence[float]]
 
 
 def add_noise(pixels: Tensor, sigma: float, seed: int) -> Tensor:
@@ -118,12 +112,12 @@ def occlude(pixels: Tensor, side: float, seed: int) -> Tensor:
 
 #: Changes of pixels ``(n, 3, s, s)`` in [0, 1].
 CORRUPTIONS: Mapping[str, Perturbation] = {
-    "noise, σ": Perturbation(add_noise, (0.05, 0.1, 0.2)),
-    "blur, σ by side": Perturbation(blur, (1 / 64, 1 / 32, 1 / 16)),
-    "contrast kept": Perturbation(lower_contrast, (0.5, 0.25, 0.1)),
-    "pixelation, by side": Perturbation(pixelate, (1 / 32, 1 / 16, 1 / 8)),
-    "JPEG, quality": Perturbation(compress, (30, 15, 5)),
-    "occlusion, by side": Perturbation(occlude, (0.25, 0.5, 0.75)),
+    "noise, σ": (add_noise, (0.05, 0.1, 0.2)),
+    "blur, σ by side": (blur, (1 / 64, 1 / 32, 1 / 16)),
+    "contrast kept": (lower_contrast, (0.5, 0.25, 0.1)),
+    "pixelation, by side": (pixelate, (1 / 32, 1 / 16, 1 / 8)),
+    "JPEG, quality": (compress, (30, 15, 5)),
+    "occlusion, by side": (occlude, (0.25, 0.5, 0.75)),
 }
 
 
@@ -138,8 +132,8 @@ def _replaced(tokens: Tensor, share: float, seed: int) -> Tensor:
 
 #: Changes of token ids ``(n, m)``, 0 for padding: a text keeps a tag, and those that replace others are of other texts.
 TAG_NOISE: Mapping[str, Perturbation] = {
-    "tags dropped": Perturbation(_dropped, (0.25, 0.5, 0.75)),
-    "tags replaced": Perturbation(_replaced, (0.25, 0.5, 0.75)),
+    "tags dropped": (_dropped, (0.25, 0.5, 0.75)),
+    "tags replaced": (_replaced, (0.25, 0.5, 0.75)),
 }
 #: Largest change of a pixel by `attack`, in 255ths.
 ATTACKS = (1, 2, 4)
@@ -243,19 +237,15 @@ def perturbed_scores(folder: Path) -> dict[str, dict[str, float]]:
 
 def _perturbed(branch: Branch, inputs: Tensor, seed: int) -> Iterator[tuple[str, Tensor]]:
     """Yield the name of each perturbation of pixels or tokens, and what they become."""
-    if inputs.dtype == torch.uint8:
-        pixels = unit_pixels(inputs)
-        for name, corruption in CORRUPTIONS.items():
-            for size in corruption.sizes:
-                yield f"{name}|{size:g}", corruption.apply(pixels, size, seed)
-        for size in ATTACKS:
-            changed = attack(branch, pixels, size / 255)
-            if changed is not None:
-                yield f"{_ATTACK}|{size:g}", changed
-    elif inputs.dtype == torch.int32:
-        for name, noise in TAG_NOISE.items():
-            for size in noise.sizes:
-                yield f"{name}|{size:g}", noise.apply(inputs, size, seed)
+    pixels = unit_pixels(inputs) if inputs.dtype == torch.uint8 else None
+    kinds = CORRUPTIONS if pixels is not None else TAG_NOISE if inputs.dtype == torch.int32 else {}
+    for name, (apply, sizes) in kinds.items():
+        for size in sizes:
+            yield f"{name}|{size:g}", apply(inputs if pixels is None else pixels, size, seed)
+    for size in ATTACKS:
+        changed = None if pixels is None else attack(branch, pixels, size / 255)
+        if changed is not None:
+            yield f"{_ATTACK}|{size:g}", changed
 
 
 @torch.no_grad()
@@ -305,11 +295,5 @@ def _table(name: str, title: str, rows: _Rows) -> Table:
     )
 
 
-EXPERIMENT = Experiment(
-    name="robustness",
-    title="Robustness to corrupted queries and wrong labels",
-    losses=LOSSES,
-    bits=(32,),
-    grid=_grid,
-    tables=_tables,
-)
+_TITLE = "Robustness to corrupted queries and wrong labels"
+EXPERIMENT = Experiment("robustness", _TITLE, _tables, LOSSES, bits=(32,), grid=_grid)

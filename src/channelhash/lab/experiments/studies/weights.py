@@ -319,9 +319,9 @@ def _differences_table(
 def _over_queries(queries: Mapping[Place, NDArray[np.float16]], method: str, view: str) -> Interval | None:
     """Draw the queries of all common seeds again: the difference in points and its 95 % interval, None without AP."""
     pairs = [
-        (ap, queries[Place(method, seed, view)])
+        (ap, queries[(method, seed, view)])
         for (first, seed, place), ap in queries.items()
-        if (first, place) == (FIRST, view) and Place(method, seed, view) in queries
+        if (first, place) == (FIRST, view) and (method, seed, view) in queries
     ]
     if not pairs:
         return None
