@@ -23,18 +23,8 @@ import make_coco17
 PUBLISHED = [
     ("0.jpg", '1,"A surfer."', None, (40, 30)),  # a person alone is no row
     ("1.jpg", '1 19,"Two men riding horses."', ("Two men riding horses.", "horse"), (190, 250)),
-    (
-        "2.jpg",
-        '8 3 7,"A tram that reads "Los Angeles"."',
-        ('A tram that reads Los Angeles".', "car;train;truck"),
-        (320, 213),
-    ),
-    (
-        "3.jpg",
-        '10,"A sign says "Sex St," with $350."',
-        ("A sign says Sex St, with $350.", "traffic light"),
-        (300, 320),
-    ),
+    ("2.jpg", '8 3 7,"A tram with "Los Angeles"."', ('A tram with Los Angeles".', "car;train;truck"), (320, 213)),
+    ("3.jpg", '10,"A sign says "Sex St," with $350."', ("A sign says Sex St, with $350.", "traffic light"), (300, 320)),
     ("5.jpg", '8,"Men loading a van.\n."', ("Men loading a van.\n.", "truck"), (320, 66)),
     ("7.jpg", "5,A plane.", ("A plane.", "airplane"), (320, 213)),
     ("8.jpg", "5 1,A plane.", ("A plane.", "airplane"), (213, 320)),
@@ -150,7 +140,7 @@ def official(folder, entries):
 OFFICIAL = [
     (36, "A surfer.", [1], 80, 60),
     (49, "Two men riding horses. ", [19, 1], 381, 500),
-    (71, 'A tram that reads "Los Angeles".', [3, 7, 8], 640, 427),
+    (71, 'A tram with "Los Angeles".', [3, 7, 8], 640, 427),
     (81, 'A sign says "Sex St," with $350.', [10, 62], 600, 640),
     (86, "Men loading a van.\n.", [3, 8], 640, 133),  # the published labels lack the car
     (89, "A plane.", [5], 640, 427),

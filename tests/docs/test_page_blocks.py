@@ -6,17 +6,14 @@ from channelhash.losses import LOSSES
 from pages import Block, blocks_of, check_command, commands_of, run_page
 
 
-def test_blocks_with_their_notes_and_titles():
+def test_blocks_with_their_notes_and_titles_and_their_commands():
+    code = "A=1 channelhash serve x --port 1 # why\n\ncd a && channelhash demo \\\n  --quick\n"
+    found = commands_of(Block("sh", code, None, "", 1))
+    assert found == [["channelhash", "serve", "x", "--port", "1"], ["cd", "a"], ["channelhash", "demo", "--quick"]]
     text = '# A\n\n<!-- not run: no network -->\n```sh\nmake x\n```\n\n```python title="a.py"\nx = 1\n```\n'
     first, second = blocks_of(text)
     assert (first.kind, first.runs, first.line) == ("sh", False, 5)
     assert (second.title, second.code, second.runs) == ("a.py", "x = 1\n", True)
-
-
-def test_commands_of_a_block():
-    code = "A=1 channelhash serve x --port 1 # why\n\ncd a && channelhash demo \\\n  --quick\n"
-    found = commands_of(Block("sh", code, None, "", 1))
-    assert found == [["channelhash", "serve", "x", "--port", "1"], ["cd", "a"], ["channelhash", "demo", "--quick"]]
 
 
 @pytest.mark.parametrize(

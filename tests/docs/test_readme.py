@@ -15,14 +15,12 @@ def test_the_python_example_runs(capsys):
     assert "(8, 8)" in capsys.readouterr().out
 
 
-def test_the_commands_and_options_exist():
+def test_the_commands_options_pictures_and_files_exist():
     commands = [words for block in blocks_of(README) if block.kind == "sh" for words in commands_of(block)]
     ours = [words for words in commands if words[0] == "channelhash"]
     assert len(ours) >= 5
     for words in ours:
         check_command(words)
 
-
-def test_pictures_and_files_that_are_named_are_there():
     for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README) + re.findall(r"configs/\w+\.yaml", README):
         assert (ROOT / path).exists(), path

@@ -77,12 +77,3 @@ def test_the_site_builds_without_a_warning(tmp_path):
     build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
     assert "hamming_distances" in (tmp_path / "reference" / "api" / "codes.html").read_text()
     assert "<svg" in (tmp_path / "images" / "architecture.svg").read_text()
-
-
-def test_examples_of_docstrings_are_fenced():
-    from examples import fence_examples
-
-    docstring = 'Add.\n\nRaises:\n    ValueError: never.\n\n>>> add({"a": [1]})["a"][0]\n1\n>>> 2\n2\n\nMore.'
-    fenced = fence_examples(docstring)
-    assert '\n\n```pycon\n>>> add({"a": [1]})["a"][0]\n1\n>>> 2\n2\n```\n\nMore.' in fenced
-    assert fence_examples("No example.") == "No example."

@@ -36,17 +36,6 @@ def test_a_loss_is_compared_with_what_its_authors_published():
     assert (run.name, run.config.loss.lambda_p) == ("csq-published-k16-seed0", 0.2)
 
 
-@pytest.mark.parametrize("name", ["gamma-w", "factorial"])
-def test_losses_are_refused_where_something_else_is_compared(name, tmp_path, capsys):
-    says = f"--losses: experiment {name} does not take it; leave it out"
-    assert_refused(capsys, "experiment", name, "--losses", "dsch", "--out", tmp_path / "g", says=says)
-
-
-def test_an_unknown_loss_is_named(tmp_path, capsys):
-    command = ["experiment", "losses", "--losses", "dshc", "--config", grid_base(tmp_path), "--out", tmp_path / "g"]
-    assert_refused(capsys, *command, says="did you mean 'dsch'?")
-
-
 OWN = """
 from channelhash.lab.experiments.experiment import Experiment
 from channelhash.lab.experiments.tables import all_views, losses_table

@@ -59,6 +59,11 @@ def test_a_grid_runs_once_and_grows_and_its_results_are_those_of_evaluate(base, 
     for task, value in log[-1]["validation"].items():
         assert result.score(task, view="validation") == pytest.approx(value)
 
+    with locked(folder / ".lock"), pytest.raises(InputError, match="another process is running this grid"):
+        run_grid(small(base, folder), folder)
+    with pytest.raises(InputError, match="was made with another configuration or version"):
+        run_grid(small(base, folder, overrides=["train.epochs=4"]), folder)
+
 
 @pytest.mark.slow
 def test_several_jobs_give_the_same(base, tmp_path):
@@ -125,24 +130,6 @@ def _dies_for_tdsrdh(name, configuration, folder):
     return ""
 
 
-def test_two_processes_and_another_configuration_are_refused(base, tmp_path):
-    folder = tmp_path / "grid"
-    folder.mkdir()
-    with locked(folder / ".lock"), pytest.raises(InputError, match="another process is running this grid"):
-        run_grid(small(base, folder), folder)
-    run_grid(small(base, folder), folder)
-    with pytest.raises(InputError, match="was made with another configuration or version"):
-        run_grid(small(base, folder, overrides=["train.epochs=4"]), folder)
-
-
-def test_a_name_is_given_once_and_a_grids_folder_has_an_index(base, tmp_path):
-    (run,) = small(base, tmp_path / "grid", losses=["dsch"]).runs
-    with pytest.raises(InputError, match="two runs of the grid are called 'dsch-k8-seed0'"):
-        run_grid(Grid("losses", "", "", (run, run)), tmp_path / "grid")
-    with pytest.raises(InputError, match="not a grid's folder"):
-        read_grid(tmp_path)
-
-
 @pytest.mark.parametrize("dataset", list(DATASETS))
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_every_grid_fits_every_data_set(name, dataset, tmp_path):
@@ -158,12 +145,27 @@ def test_every_grid_fits_every_data_set(name, dataset, tmp_path):
             assert {run.config.model_name for run in runs} == {"tdsrdh", "cliphash"}
 
 
-def test_bad_input_is_named(base, tmp_path, capsys):
-    out = ["--out", tmp_path / "g"]
-    assert_refused(capsys, "experiment", "loses", "--config", base, *out, says="did you mean 'losses'")
-    assert_refused(capsys, "experiment", "losses", "--dataset", "nuswid", *out, says="did you mean 'nuswide'")
-    assert_refused(capsys, "experiment", "losses", "--config", base, "--bits", "8;16", *out, says="write code lengths")
-    assert_refused(capsys, "experiment", "losses", "--config", base, "--quick", *out, says="goes with --dataset")
-    assert_refused(
-        capsys, "experiment", "losses", "--dataset", "mirflickr25k", "--data", tmp_path / "none", *out, says="none"
-    )
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("loses --config base.yaml", "did you mean 'losses'"),
+        ("losses --dataset nuswid", "did you mean 'nuswide'"),
+        ("losses --config base.yaml --bits 8;16", "write code lengths"),
+        ("losses --config base.yaml --quick", "goes with --dataset"),
+        ("losses --dataset mirflickr25k --data nowhere", "nowhere"),
+        ("losses --config base.yaml --losses dshc", "did you mean 'dsch'?"),
+        ("gamma-w --losses dsch", "--losses: experiment gamma-w does not take it; leave it out"),
+    ],
+)
+@pytest.mark.usefixtures("base")
+def test_bad_input_is_named(tmp_path, monkeypatch, capsys, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(capsys, "experiment", *arguments.split(), "--out", "g", says=says)
+
+
+def test_runs_of_one_name_and_folders_without_an_index_are_refused(base, tmp_path):
+    (run,) = small(base, tmp_path / "grid", losses=["dsch"]).runs
+    with pytest.raises(InputError, match="two runs of the grid are called 'dsch-k8-seed0'"):
+        run_grid(Grid("losses", "", "", (run, run)), tmp_path / "grid")
+    with pytest.raises(InputError, match="not a grid's folder"):
+        read_grid(tmp_path)
