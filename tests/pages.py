@@ -177,13 +177,10 @@ def _run_commands(block: Block, state: _State) -> None:
         if block.note == "background":
             _start(words, state)
         else:
-            printed.append(_captured(lambda words=words: _succeed(words)))
+            statuses: list[int] = []
+            printed.append(_captured(lambda words=words, ended=statuses: ended.append(run_command(*words[1:]))))
+            assert statuses == [0], f"{' '.join(words)} ended with {statuses[0]}"
     state.output = "".join(printed)
-
-
-def _succeed(words: list[str]) -> None:
-    status = run_command(*words[1:])
-    assert status == 0, f"{' '.join(words)} ended with {status}"
 
 
 def _captured(call: Any) -> str:

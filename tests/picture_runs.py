@@ -49,16 +49,13 @@ def tiny_clip(path: Path, image_size: int = 32) -> Path:
 def picture_config(path: Path, items: Path, model: dict[str, object], loss: str = "dsch", **train: object) -> Path:
     """A run's configuration on `write_pictures`."""
     settings = {"epochs": 3, "batch_size": 10, "learning_rate": 1e-3, "validate_every": 1, "checkpoint_every": 1}
-    path.write_text(
-        json.dumps(
-            {
-                "data": {"kind": "table", "path": str(items), "queries": 12, "train": 30, "validation_queries": 6},
-                "model": {"n_bits": 12, **model},
-                "loss": {"name": loss},
-                "train": settings | train,
-            }
-        )
-    )
+    sections = {
+        "data": {"kind": "table", "path": str(items), "queries": 12, "train": 30, "validation_queries": 6},
+        "model": {"n_bits": 12, **model},
+        "loss": {"name": loss},
+        "train": settings | train,
+    }
+    path.write_text(json.dumps(sections))
     return path
 
 

@@ -26,16 +26,13 @@ def write_features(path: Path, n: int = 240, seed: int = 0) -> Path:
 
 def feature_config(path: Path, features: Path, loss: str = "dsch", **train: object) -> Path:
     settings = {"epochs": 6, "batch_size": 32, "learning_rate": 1e-3, "validate_every": 2, "checkpoint_every": 1}
-    path.write_text(
-        json.dumps(
-            {
-                "data": {"kind": "features", "path": str(features), "queries": 40, "train": 120},
-                "model": {"name": "features", "n_bits": 12, "hidden": [32]},
-                "loss": {"name": loss},
-                "train": settings | train,
-            }
-        )
-    )
+    sections = {
+        "data": {"kind": "features", "path": str(features), "queries": 40, "train": 120},
+        "model": {"name": "features", "n_bits": 12, "hidden": [32]},
+        "loss": {"name": loss},
+        "train": settings | train,
+    }
+    path.write_text(json.dumps(sections))
     return path
 
 

@@ -13,20 +13,14 @@ from lab.grids import assert_made_again
 from small_runs import assert_refused, grid_base, run_command
 
 
-def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_gives_it():
-    losses = {"SCH, mine": {"name": "sch", "tau": 2.0}}
-    assert choose_losses(["sch", "dsch", "python:my.module:MyLoss"], losses) == {
+def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_or_its_authors_give_it():
+    losses = {"SCH, mine": {"name": "sch", "tau": 2.0}, "CSQ": {"name": "csq"}}
+    names = ["sch", "dsch", "python:my.module:MyLoss", "csq", "csq:published", "python:my.module:published"]
+    chosen = choose_losses(names, losses)
+    assert chosen == {
         "SCH, mine": {"name": "sch", "tau": 2.0},
         "DSCH": {"name": "dsch", "kappa_q": 0.01},
         "MyLoss": {"name": "python:my.module:MyLoss"},
-    }
-    with pytest.raises(InputError, match="two losses are called DSCH"):
-        choose_losses(["dsch", "dsch"], losses)
-
-
-def test_a_loss_is_compared_with_what_its_authors_published():
-    chosen = choose_losses(["csq", "csq:published", "python:my.module:published"], {"CSQ": {"name": "csq"}})
-    assert chosen == {
         "CSQ": {"name": "csq"},
         "CSQ, published": {"name": "csq", "published": True},
         "published": {"name": "python:my.module:published"},
@@ -34,6 +28,8 @@ def test_a_loss_is_compared_with_what_its_authors_published():
     base = {"data": {"kind": "synthetic", "root": "data"}, "model": {"name": "small"}}
     (run,) = Design(base, [16], [0]).runs("CSQ, published", chosen["CSQ, published"])
     assert (run.name, run.config.loss.lambda_p) == ("csq-published-k16-seed0", 0.2)
+    with pytest.raises(InputError, match="two losses are called DSCH"):
+        choose_losses(["dsch", "dsch"], losses)
 
 
 OWN = """

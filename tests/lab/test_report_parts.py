@@ -10,16 +10,8 @@ import pytest
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
+from channelhash.lab.report import scores
 from channelhash.lab.report.page import Mark, level_chart, line_chart
-from channelhash.lab.report.scores import (
-    Standing,
-    headline,
-    read_evaluations,
-    score_table,
-    stand_by_labels,
-    stand_by_recall,
-    verdict,
-)
 from channelhash.metrics.report import evaluate
 from channelhash.utils.seeds import generator
 from lab.test_report import read_page
@@ -38,18 +30,12 @@ def test_a_chart_is_one_element_with_its_labels_as_text():
         assert text in words(chart.svg)
     assert chart.description == "loss over epoch. <a> & b: 0 to 10; c: 10 to 2.5."
     assert line_chart("loss", "epoch", SERIES) == chart
-
-
-def test_charts_of_one_page_do_not_share_ids_or_style():
-    charts = [line_chart(title, "epoch", SERIES) for title in ("loss", "mAP")]
-    page = read_page(f"<style></style>{charts[0].svg}{charts[1].svg}")  # ids are unique, addresses within the page
+    ticks, _, _ = words(line_chart("loss", "epoch", {"a": [(1, 1.0), (2, 2.0)]}).svg).partition("epoch")
+    assert ticks.split() == ["1", "2"], "whole epochs"
+    other = line_chart("mAP", "epoch", SERIES)
+    page = read_page(f"<style></style>{chart.svg}{other.svg}")  # ids are unique, addresses within the page
     assert page.ids
     assert page.tags.count("style") == 1
-
-
-def test_the_horizontal_axis_counts_whole_epochs():
-    ticks, _, _ = words(line_chart("loss", "epoch", {"a": [(1, 1.0), (2, 2.0)]}).svg).partition("epoch")
-    assert ticks.split() == ["1", "2"]
 
 
 def test_points_that_are_not_finite_are_left_out():
@@ -84,7 +70,7 @@ TASKS = {
 
 
 def test_every_key_becomes_a_row_whatever_it_is_called():
-    table = score_table("test split", TASKS)
+    table = scores.score_table("test split", TASKS)
     assert table.header == ["score", "image → text", "text → image"]
     assert table.rows == [
         ("mAP tie-aware", "50.00", "60.00"),
@@ -93,20 +79,16 @@ def test_every_key_becomes_a_row_whatever_it_is_called():
         ("queries counted", "3", "–"),
         ("chance level", "–", "12.50"),
     ]
-
-
-def test_the_headline_is_the_cross_modal_map_and_chance():
-    tasks = TASKS | {"text->text": {"map_tie_aware": 0.9, "chance": 0.125}}
-    found = headline([("test", tasks)])
-    assert found == [("mAP image → text", "50.00 %"), ("mAP text → image", "60.00 %"), ("chance level", "12.50 %")]
-    assert headline([]) == []
+    report = {"conventions": {"sch": {"map@50": {"in_order": None, "upper": 0.5}}}}
+    rows = [("as others print it: sch map@50, in order", "–"), ("as others print it: sch map@50, upper", "50.00")]
+    assert scores.score_table("test split", {"image->text": report}).rows == rows
 
 
 def test_figures_of_a_grids_run_are_found_by_epoch_and_view(tmp_path):
     epochs = {"last": {"test": TASKS, "leak_free": TASKS}, "best": {"validation": TASKS}}
     (tmp_path / "result.json").write_text(json.dumps({"epochs": epochs}))
     (tmp_path / "metrics.json").write_text(json.dumps({"tasks": TASKS}))
-    titles = [title for title, _ in read_evaluations(tmp_path)]
+    titles = [title for title, _ in scores.read_evaluations(tmp_path)]
     assert titles == ["test split, last epoch", "leak free, last epoch", "validation split, best epoch"]
 
 
@@ -114,17 +96,7 @@ def test_figures_of_a_grids_run_are_found_by_epoch_and_view(tmp_path):
 def test_other_files_are_refused_by_name(tmp_path, text):
     (tmp_path / "metrics.json").write_text(text)
     with pytest.raises(InputError, match=re.escape("metrics.json: ")):
-        read_evaluations(tmp_path)
-
-
-def test_conventions_are_rows_of_their_own():
-    report = {"conventions": {"sch": {"map@50": {"in_order": None, "lower": 0.25, "upper": 0.5}}}}
-    rows = score_table("test split", {"image->text": report}).rows
-    assert rows == [
-        ("as others print it: sch map@50, in order", "–"),
-        ("as others print it: sch map@50, lower", "25.00"),
-        ("as others print it: sch map@50, upper", "50.00"),
-    ]
+        scores.read_evaluations(tmp_path)
 
 
 def code_sets(seed: int, told: bool) -> tuple[CodeSet, CodeSet]:
@@ -147,38 +119,35 @@ def test_chance_is_what_the_same_codes_get_with_shuffled_labels():
     for _ in range(39):
         shuffled = CodeSet(database.ids, database.codes, random.permutation(database.labels), n_bits=8)
         levels.append(evaluate(query, shuffled)["image->text"]["map_tie_aware"])
-    standing = stand_by_labels(query, database)[0]
+    standing = scores.stand_by_labels(query, database)[0]
     assert standing.chance == pytest.approx((min(levels), max(levels)))
-    scores = evaluate(query, database)["image->text"]
-    assert standing.score == pytest.approx(scores["map_tie_aware"])
-    assert standing.interval == pytest.approx(tuple(scores["map_interval"].values()))
+    report = evaluate(query, database)["image->text"]
+    assert standing.score == pytest.approx(report["map_tie_aware"])
+    assert standing.interval == pytest.approx(tuple(report["map_interval"].values()))
 
 
 def test_random_codes_are_at_chance_and_codes_that_tell_labels_are_not():
-    at_chance = [standing.at_chance for seed in range(20) for standing in stand_by_labels(*code_sets(seed, told=False))]
+    guesses = [scores.stand_by_labels(*code_sets(seed, told=False)) for seed in range(20)]
+    at_chance = [standing.at_chance for standings in guesses for standing in standings]
     assert np.mean(at_chance) >= 0.85  # 39 of 40 are expected
     for seed in range(5):
-        assert not any(standing.at_chance for standing in stand_by_labels(*code_sets(seed, told=True)))
-
-
-def test_without_labels_nothing_is_said_by_labels():
-    query, database = code_sets(0, told=True)
-    bare = CodeSet(database.ids, database.codes, None, n_bits=8)
-    assert stand_by_labels(query, bare) == []
-    assert verdict([]) == ""
+        query, database = code_sets(seed, told=True)
+        assert not any(standing.at_chance for standing in scores.stand_by_labels(query, database))
+    assert scores.stand_by_labels(query, CodeSet(database.ids, database.codes, None, n_bits=8)) == []
+    assert scores.verdict([]) == ""
 
 
 @pytest.mark.parametrize(("recall", "at_chance"), [(0.05, True), (0.1, True), (0.4, False)])
 def test_recall_stands_beside_the_binomial_interval_of_guessing(recall, at_chance):
     report = {"recall_at": {"10": recall}, "recall_items": 100, "queries": 100}
-    (standing,) = stand_by_recall({"image->text": report, "text->text": {"map_tie_aware": 1.0}})
+    (standing,) = scores.stand_by_recall({"image->text": report, "text->text": {"map_tie_aware": 1.0}})
     assert standing.chance == pytest.approx((0.05, 0.16), abs=0.011)  # scipy.stats.binom(100, 0.1).interval(0.95)
     assert standing.at_chance is at_chance
     assert standing.measure == "Recall@10"
 
 
 def test_the_verdict_names_the_directions_at_chance():
-    good, bad = (Standing(task, score, (0, 1), (0.3, 0.4)) for task, score in (("a->b", 0.5), ("b->a", 0.4)))
-    assert verdict([good, good]) == "This run is better than chance."
-    assert verdict([good, bad]) == "This run is partly at chance: b → a gets 40.0 %, chance 30.0 to 40.0 %."
-    assert verdict([bad, bad]).startswith("This run is at chance: b → a gets")
+    good, bad = (scores.Standing(task, score, (0, 1), (0.3, 0.4)) for task, score in (("a->b", 0.5), ("b->a", 0.4)))
+    assert scores.verdict([good, good]) == "This run is better than chance."
+    assert scores.verdict([good, bad]) == "This run is partly at chance: b → a gets 40.0 %, chance 30.0 to 40.0 %."
+    assert scores.verdict([bad, bad]).startswith("This run is at chance: b → a gets")

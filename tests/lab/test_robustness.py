@@ -63,15 +63,11 @@ def test_noise_of_tags_changes_their_share_and_no_padding(name):
         assert kept / 3000 == pytest.approx(1 - size, abs=0.04)
 
 
-@pytest.fixture(scope="module")
-def branch():
+@pytest.mark.parametrize("epsilon", [1 / 255, 4 / 255])
+def test_an_attack_stays_within_its_bound_and_moves_more_bits_than_noise(pixels, epsilon):
     torch.manual_seed(0)
     encoder = SmallConvNet(8)
-    return Branch(lambda pixels: pixels, encoder, torch.nn.Linear(encoder.n_features, 16)).eval()
-
-
-@pytest.mark.parametrize("epsilon", [1 / 255, 4 / 255])
-def test_an_attack_stays_within_its_bound_and_moves_more_bits_than_noise(branch, pixels, epsilon):
+    branch = Branch(lambda pixels: pixels, encoder, torch.nn.Linear(encoder.n_features, 16)).eval()
     changed = attack(branch, pixels, epsilon)
     assert (changed - pixels).abs().max() <= epsilon + 1e-6
     assert 0 <= changed.min() <= changed.max() <= 1

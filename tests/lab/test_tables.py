@@ -15,7 +15,6 @@ from channelhash.lab.experiments.tables import (
     Table,
     all_views,
     architectures_table,
-    best_means,
     gamma_w_table,
     losses_table,
     spread,
@@ -38,13 +37,14 @@ EXAMPLE = Table(
     "Best of 100 % in bold; γ_w & R∖T.",
 )
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
+CELLS = st.builds(Cell, TEXTS, st.booleans())
 TABLES = st.integers(2, 4).flatmap(
     lambda width: st.builds(
         Table,
         st.just("t-1"),
         TEXTS,
         st.tuples(*[TEXTS] * width),
-        st.lists(st.tuples(*[st.builds(Cell, TEXTS, st.booleans())] * width), max_size=5).map(tuple),
+        st.lists(st.tuples(*[CELLS] * width), max_size=5),
         TEXTS,
     )
 )
@@ -89,15 +89,6 @@ def test_latex_reads_as_the_table():
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
-    ]
-
-
-def test_csv_names_the_block_in_every_row():
-    assert list(csv.reader(io.StringIO(to_csv(EXAMPLE)))) == [
-        ["Task", "Method", "k = 16", "k = 32"],
-        ["image → text", "SCH", "83.73 ± 0.83", "85.55 ± 0.23"],
-        ["image → text", "DSCH", "84.19 ± 0.37", "86.49 ± 0.29"],
-        ["text → image", "DSCH", "1 failed", "74.67"],
     ]
 
 
@@ -169,14 +160,6 @@ def test_a_spread_is_mean_and_sample_deviation_in_percent(shares):
     assert found.mean == pytest.approx(100 * statistics.fmean(shares))
     assert found.std == pytest.approx(100 * statistics.stdev(shares), abs=1e-9)
     assert found.runs == len(shares)
-
-
-@given(st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=6))
-def test_the_best_are_those_that_print_the_highest_mean(shares):
-    bold = best_means([None if share is None else spread([share]) for share in shares])
-    printed = [None if share is None else float(f"{100 * share:.2f}") for share in shares]
-    there = [value for value in printed if value is not None]
-    assert bold == [len(there) > 1 and value == max(there) for value in printed]
 
 
 def test_methods_stand_against_lengths_in_a_block_a_task():

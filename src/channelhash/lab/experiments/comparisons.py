@@ -254,7 +254,7 @@ def wins_table(results: Sequence[Result]) -> Table:
     A cell in which a run failed or is missing is left out for all methods.
 
     Raises:
-        InputError: see `results.outcome`.
+        InputError: see `tables.outcome`.
     """
     places: dict[tuple[str, int], dict[str, list[Result]]] = {}
     for run in results:

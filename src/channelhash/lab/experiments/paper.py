@@ -176,7 +176,7 @@ def comparison_tables(results: Sequence[Result], table: str) -> list[Table]:
         One table with a row for each task and printed setting that some run has; none if there is no such run.
 
     Raises:
-        InputError: see `results.outcome`.
+        InputError: see `tables.outcome`.
 
     >>> comparison_tables([], "losses")
     []

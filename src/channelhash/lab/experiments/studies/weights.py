@@ -274,7 +274,8 @@ def differences_tables(results: Sequence[Result]) -> list[Table]:
             cells = [cell for cell in own if cell in other and method != FIRST]
             common = set.intersection(*(own[cell].keys() & other[cell].keys() for cell in cells)) if cells else set()
             if len(common) > 1:
-                differences = np.array([[own[cell][seed] - other[cell][seed] for seed in common] for cell in cells])
+                seeds = sorted(common)
+                differences = np.array([[own[cell][seed] - other[cell][seed] for seed in seeds] for cell in cells])
                 tests[method] = seed_test(differences.mean(axis=0)), [seed_test(row) for row in differences]
         if tests:
             tables.append(_differences_table(view, tests, queries))
