@@ -169,10 +169,10 @@ def _compare(
     return paired_test(means[0], means[1], resamples), over_seeds
 
 
-class Wins(NamedTuple):
+class _Wins(NamedTuple):
     """Numbers of cells in which a method is strictly best, level with the best of the others, and behind it.
 
-    >>> Wins(best=3, tied=1, behind=2).cells
+    >>> _Wins(best=3, tied=1, behind=2).cells
     6
     """
 
@@ -186,7 +186,7 @@ class Wins(NamedTuple):
         return sum(self)
 
 
-def count_wins(cells: Sequence[Mapping[str, float]], method: str) -> Wins:
+def count_wins(cells: Sequence[Mapping[str, float]], method: str) -> _Wins:
     """Count ``method`` against the best other one, cell by cell.
 
     Args:
@@ -194,7 +194,7 @@ def count_wins(cells: Sequence[Mapping[str, float]], method: str) -> Wins:
         method: counted where a cell has it and at least one other.
 
     >>> count_wins([{"a": 1.0, "b": 2.0}, {"a": 2.001, "b": 2.0}], "b")
-    Wins(best=1, tied=1, behind=0)
+    _Wins(best=1, tied=1, behind=0)
     """
     counts = {1: 0, 0: 0, -1: 0}
     for cell in cells:
@@ -202,7 +202,7 @@ def count_wins(cells: Sequence[Mapping[str, float]], method: str) -> Wins:
         if method in cell and rivals:
             mean, best = round(cell[method], 2), max(rivals)
             counts[(mean > best) - (mean < best)] += 1
-    return Wins(counts[1], counts[0], counts[-1])
+    return _Wins(counts[1], counts[0], counts[-1])
 
 
 #: A corrected p-value up to this counts as a difference.

@@ -31,7 +31,7 @@ Sections = Mapping[str, Mapping[str, Any]]
 Losses = Mapping[str, Mapping[str, Any]]
 
 #: Code lengths of the paper's tables.
-PAPER_BITS = (16, 32, 64, 128)
+_PAPER_BITS = (16, 32, 64, 128)
 
 #: The paper's three losses, and SCH with the quantisation term that DSCH has (§ 5).
 METHODS: dict[str, dict[str, Any]] = {
@@ -111,7 +111,7 @@ def base_configuration(
 
 
 #: Code length of trials, whatever lengths the grid has; their seed is 0.
-TRIAL_BITS = 32
+_TRIAL_BITS = 32
 # Signs of method names as folder names spell them.
 _SPELLED = str.maketrans({"γ": "gamma", "κ": "kappa", "τ": "tau", "+": "plus", "²": "2"})
 
@@ -158,10 +158,10 @@ class Design:
         return runs
 
 
-def compare_losses(design: Design) -> list[GridRun]:
+def _compare_losses(design: Design) -> list[GridRun]:
     """Return each loss of a design at each code length and seed.
 
-    >>> [run.name for run in compare_losses(Design(DATASETS["synthetic"], [16], [0], {"DSCH": {"name": "dsch"}}))]
+    >>> [run.name for run in _compare_losses(Design(DATASETS["synthetic"], [16], [0], {"DSCH": {"name": "dsch"}}))]
     ['dsch-k16-seed0']
     """
     return [run for method, loss in design.losses.items() for run in design.runs(method, loss)]
@@ -191,8 +191,8 @@ class Experiment:
     title: str
     tables: Callable[[Sequence[Result]], list[Table]]
     losses: Losses = field(default_factory=dict)
-    bits: tuple[int, ...] = PAPER_BITS
-    grid: Callable[[Design], list[GridRun]] = compare_losses
+    bits: tuple[int, ...] = _PAPER_BITS
+    grid: Callable[[Design], list[GridRun]] = _compare_losses
     run: Callable[[Grid, Path, Execution], list[Result]] = run_grid
     plots: Callable[[Sequence[Result]], dict[str, Figure]] = grid_plots
     trials: Mapping[str, Callable[[Sequence[Result]], Table]] = field(default_factory=dict)
@@ -245,7 +245,7 @@ def make_grid(
         raise InputError(f"--losses: experiment {experiment.name} does not take it; leave it out")
     compared = choose_losses(losses, experiment.losses) if losses else experiment.losses
     design = Design(base, bits or experiment.bits, range(seeds), compared, experiment.splits)
-    trials = experiment.grid(replace(design, bits=[TRIAL_BITS], seeds=[0])) if experiment.trials else []
+    trials = experiment.grid(replace(design, bits=[_TRIAL_BITS], seeds=[0])) if experiment.trials else []
     title = f"{experiment.title}, {base.get('data', {}).get('kind')}"
     return Grid(experiment.name, title, command, tuple(experiment.grid(design)), tuple(trials))
 

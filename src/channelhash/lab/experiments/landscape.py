@@ -21,7 +21,7 @@ ChannelLoss = DSCHLoss | SCHLoss
 Values = NDArray[np.float64]
 
 #: Smallest similarity that is drawn as "not zero": SCH jumps at 0, so the surface begins right beside it.
-JUST_ABOVE_ZERO = 1e-6
+_JUST_ABOVE_ZERO = 1e-6
 
 
 def channel(loss: ChannelLoss, similarity: ArrayLike) -> tuple[Values, Values]:
@@ -58,7 +58,7 @@ def pair_loss(loss: ChannelLoss, similarity: ArrayLike, distance: ArrayLike) -> 
 
 
 #: Code length that the page starts with.
-START_BITS = 32
+_START_BITS = 32
 # Colours between which the page interpolates.
 _COLORS = 17
 # Settings and pairs drawn for the page's own check, beside those at the edges.
@@ -68,7 +68,7 @@ _DRAWN = 120
 def write_page(path: Path) -> None:
     """Write the page: heat map, surface, cut and channels of both losses, with sliders for their settings.
 
-    It loads nothing from anywhere. The page holds `check_values` and compares them with its own formulas when it is
+    It loads nothing from anywhere. The page holds `_check_values` and compares them with its own formulas when it is
     opened.
     """
     template = resources.files("channelhash.lab.experiments").joinpath("landscape.html").read_text(encoding="utf-8")
@@ -81,30 +81,30 @@ def page_facts() -> dict[str, Any]:
     >>> page_facts()["defaults"]["sch"]
     {'k': 32, 'tau': 3.0}
     """
-    dsch, sch = DSCHLoss(START_BITS), SCHLoss(START_BITS)
+    dsch, sch = DSCHLoss(_START_BITS), SCHLoss(_START_BITS)
     names = ("tau", "lambda_neg", "gamma_w", "gamma_l")
     colors = colormaps[COLOR_MAP](np.linspace(0, 1, _COLORS), bytes=True)[:, :3]
     return {
         "version": __version__,
         "defaults": {
-            "dsch": {"k": START_BITS} | {name: getattr(dsch, name) for name in names},
-            "sch": {"k": START_BITS, "tau": sch.tau},
+            "dsch": {"k": _START_BITS} | {name: getattr(dsch, name) for name in names},
+            "sch": {"k": _START_BITS, "tau": sch.tau},
         },
-        "just_above_zero": JUST_ABOVE_ZERO,
+        "just_above_zero": _JUST_ABOVE_ZERO,
         "colors": colors.tolist(),
-        "checks": check_values(),
+        "checks": _check_values(),
     }
 
 
-def check_values() -> list[list[Any]]:
+def _check_values() -> list[list[Any]]:
     """Draw rows of (loss, k, λ_neg, τ, γ_w, γ_ℓ, S, d, value of `pair_loss`), at the edges and at random.
 
-    >>> len(check_values())
+    >>> len(_check_values())
     272
     """
     random = generator(0, "landscape page")
     rows: list[list[Any]] = []
-    edges = [(S, d) for S in (0.0, JUST_ABOVE_ZERO, 0.5, 1.0) for d in (0.0, 0.25, 0.5, 1.0)]
+    edges = [(S, d) for S in (0.0, _JUST_ABOVE_ZERO, 0.5, 1.0) for d in (0.0, 0.25, 0.5, 1.0)]
     drawn = [(float(S), float(d)) for S, d in random.random((_DRAWN, 2))]
     for S, share in edges + drawn:
         k = int(random.integers(1, 17)) * 8

@@ -30,7 +30,7 @@ from channelhash.utils.python_names import check_trusted, failing_line, python_n
 from channelhash.utils.reading import parse_yaml
 
 #: AP_T of each query of one task, and the task's scores by name.
-Evaluated = tuple[NDArray[np.float64], Mapping[str, Any]]
+_Evaluated = tuple[NDArray[np.float64], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,9 @@ def run_and_evaluate(name: str, configuration: str, folder: Path) -> str:
     return ""
 
 
-def _evaluate(config: RunConfig, run: Path) -> dict[str, dict[str, dict[str, Evaluated]]]:
+def _evaluate(config: RunConfig, run: Path) -> dict[str, dict[str, dict[str, _Evaluated]]]:
     """Score the last and the best epoch: on the test split over R and R∖T, and on validation."""
-    epochs: dict[str, dict[str, dict[str, Evaluated]]] = {}
+    epochs: dict[str, dict[str, dict[str, _Evaluated]]] = {}
     best = (run / "checkpoints" / "best").exists()
     for checkpoint in ("last", "best") if best else ("last",):
         test = run_codes(run, "test", checkpoint)
@@ -167,7 +167,7 @@ def _evaluate(config: RunConfig, run: Path) -> dict[str, dict[str, dict[str, Eva
     return epochs
 
 
-def _write_result(run: Path, epochs: Mapping[str, Mapping[str, Mapping[str, Evaluated]]], seconds: float) -> None:
+def _write_result(run: Path, epochs: Mapping[str, Mapping[str, Mapping[str, _Evaluated]]], seconds: float) -> None:
     """Write ``result.json`` and ``query_ap.npz`` into a run's folder, as `results.read_grid` reads them.
 
     ``epochs`` is checkpoint -> view -> task -> (AP of each query, scores), ``seconds`` the wall time of the run.

@@ -211,8 +211,8 @@ class Outcome:
         if summary is None:
             return counts or "–"
         if not counts:
-            return print_spread(summary)
-        return f"{print_spread(summary)} ({summary.runs} of {summary.runs + len(self.absent)}; {counts})"
+            return _print_spread(summary)
+        return f"{_print_spread(summary)} ({summary.runs} of {summary.runs + len(self.absent)}; {counts})"
 
 
 def spread(scores: Sequence[float]) -> Spread:
@@ -226,10 +226,10 @@ def spread(scores: Sequence[float]) -> Spread:
     return Spread(float(percent.mean()), std, len(percent))
 
 
-def print_spread(summary: Spread) -> str:
+def _print_spread(summary: Spread) -> str:
     """Print mean and standard deviation, or the mean alone of a single run.
 
-    >>> print_spread(Spread(84.19, 0.37, 3)), print_spread(spread([0.8419]))
+    >>> _print_spread(Spread(84.19, 0.37, 3)), _print_spread(spread([0.8419]))
     ('84.19 ± 0.37', '84.19')
     """
     return f"{summary.mean:.2f}" if np.isnan(summary.std) else f"{summary.mean:.2f} ± {summary.std:.2f}"
@@ -242,8 +242,8 @@ def spread_cells(scores: Sequence[Sequence[float]]) -> list[Cell]:
     ['84.19', '–']
     """
     spreads = [spread(each) if each else None for each in scores]
-    best = best_means(spreads)
-    return [Cell(print_spread(each) if each else "–", bold) for each, bold in zip(spreads, best, strict=True)]
+    best = _best_means(spreads)
+    return [Cell(_print_spread(each) if each else "–", bold) for each, bold in zip(spreads, best, strict=True)]
 
 
 def signed(points: float) -> str:
@@ -394,7 +394,7 @@ def _block(
         label: [outcome(cell, task, score, view, checkpoint) for cell, task in zip(row, tasks, strict=True)]
         for label, row in runs.items()
     }
-    best = [best_means([cell.spread() for cell in column]) for column in zip(*outcomes.values(), strict=True)]
+    best = [_best_means([cell.spread() for cell in column]) for column in zip(*outcomes.values(), strict=True)]
     rows = [
         (Cell(name), Cell(label), *(Cell(cell.text(), bold[number]) for cell, bold in zip(row, best, strict=True)))
         for number, (label, row) in enumerate(outcomes.items())
@@ -407,10 +407,10 @@ def _block(
     return [*rows, (Cell(name), Cell("chance"), *chances)]
 
 
-def best_means(spreads: Sequence[Spread | None]) -> list[bool]:
+def _best_means(spreads: Sequence[Spread | None]) -> list[bool]:
     """Say which means are the highest as printed, to two decimals: several if they tie, none without a second to beat.
 
-    >>> best_means([spread([0.5]), spread([0.25]), None])
+    >>> _best_means([spread([0.5]), spread([0.25]), None])
     [True, False, False]
     """
     means = [None if cell is None else round(cell.mean, 2) for cell in spreads]

@@ -22,7 +22,7 @@ _GREY = "0.55"
 
 
 @dataclass(frozen=True)
-class Chart:
+class _Chart:
     """A drawing: its title, the ``<svg>`` element, and what it shows in words."""
 
     title: str
@@ -45,7 +45,7 @@ class Mark:
     interval: tuple[float, float] | None = None
 
 
-def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bool = True) -> Chart | None:
+def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bool = True) -> _Chart | None:
     """Draw ``series``: name -> (x, y) by rising x; points that are not finite are left out.
 
     Args:
@@ -77,7 +77,7 @@ def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bo
 
 def level_chart(
     title: str, rows: Mapping[str, Sequence[Mark]], chance: Mapping[str, tuple[float, float]], whole: bool = True
-) -> Chart:
+) -> _Chart:
     """Draw values side by side, a row a name, with the interval of chance as a band.
 
     Args:
@@ -120,12 +120,12 @@ def _paper(height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _finish(figure: Figure, axes: Axes, title: str, description: str) -> Chart:
+def _finish(figure: Figure, axes: Axes, title: str, description: str) -> _Chart:
     if len(axes.get_legend_handles_labels()[0]) > 1:
         legend_below(figure, axes)
         figure.legends[0].set_frame_on(False)  # its paper would be white
     # Drawn by matplotlib, which escapes the texts.
-    return Chart(title, Markup(inline_svg(figure, title)), description)
+    return _Chart(title, Markup(inline_svg(figure, title)), description)
 
 
 _NUMBER = re.compile(r"[-−+]?[\d,.]+( %)?|–")
@@ -185,7 +185,7 @@ class Plot(_Kind):
 class Charts(_Kind):
     """Charts side by side."""
 
-    charts: Sequence[Chart]
+    charts: Sequence[_Chart]
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ _PAIR_KINDS = {
 }
 
 
-def health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> list[page.Block]:
+def _health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> list[page.Block]:
     """Describe bits and buckets of the retrieval set, and pairs of queries, which are held out, against their channels.
 
     Args:
@@ -219,7 +219,7 @@ def run_page(folder: Path) -> page.Page:
             page.Section("Plots", [*scores.curves(evaluations), *([folded] if plots else [])]),
             page.Section("Scores", [scores.score_table(title, tasks) for title, tasks in evaluations]),
             page.Section("Data", _data(folder, counts, codes)),
-            page.Section("Code health", health_blocks(*codes, bounds) if codes else []),
+            page.Section("Code health", _health_blocks(*codes, bounds) if codes else []),
             page.Section("Configuration", [page.Listing(yaml.safe_dump(settings, sort_keys=False))]),
             page.Section("Environment", environment_blocks(environments)),
             page.Section("Repeat it", _repeat(name)),

@@ -116,16 +116,16 @@ def verdict(standings: Sequence[Standing]) -> str:
     if not low:
         return "This run is better than chance."
     found = "; ".join(
-        f"{arrow(standing.task)} gets {100 * standing.score:.1f} %, chance {print_range(standing.chance)}"
+        f"{arrow(standing.task)} gets {100 * standing.score:.1f} %, chance {_print_range(standing.chance)}"
         for standing in low
     )
     return f"This run is {'partly ' * (len(low) < len(standings))}at chance: {found}."
 
 
-def print_range(interval: tuple[float, float]) -> str:
+def _print_range(interval: tuple[float, float]) -> str:
     """Print two shares in percent.
 
-    >>> print_range((0.1, 0.25))
+    >>> _print_range((0.1, 0.25))
     '10.0 to 25.0 %'
     """
     return f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f} %"

@@ -16,7 +16,7 @@ from channelhash.utils.plotting import arrow
 _Setting = tuple[str, float, float | None]
 
 
-class Effect(NamedTuple):
+class _Effect(NamedTuple):
     """A mean difference over seeds, in points of the score (mAP in percent).
 
     ``standardized`` is the difference over its standard deviation between seeds (Cohen's d of paired samples), infinite
@@ -37,7 +37,7 @@ def _setting(result: Result) -> _Setting:
     return str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w")
 
 
-def factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dict[str, Effect]:
+def factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dict[str, _Effect]:
     """Return the effects of the channel (DSCH's bounds against SCH's) and of the quantisation term on tie-aware mAP
     over R, and how they interact.
 
@@ -83,7 +83,7 @@ def factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dict
     return {name: effect for name, effect in effects.items() if effect}
 
 
-def _weighted_effect(terms: Sequence[tuple[float, Mapping[int, float]]], among: Set[int]) -> Effect | None:
+def _weighted_effect(terms: Sequence[tuple[float, Mapping[int, float]]], among: Set[int]) -> _Effect | None:
     """Return the mean sum of weights times scores (seed -> score) over the seeds of ``among`` that all scores have;
     None with fewer than two."""
     seeds = sorted(set(among).intersection(*(scores for _, scores in terms)))
@@ -92,7 +92,7 @@ def _weighted_effect(terms: Sequence[tuple[float, Mapping[int, float]]], among: 
     differences = np.array([sum(weight * scores[seed] for weight, scores in terms) for seed in seeds])
     mean, deviation = differences.mean(), differences.std(ddof=1)
     standardized = mean / deviation if deviation > 0 else np.copysign(np.inf, mean) if mean else 0.0
-    return Effect(seed_test(differences), float(standardized))
+    return _Effect(seed_test(differences), float(standardized))
 
 
 def effects_tables(results: Sequence[Result]) -> list[Table]:
@@ -121,7 +121,7 @@ def effects_tables(results: Sequence[Result]) -> list[Table]:
     return tables
 
 
-def _cell(effect: Effect) -> Cell:
+def _cell(effect: _Effect) -> Cell:
     test = effect.test
     interval = f"[{signed(test.lower)}, {signed(test.upper)}]"
     standardized = f"{effect.standardized:+.1f}".replace("-", "−")

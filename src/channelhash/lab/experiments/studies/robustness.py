@@ -59,20 +59,20 @@ def blur(pixels: Tensor, share: float, seed: int = 0) -> Tensor:
     return blurred
 
 
-def lower_contrast(pixels: Tensor, factor: float, seed: int = 0) -> Tensor:
+def _lower_contrast(pixels: Tensor, factor: float, seed: int = 0) -> Tensor:
     """Move each image to its mean grey, of which it keeps ``factor`` of the distance.
 
-    >>> lower_contrast(torch.rand(1, 3, 4, 4), 0.0).std().item() < 1e-6
+    >>> _lower_contrast(torch.rand(1, 3, 4, 4), 0.0).std().item() < 1e-6
     True
     """
     changed: Tensor = functional.adjust_contrast(pixels, factor)
     return changed
 
 
-def pixelate(pixels: Tensor, side: float, seed: int = 0) -> Tensor:
+def _pixelate(pixels: Tensor, side: float, seed: int = 0) -> Tensor:
     """Replace squares of ``side`` of the image's side by their mean.
 
-    >>> len(pixelate(torch.rand(1, 1, 8, 8), 0.5).unique())
+    >>> len(_pixelate(torch.rand(1, 1, 8, 8), 0.5).unique())
     4
     """
     n = round(1 / side)
@@ -94,10 +94,10 @@ def compress(pixels: Tensor, quality: float, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).float() / 255
 
 
-def occlude(pixels: Tensor, side: float, seed: int) -> Tensor:
+def _occlude(pixels: Tensor, side: float, seed: int) -> Tensor:
     """Cover a grey square of ``side`` of the image's side, at a place drawn for each image.
 
-    >>> occlude(torch.ones(1, 3, 8, 8), 0.5, seed=0).mean().item()  # a quarter is 0.5
+    >>> _occlude(torch.ones(1, 3, 8, 8), 0.5, seed=0).mean().item()  # a quarter is 0.5
     0.875
     """
     height, width = pixels.shape[-2:]
@@ -114,10 +114,10 @@ def occlude(pixels: Tensor, side: float, seed: int) -> Tensor:
 CORRUPTIONS: Mapping[str, Perturbation] = {
     "noise, σ": (add_noise, (0.05, 0.1, 0.2)),
     "blur, σ by side": (blur, (1 / 64, 1 / 32, 1 / 16)),
-    "contrast kept": (lower_contrast, (0.5, 0.25, 0.1)),
-    "pixelation, by side": (pixelate, (1 / 32, 1 / 16, 1 / 8)),
+    "contrast kept": (_lower_contrast, (0.5, 0.25, 0.1)),
+    "pixelation, by side": (_pixelate, (1 / 32, 1 / 16, 1 / 8)),
     "JPEG, quality": (compress, (30, 15, 5)),
-    "occlusion, by side": (occlude, (0.25, 0.5, 0.75)),
+    "occlusion, by side": (_occlude, (0.25, 0.5, 0.75)),
 }
 
 

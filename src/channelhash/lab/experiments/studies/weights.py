@@ -356,7 +356,7 @@ def learning_rates_table(trials: Sequence[Result]) -> Table:
     )
 
 
-def chosen_table(trials: Sequence[Result]) -> Table:
+def _chosen_table(trials: Sequence[Result]) -> Table:
     """Tabulate what was chosen for each loss, and what it scored on validation beside the others of its trials."""
     rows, methods = [], _by_method(trials)
     for method, best in best_trials(trials).items():
@@ -436,6 +436,6 @@ EXPERIMENT = Experiment(
     run=run_weights,
     tables=_tables,
     plots=_plots,
-    trials={TRIALS: learning_rates_table, WEIGHT_TRIALS: chosen_table},
+    trials={TRIALS: learning_rates_table, WEIGHT_TRIALS: _chosen_table},
     splits=True,
 )
