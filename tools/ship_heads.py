@@ -7,11 +7,11 @@ import shutil
 import sys
 from pathlib import Path
 
+from channelhash.models.saved_checksums import weights_metadata
 from safetensors.torch import save
 
 from channelhash.models.backbones import read_weights
 from channelhash.models.heads import PHOTO_HEADS
-from channelhash.models.saved_checksums import weights_metadata
 
 
 def main(run: Path) -> None:

@@ -92,39 +92,6 @@ def label_cosines(labels: Tensor, others: Tensor | None = None) -> Tensor:
     return similarity.fill_diagonal_(1) if others is None else similarity
 
 
-def label_similarity_across(labels: Tensor, others: Tensor | None = None) -> Tensor:
-    """Return `label_cosines` where the modalities of a sample have labels of their own.
-
-    Args:
-        labels: ``(m, n, c)`` bool or non-negative numbers, of m modalities of n samples.
-        others: ``(m, p, c)``, of other samples; None compares the samples with each other.
-
-    Returns:
-        ``(m, n, m, n)``, or ``(m, n, m, p)`` with ``others``: entry ``[a, i, b, j]`` is the cosine of the labels of
-        sample i in modality a and of sample j in modality b. A sample has 1 to itself in those modalities where its
-        labels are the same, also where it has none.
-
-    >>> labels = torch.tensor([[[1, 0]], [[1, 1]]])  # of the image and the text of one sample
-    >>> round(label_similarity_across(labels)[0, 0, 1, 0].item(), 2)
-    0.71
-    """
-    columns = labels if others is None else others
-    similarity = label_cosines(labels.flatten(0, 1), columns.flatten(0, 1))
-    similarity = similarity.view(*labels.shape[:2], *columns.shape[:2])
-    if others is None:
-        similarity.diagonal(dim1=1, dim2=3).masked_fill_(same_labels(labels), 1)
-    return similarity
-
-
-def same_labels(labels: Tensor) -> Tensor:
-    """Return where two modalities of a sample have the same labels: ``(m, n, c)`` to ``(m, m, n)`` bool.
-
-    >>> same_labels(torch.tensor([[[1, 0], [0, 1]], [[1, 0], [1, 1]]]))[0, 1].tolist()
-    [True, False]
-    """
-    return (labels[:, None] == labels[None]).all(dim=-1)
-
-
 def _floats(labels: Tensor) -> Tensor:
     values = torch.as_tensor(labels)
     return values if values.dtype == torch.float64 else values.to(torch.float32)

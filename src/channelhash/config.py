@@ -11,7 +11,7 @@ from pydantic import Field
 from channelhash.data.collection import DataSource
 from channelhash.data.registry import SplitSettings, check_data
 from channelhash.errors import InputError
-from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss, with_published, with_recommended
+from channelhash.losses import Terms, loss_settings, resolve_loss, with_published, with_recommended
 from channelhash.models import MODELS, resolve_model
 from channelhash.utils.python_names import check_trusted, python_names, trusting
 from channelhash.utils.reading import read_yaml_sections
@@ -65,16 +65,12 @@ class TrainSettings(Settings):
         mask_tokens: probability of hiding a token of a training text in its place.
         replace_tokens: probability of another, random token instead.
         drop_tokens: probability of leaving a token out.
-        mix_images: probability of blending a training image with another one, and its labels likewise (mixup); texts
-            keep theirs. For losses that take labels per modality (`losses.HashLoss`).
-        mix_alpha: α of Beta(α, α), from which the image's own weight λ is drawn; 1 is uniform in [0, 1].
         label_noise: share of the training rows that are given the labels of another row, to measure what that costs.
         device: where to train; ``auto`` takes a GPU if there is one.
         precision: matrix products in bfloat16 or float32; ``auto`` is bfloat16 on a GPU. Losses are always float32.
         accumulate: batches whose gradients are averaged for one step; the loss sees the pairs within each batch.
         compile: compile the model with ``torch.compile``.
         patience: stop after this number of validations without a better one; 0 never stops early.
-        tracker: where the curves go beside ``log.jsonl``.
 
     >>> TrainSettings(mask_tokens=0.1).changes_tokens
     True
@@ -103,15 +99,13 @@ class TrainSettings(Settings):
     mask_tokens: float = Field(0.0, ge=0, le=1)
     replace_tokens: float = Field(0.0, ge=0, le=1)
     drop_tokens: float = Field(0.0, ge=0, le=1)
-    mix_images: float = Field(0.0, ge=0, le=1)
-    mix_alpha: float = Field(1.0, gt=0)
+
     label_noise: float = Field(0.0, ge=0, le=1)
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     accumulate: int = Field(1, ge=1)
     compile: bool = False
     patience: int = Field(0, ge=0)
-    tracker: Literal["tensorboard", "mlflow", "wandb"] = "tensorboard"
 
     @property
     def changes_tokens(self) -> bool:
@@ -273,11 +267,14 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     own_keys = loss_settings(loss_class)
     loss = with_recommended(loss_name, loss, n_bits)
     own, terms = read_both(own_keys, settings_of(Terms), with_published(loss_name, loss), "loss", f"loss {loss_name!r}")
-    active = Terms(**terms.model_dump())
-    if problem := active.problem(loss_class):
+    if problem := Terms(**terms.model_dump()).problem(loss_class):
         raise InputError(f"loss.{problem}")
     train = read_settings(TrainSettings, values.get("train", {}), "train")
-    _check_train(train, model_name, loss_name, loss_class, active)
+    if train.changes_tokens and not resolve_model(model_name).tokens:
+        raise InputError(
+            f"train: mask_tokens, replace_tokens and drop_tokens do not go with the texts of {model_name!r}; take "
+            f"{' or '.join(sorted(name for name, kind in MODELS.items() if kind.tokens))}, or set them to 0"
+        )
     return RunConfig(
         kind=kind,
         source=source,
@@ -305,24 +302,6 @@ def read_run_config(folder: Path) -> RunConfig:
         raise InputError(f"{folder}: not a run's folder (no config.yaml); give the folder that `train` wrote")
     check_trusted(read_sections(path), path)
     return read_config(path)
-
-
-def _check_train(
-    train: TrainSettings, model_name: str, loss_name: str, loss_class: type[HashLoss], terms: Terms
-) -> None:
-    """Refuse options that this model or loss cannot have, before anything is read."""
-    if train.changes_tokens and not resolve_model(model_name).tokens:
-        names = " or ".join(sorted(name for name, kind in MODELS.items() if kind.tokens))
-        raise InputError(
-            f"train: mask_tokens, replace_tokens and drop_tokens do not go with the texts of {model_name!r}; take "
-            f"{names}, or set them to 0"
-        )
-    no_use = "has no use for the labels of blended images"
-    if train.mix_images and not loss_class.labels_per_modality:
-        names = " or ".join(sorted(name for name, loss in LOSSES.items() if loss.labels_per_modality))
-        raise InputError(f"train.mix_images: loss {loss_name!r} {no_use}; take {names}, or set it to 0")
-    if train.mix_images and terms.active:
-        raise InputError(f"train.mix_images: loss.{terms.active[0]} {no_use}; set one of the two to 0")
 
 
 def _plain(settings: Settings) -> dict[str, Any]:

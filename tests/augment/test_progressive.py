@@ -100,12 +100,15 @@ def test_parameters_are_uniform_in_their_ranges(level):
                 drawn.setdefault((step.name, name), []).append(value)
     for group in GROUPS[level]:
         for row in group.rows:
-            logarithmic = [(name, math.log(low), math.log(high)) for name, low, high in row.log_ranges if low < high]
-            places = [(place, 0, 1) for place in ("x", "y") if row.name in ("crop", "erase", "picture_in_picture")]
-            for name, low, high in (*row.ranges, *logarithmic, *places):
+            ranges = {name: values for name, values in row.parameters.items() if name not in row.choices}
+            if row.name in ("crop", "erase", "picture_in_picture"):
+                ranges |= {"x": (0, 1), "y": (0, 1)}
+            for name, (low, high) in ranges.items():
                 values = np.array(drawn[row.name, name])
-                values = np.log(values) if (name, low, high) in logarithmic else values
-                assert kstest(values, "uniform", (low, high - low)).pvalue > 1e-4
+                if name == "ratio":
+                    values, low, high = np.log(values), math.log(low), math.log(high)
+                if low < high:
+                    assert kstest(values, "uniform", (low, high - low)).pvalue > 1e-4
 
 
 def test_partners_are_the_other_samples_alike():

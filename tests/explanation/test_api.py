@@ -55,7 +55,6 @@ def test_a_picture_and_words_are_explained_by_the_codes_that_a_search_compares(f
     assert found.image_maps[0].influence.shape == (3, 4)
     assert found.label_names == ("blue", "green", "red")
     assert not found.remarks
-    assert (folder / "run" / "meanings.json").exists()
 
 
 def test_opened_pictures_and_strings_are_the_files_that_they_name(folder):

@@ -1,6 +1,5 @@
 """Correlations of bits with labels against NumPy's, and which of them are called clear."""
 
-import json
 import math
 
 import numpy as np
@@ -107,36 +106,13 @@ def run_folder(folder, seed: int = 0) -> CodeSet:
     return codes
 
 
-def test_a_runs_meanings_are_kept_and_counted_again_when_the_codes_are_others(tmp_path, monkeypatch):
-    codes = run_folder(tmp_path / "run")
-    counted = load_bit_labels(open_store(tmp_path / "run"))
-    np.testing.assert_array_equal(counted.correlations["image"], count_bit_labels(codes).correlations["image"])
-    assert json.loads((tmp_path / "run" / "meanings.json").read_text())["model"] == "model 0"
-    with monkeypatch.context() as patch:
-        patch.setattr("channelhash.explanation.bit_labels.count_bit_labels", lambda codes: pytest.fail("counted again"))
-        kept = load_bit_labels(open_store(tmp_path / "run"))
-    assert (kept.label_names, kept.rows) == (counted.label_names, dict(counted.rows))
-    for modality, values in counted.correlations.items():
-        np.testing.assert_array_equal(kept.correlations[modality], values)  # NaN where constant, both
-    other = count_bit_labels(run_folder(tmp_path / "run", seed=1))
-    np.testing.assert_array_equal(
-        load_bit_labels(open_store(tmp_path / "run")).correlations["text"], other.correlations["text"]
-    )
-    assert json.loads((tmp_path / "run" / "meanings.json").read_text())["model"] == "model 1"
-
-
-def test_a_damaged_file_is_counted_again(tmp_path):
-    run_folder(tmp_path / "run")
-    (tmp_path / "run" / "meanings.json").write_text('{"format": ')
-    assert load_bit_labels(open_store(tmp_path / "run")).rows == {"image": N, "text": N}
-
-
-def test_of_a_store_labelled_items_are_counted_and_of_a_file_all(tmp_path):
+def test_of_a_store_labelled_items_are_counted_and_of_a_run_and_a_file_all(tmp_path):
     codes = run_folder(tmp_path / "run")
     codes.save(tmp_path / "codes.parquet")
     whole = count_bit_labels(codes)
-    file = load_bit_labels(open_store(tmp_path / "codes.parquet"))
-    np.testing.assert_array_equal(file.correlations["image"], whole.correlations["image"])
+    for place in ("codes.parquet", "run"):
+        found = load_bit_labels(open_store(tmp_path / place))
+        np.testing.assert_array_equal(found.correlations["image"], whole.correlations["image"])
     store = open_store(tmp_path / "store", K)
     labelled = [{"labels": codes.names_of(i)} for i in range(N)]
     store.add(list(codes.ids), codes.codes, metadata=labelled)

@@ -8,7 +8,7 @@ from channelhash.explanation.api import MapSettings, Side, explain_pair
 from channelhash.explanation.occlusion import (
     Grid,
     distance_changes,
-    hide_cells,
+    hide,
     leave_out_each,
     make_filler,
     make_grid,
@@ -100,7 +100,7 @@ def test_a_change_is_the_difference_of_two_distances():
 
 def test_the_cells_cover_a_picture_whatever_its_size():
     for size in [(64, 64), (640, 480), (101, 37), (37, 101), (9, 300)]:
-        grid = make_grid(size, 8, 2)
+        grid = make_grid(size, 8, 1)
         assert min(grid.rows, grid.columns) == 8
         seen = np.zeros((size[1], size[0]), dtype=int)
         for row in range(grid.rows):
@@ -109,10 +109,8 @@ def test_the_cells_cover_a_picture_whatever_its_size():
                 seen[top:bottom, left:right] += 1
         assert (seen == 1).all()
         image = Image.new("RGB", size)
-        whole = [(row, column) for row in range(grid.rows) for column in range(grid.columns)]
-        assert hide_cells(image, grid, whole, make_filler(image, "grey")).getcolors() == [
-            (size[0] * size[1], (128,) * 3)
-        ]
+        hidden = hide(image, (0, 0, *size), make_filler(image, "grey"))
+        assert hidden.getcolors() == [(size[0] * size[1], (128,) * 3)]
     assert (make_grid((640, 480), 8, 2).rows, make_grid((640, 480), 8, 2).columns) == (8, 11)
 
 

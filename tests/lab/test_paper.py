@@ -49,7 +49,7 @@ MODELS = {
 TRAIN = {"epochs": 200, "batch_size": 128, "learning_rate": 1e-5, "schedule": "paper", "weight_decay": 0.0,
          "alternate": "epoch", "augment": "progressive", "easy_weights": "kinds", "precision": "float32",
          "feature_dtype": "float32", "features": "auto", "keep": "last", "captions": "all", "average": 0.0,
-         "mask_tokens": 0.0, "replace_tokens": 0.0, "drop_tokens": 0.0, "mix_images": 0.0, "accumulate": 1,
+         "mask_tokens": 0.0, "replace_tokens": 0.0, "drop_tokens": 0.0, "accumulate": 1,
          "patience": 0}  # fmt: skip
 DSCH = {"name": "dsch", "gamma_w": 8.0, "lambda_neg": None, "tau": 1.0, "gamma_l": 1.0, "alpha": 1.0, "beta": 1.0,
         "kappa_q": 0.01}  # fmt: skip

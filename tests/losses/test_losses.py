@@ -142,13 +142,6 @@ def test_tdsrdh_of_one_modality_is_finite_and_trains_it():
     assert outputs["image"].grad.any()
 
 
-def test_tdsrdh_leaves_the_other_modality_alone():
-    outputs, labels = batch(16)
-    TDSRDHLoss()(outputs, labels, anchor="text").backward()
-    assert outputs["image"].grad is None or not outputs["image"].grad.any()
-    assert outputs["text"].grad.any()
-
-
 def default_loss(name: str, k: int):
     torch.manual_seed(0)
     return make_loss(name, k, n_labels=5)
@@ -174,12 +167,6 @@ def test_value_and_gradient_are_finite_at_the_edges(name, edge):
     loss = default_loss(name, 16)(outputs, labels)
     loss.backward()
     assert loss.isfinite()
-    assert all(codes.grad.isfinite().all() for codes in outputs.values())
-
-
-def test_a_fractional_exponent_gives_finite_gradients_inside_the_channel():
-    outputs, labels = batch(16)
-    DSCHLoss(16, gamma_l=0.5)(outputs, labels).backward()
     assert all(codes.grad.isfinite().all() for codes in outputs.values())
 
 
@@ -214,28 +201,5 @@ def test_what_does_not_fit_is_refused():
         SCHLoss(16)(zeros, labels)
     with pytest.raises(ValueError, match=r"labels are .* with n = 3"):
         TDSRDHLoss()(zeros, labels[:1])
-    with pytest.raises(ValueError, match="at least 1 bit"):
-        DSCHLoss(0)
-    with pytest.raises(ValueError, match="lambda_neg is 9 of 8 bits"):
-        DSCHLoss(8, lambda_neg=9)
-    for loss in (DSCHLoss, SCHLoss):
-        with pytest.raises(ValueError, match="tau is -1"):
-            loss(8, tau=-1)
     with pytest.raises(ValueError, match="anchor 'audio'"):
         TDSRDHLoss()({"image": torch.zeros(3, 8), "text": torch.zeros(3, 8)}, labels, anchor="audio")
-
-
-@pytest.mark.parametrize(
-    ("loss", "options", "message"),
-    [
-        (BSCHLoss, {"n_bits": 0}, "at least 1 bit"),
-        (BSCHLoss, {"n_bits": 8, "rho": 1.1}, "rho is 1.1; it is a fraction"),
-        (BSCHLoss, {"n_bits": 8, "rho": -0.1}, "rho is -0.1; it is a fraction"),
-        (BSCHLoss, {"n_bits": 8, "similarity_ratio": -1.0}, "similarity_ratio is -1.0; similarities are 0 or more"),
-        (BSCHLoss, {"n_bits": 8, "similarity_ratio": float("nan")}, "similarity_ratio is nan"),
-        (SCHLoss, {"n_bits": 0}, "at least 1 bit"),
-    ],
-)
-def test_settings_outside_their_range_are_refused(loss, options, message):
-    with pytest.raises(ValueError, match=message):
-        loss(**options)

@@ -54,22 +54,6 @@ def test_dsph():
     assert value(loss, labels, image=image, text=text) == close(expected)
 
 
-def test_no_beta_of_the_default_is_dsph():
-    """Pairs within a modality and across want different ones."""
-    image, text, labels = draw()
-    loss = published("hyp2")
-    proxies, betas = state(loss, "proxies"), []
-    ours = make_loss("hyp2", K, N_LABELS)
-    ours.load_state_dict(loss.state_dict())
-    for image, text, labels in (draw(seed=seed) for seed in (0, 1)):
-        without = authors.dsph(image, text, labels, proxies, loss.zeta, alpha=0.0)
-        theirs = authors.dsph(image, text, labels, proxies, loss.zeta) - without
-        ours.beta = 1.0
-        betas.append(theirs / (2 * value(ours, labels, image=np.tanh(image), text=np.tanh(text)) - without))
-    assert 0.8 < min(betas) < max(betas) < 1.6
-    assert abs(betas[0] - betas[1]) > 0.01
-
-
 def test_csq():
     image, _, labels = draw()
     loss = published("csq")

@@ -18,7 +18,7 @@ from channelhash.runs import fit
 from channelhash.runs.folder import open_run
 from channelhash.runs.presets import preset_path
 from channelhash.training import feature_inputs
-from channelhash.training.feature_cache import cached_features
+from channelhash.training.feature_inputs import cached_features
 from channelhash.training.rotation import rotate_outputs
 from channelhash.utils.progress import no_stage_progress
 from picture_runs import tiny_clip, write_pictures

@@ -60,13 +60,6 @@ def test_torchvisions_weights_have_their_own_mean(tmp_path, pictures, monkeypatc
     np.testing.assert_allclose(rows[0], prepare(Image.open(pictures[0])).flatten().numpy(), atol=1e-3)
 
 
-def test_unknown_torchvision_names_are_refused(pictures):
-    with pytest.raises(InputError, match=r"torchvision:resnet15: unknown .*'resnet15'; did you mean 'resnet"):
-        Extractor("torchvision:resnet15", "image", 3)(pictures)
-    with pytest.raises(InputError, match=r"unknown .*'IMAGENET1K_V3' of resnet50; did you mean"):
-        Extractor("torchvision:resnet50/IMAGENET1K_V3", "image", 3)(pictures)
-
-
 @pytest.fixture
 def tiny(tmp_path):
     """The library, a small model that it knows by name, its preprocessing, and a file of its weights."""
@@ -97,5 +90,5 @@ def test_open_clip_names_that_do_not_fit_are_refused(tiny):
     *_, file = tiny
     with pytest.raises(InputError, match=r"open_clip:ViT-B-33/openai: unknown .*'ViT-B-33'; did you mean 'ViT-B-"):
         Extractor("open_clip:ViT-B-33/openai", "text", 12)(["a"])
-    with pytest.raises(InputError, match="its features have width 12, this model was trained on width 512"):
+    with pytest.raises(InputError, match=r"shape \(1, 12\), expected \(1, 512\)"):
         Extractor(f"open_clip:channelhash-tiny/{file}", "text", 512)(["a"])

@@ -12,9 +12,9 @@ from channelhash.data.table import load_table
 from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS, HashModel, load_model
 from channelhash.models.backbones import Frozen, autocast, weights_hash
-from channelhash.models.cliphash import CliphashArchitecture, build_cliphash_branches
+from channelhash.models.cliphash import build_cliphash_branches
 from channelhash.models.open_clip import load_open_clip
-from channelhash.models.tdsrdh import TdsrdhArchitecture, build_tdsrdh_branches, load_torchvision
+from channelhash.models.tdsrdh import build_tdsrdh_branches, load_torchvision
 from channelhash.models.text_encoders import WordTable
 from channelhash.utils.torchvision_compat import torchvision
 from picture_runs import clip_model, picture_records, resnet_model, tiny_clip, write_pictures
@@ -45,11 +45,10 @@ def linear(n_in: int, n_out: int) -> int:
 
 def test_tdsrdh_has_the_papers_sizes():
     with torch.device("meta"):
-        architecture = TdsrdhArchitecture(
+        branches = build_tdsrdh_branches(
             64, ["image", "text"], "resnet152", None, True, "eval", None, ["word"], 0, 128, True,
             {"image": [4096, 4096], "text": [1024, 8192]}, 0.1,
         )  # fmt: skip
-        branches = build_tdsrdh_branches(**architecture._asdict())
     # ResNet-152 has 60,192,808 weights (torchvision's figure), 2,049,000 of them in its classifier.
     assert count(branches["image"].encoder) == 60_192_808 - linear(2048, 1000)
     assert not any(parameter.requires_grad for parameter in branches["image"].encoder.parameters())
@@ -64,11 +63,10 @@ def test_tdsrdh_has_the_papers_sizes():
 
 def test_cliphash_has_the_papers_sizes():
     with torch.device("meta"):
-        architecture = CliphashArchitecture(
+        branches = build_cliphash_branches(
             64, ["image", "text"], "ViT-H-14-quickgelu", None, True, "openclip", "{}", False,
             [4096, 4096, 1024, 256], 0.1,
         )  # fmt: skip
-        branches = build_cliphash_branches(**architecture._asdict())
     towers = count(branches["image"].encoder) + count(branches["text"].encoder)
     assert towers == 986_109_441
     assert branches["image"].head is branches["text"].head

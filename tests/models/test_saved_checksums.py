@@ -1,6 +1,8 @@
 """Damaged models are refused."""
 
+import contextlib
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -9,8 +11,10 @@ from safetensors.torch import load_file, save_file
 
 import channelhash as ch
 from channelhash.data.records import Records
-from channelhash.errors import InputError
+from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS
+from channelhash.models.backbones import read_saved_weights
+from channelhash.models.hash_model import damaged_files
 
 TEXTS = ("a dog on the beach", "a cat on the sea", "a dog and a cat")
 
@@ -21,6 +25,27 @@ def saved(tmp_path):
     records = Records(("a", "b", "c"), {"text": TEXTS}, np.ones((3, 1), dtype=bool), ("any",))
     MODELS["small"].create(records, 24, text_width=4, hidden=[4], min_count=1).save_pretrained(tmp_path / "saved")
     return tmp_path / "saved"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no limit of handles")
+def test_too_few_file_handles_are_not_called_damage(saved):
+    import resource
+
+    limits, handles = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                handles.append(open(saved / "config.json", "rb"))  # noqa: SIM115
+        with pytest.raises(JobError, match="Too many open files"):
+            damaged_files(saved)
+        with pytest.raises(JobError, match=r"model\.safetensors: not now"):
+            read_saved_weights(saved / "model.safetensors")
+    finally:
+        for handle in handles:
+            handle.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert damaged_files(saved) == []
 
 
 def test_no_flipped_bit_gives_other_codes(saved):

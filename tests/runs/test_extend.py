@@ -145,12 +145,11 @@ def test_wrong_input_is_refused_in_one_line(place, tmp_path, capsys):
         shutil.rmtree(tmp_path / "x", ignore_errors=True)
 
     refused(says="not a run's folder", run="nothing")
-    refused(says="no such file", data="nothing.csv")
+    refused(says="nothing.csv: no such table", data="nothing.csv")
     refused("--set", "data.only_labels=[label 9]", says="no label 'label 9'")
     refused("--set", "data.only_labels=null", says="ids are in both collections, such as 'item")
     refused("--set", "data.train=0", says="data.train is 0 for the new items")
     refused("--set", "model.hidden=[16]", says="an extension has the model of")
-    refused("--set", "train.mix_images=0.5", says="a blend of old and new images is neither")
     refused("--set", "extend.kep=1", says="did you mean 'keep'?")
 
 

@@ -91,14 +91,6 @@ def test_each_process_of_a_machine_takes_a_gpu_of_its_own(monkeypatch):
 
 
 @pytest.mark.slow
-def test_two_ranks_refuse_a_batch_that_cannot_be_shared_evenly(tmp_path):
-    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), batch_size=33)
-    result = run_two(config, tmp_path / "run")
-    assert result.returncode != 0
-    assert "train.batch_size is 33: 2 processes cannot share it evenly" in result.stderr
-
-
-@pytest.mark.slow
 def test_ranks_that_the_network_does_not_join_say_so_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nodevice")
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"))

@@ -10,17 +10,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from channelhash.codes.code_set import CodeSet
 from channelhash.config import TrainSettings, read_config
 from channelhash.data.collection import load_collection
 from channelhash.data.image_loader import ImageFiles
 from channelhash.errors import InputError, JobError
-from channelhash.models import MODELS, load_model
+from channelhash.models import MODELS
 from channelhash.runs.fit import create_model
-from channelhash.training import feature_cache
-from channelhash.training import feature_inputs as frozen_features
-from channelhash.training.feature_cache import augmented_features, cached_features, collection_hash
-from channelhash.training.feature_inputs import encode_items, feature_mode, feature_records
+from channelhash.training import feature_inputs
+from channelhash.training.feature_inputs import (
+    augmented_features,
+    cached_features,
+    collection_hash,
+    encode_items,
+    feature_mode,
+    feature_records,
+)
 from channelhash.training.sources import Bank, FromDisk, Held
 from picture_runs import clip_model, picture_config, picture_records, resnet_model, write_pictures
 from small_runs import assert_refused, run_command
@@ -76,17 +80,6 @@ def test_both_architectures_train_and_are_evaluated(items, model_section, tmp_pa
     trained = sum(values.numel() for values in weights(run).values())
     last = (run / "checkpoints" / "last.pt").stat().st_size
     assert 12 * trained < last < 12 * trained + 100_000
-
-
-def test_the_cache_gives_the_codes_of_online_encoding(items, model_section, tmp_path):
-    config = picture_config(tmp_path / "c.yaml", items, model_section)
-    run = tmp_path / "run"
-    run_command("train", config, "--out", run)
-    run_command("evaluate", run)
-    codes = CodeSet.load(run / "codes" / "test-query.parquet")
-    model = load_model(run)
-    assert (model.encode_images([str(path) for path in codes.images]) == codes.codes["image"]).all()
-    assert (model.encode_texts(codes.texts) == codes.codes["text"]).all()
 
 
 def test_cached_and_online_are_the_same_training(items, model_section, tmp_path):
@@ -167,7 +160,7 @@ def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
     expected = np.array(whole.rows)
     for path in (tmp_path / "cache" / "features").glob("bank-*"):
         path.unlink()
-    real, seen = feature_cache.image_batches, []
+    real, seen = feature_inputs.image_batches, []
 
     def breaks(*arguments):
         for number, batch in enumerate(real(*arguments)):
@@ -176,11 +169,11 @@ def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
                 raise KeyboardInterrupt
             yield batch
 
-    monkeypatch.setattr(feature_cache, "_BATCH", 4)
-    monkeypatch.setattr(feature_cache, "image_batches", breaks)
+    monkeypatch.setattr(feature_inputs, "_BATCH", 4)
+    monkeypatch.setattr(feature_inputs, "image_batches", breaks)
     with pytest.raises(KeyboardInterrupt):
         augmented_features(branch, paths, plain, settings, CPU)
-    monkeypatch.setattr(feature_cache, "image_batches", real)
+    monkeypatch.setattr(feature_inputs, "image_batches", real)
     again = augmented_features(branch, paths, plain, settings, CPU).check()
     np.testing.assert_allclose(again.rows, expected, atol=1e-5)
 
@@ -216,9 +209,7 @@ def test_contents_are_hashed_once_and_again_when_a_file_changes(tmp_path, monkey
     records = picture_records(tmp_path, 4)
     paths, memo = records.items["image"], tmp_path / "memo"
     first = collection_hash(paths, memo)
-    from channelhash.training import feature_cache as contents
-
-    monkeypatch.setattr(contents, "_digest", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(feature_inputs, "_digest", lambda path: pytest.fail("read again"))
     assert collection_hash(paths, memo) == first
     monkeypatch.undo()
     os.utime(paths[0], ns=(1, 1))
@@ -231,7 +222,7 @@ def test_contents_are_hashed_once_and_again_when_a_file_changes(tmp_path, monkey
 def test_pictures_that_do_not_fit_into_memory_are_read_from_disk(items, tmp_path, monkeypatch):
     runs = []
     for limit in (1 << 30, 0):
-        monkeypatch.setattr(frozen_features, "_HELD_BYTES", limit)
+        monkeypatch.setattr(feature_inputs, "_HELD_BYTES", limit)
         section = {"name": "small", "image_size": 24, "width": 8}
         config = picture_config(tmp_path / "c.yaml", items, section, augment="progressive", workers=2)
         runs.append(tmp_path / f"run{limit}")

@@ -21,7 +21,7 @@ from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.losses import LOSSES, DSCHLoss, HashLoss, make_loss
 from channelhash.models import MODELS
-from channelhash.training.batches import prepare_inputs
+from channelhash.training.feature_inputs import prepare_inputs
 from channelhash.training.sources import Held, TrainingSet
 from channelhash.training.step import Steps, epoch_batches, epoch_steps, image_batches, learning_rate
 from channelhash.training.trainer import Validator, selection_score, train
@@ -208,8 +208,11 @@ def test_the_best_epoch_is_kept_where_it_is_asked_for(tmp_path, capsys):
     assert_refused(capsys, *arguments, says="train.keep is best, but nothing is validated")
 
 
-@pytest.mark.parametrize(("name", "rates"), [("greedyhash", {}), ("hyp2", {"proxies": 0.02}), ("dnph", {})])
-def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name, rates):
+@pytest.mark.parametrize(
+    ("name", "rates", "terms"),
+    [("greedyhash", {}, {}), ("hyp2", {"proxies": 0.02}, {}), ("dnph", {}, {"contrastive": 0.1})],
+)
+def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name, rates, terms):
     """Proxies and classifiers move with the model, and an interrupted training goes on with them bit by bit."""
     records = load_features(write_features(tmp_path / "f.npz"))
     settings = TrainSettings(
@@ -219,7 +222,7 @@ def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name, rates):
     def run(folder, progress=no_progress):
         torch.manual_seed(3)
         model = MODELS["features"].create(records, 12, hidden=[16])
-        loss = make_loss(name, 12, records.labels.shape[1])
+        loss = make_loss(name, 12, records.labels.shape[1], **terms)
         start = [p.detach().clone() for p in loss.parameters()]
         sources = {m: Held(prepare_inputs(model, records, m), settings) for m in model.modalities}
         labels = torch.from_numpy(records.labels)
@@ -236,30 +239,6 @@ def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name, rates):
         run(tmp_path / "cut", stops)
     resumed = run(tmp_path / "cut")
     assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
-
-
-def test_proxies_of_a_loss_with_terms_are_kept_and_resumed(tmp_path):
-    """An interrupted training goes on bit by bit, with the loss's own parameters as they were."""
-    records = load_features(write_features(tmp_path / "f.npz"))
-    settings = TrainSettings(epochs=4, batch_size=60, learning_rate=1e-3, checkpoint_every=2, validate_every=0)
-
-    def run(folder, progress=no_progress):
-        torch.manual_seed(3)
-        model = MODELS["features"].create(records, 12, hidden=[16])
-        loss = make_loss("dcgh", 12, records.labels.shape[1], contrastive=0.1)
-        sources = {m: Held(prepare_inputs(model, records, m), settings) for m in model.modalities}
-        data = TrainingSet(sources, torch.from_numpy(records.labels))
-        train(model, loss, data, settings, folder, progress=progress)
-        return [*model.parameters(), *loss.parameters()]
-
-    def stops(done, total):
-        if done == 3:
-            raise InterruptedError
-
-    whole = run(tmp_path / "whole")
-    with pytest.raises(InterruptedError):
-        run(tmp_path / "cut", stops)
-    assert all(torch.equal(a, b) for a, b in zip(whole, run(tmp_path / "cut"), strict=True))
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path):

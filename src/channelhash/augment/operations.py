@@ -169,22 +169,10 @@ def _corner(image: Tensor, height: int, width: int, x: float, y: float) -> tuple
     return round(y * (image.shape[-2] - height)), round(x * (image.shape[-1] - width))
 
 
+_BY_PIXELS = (flip_horizontally, flip_vertically, rotate, grayscale, crop, erase, color_jitter, uniform_noise, elastic)
 #: name in the table -> operation.
 OPERATIONS: dict[str, Callable[..., Tensor]] = {
-    operation.__name__: operation
-    for operation in (
-        flip_horizontally,
-        flip_vertically,
-        rotate,
-        grayscale,
-        crop,
-        erase,
-        color_jitter,
-        uniform_noise,
-        elastic,
-        blend,
-        picture_in_picture,
-    )
+    operation.__name__: operation for operation in (*_BY_PIXELS, blend, picture_in_picture)
 }
 #: Operations with draws in addition to those of their rows: places in [0, 1], a seed, a partner.
 PLACED = frozenset({"crop", "erase", "picture_in_picture"})

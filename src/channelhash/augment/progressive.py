@@ -4,7 +4,7 @@ Every draw is a function of (seed, epoch, sample): the same whatever the batch, 
 how often a run was resumed (``protocol.md`` § 3).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,7 +16,6 @@ from channelhash.augment.operations import OPERATIONS, PARTNERED, PLACED, SEEDED
 from channelhash.utils.seeds import generator
 
 Level = Literal["none", "easy", "medium", "hard"]
-LEVELS: tuple[Level, ...] = ("none", "easy", "medium", "hard")
 
 #: Epochs that the table of mixtures is written for.
 TABLE_EPOCHS = 200
@@ -39,20 +38,26 @@ class Augmentation:
 
     Attributes:
         name: key of `operations.OPERATIONS`.
-        ranges: parameter -> (lowest, highest), drawn uniformly.
-        choices: parameter -> values, drawn with equal probability.
-        log_ranges: parameter -> (lowest, highest), drawn uniformly in the logarithm (aspect ratios).
+        parameters: parameter -> a range (lowest, highest), drawn uniformly, ``ratio`` in the logarithm; or values of
+            another number than two, drawn with equal probability.
         probability: of applying the augmentation once it is picked.
 
     >>> GROUPS["medium"][1].rows[0]
-    Augmentation(name='rotate', ranges=(('angle', -45, 45),), choices=(), log_ranges=(), probability=1.0)
+    Augmentation(name='rotate', parameters={'angle': (-45, 45)}, probability=1.0)
     """
 
     name: str
-    ranges: tuple[tuple[str, float, float], ...] = ()
-    choices: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    log_ranges: tuple[tuple[str, float, float], ...] = ()
+    parameters: Mapping[str, tuple[float, ...]]
     probability: float = 1.0
+
+    @property
+    def choices(self) -> dict[str, tuple[float, ...]]:
+        """Parameters that are drawn among values."""
+        return {name: values for name, values in self.parameters.items() if len(values) != 2}
+
+
+def _row(name: str, probability: float = 1.0, **parameters: tuple[float, ...]) -> Augmentation:
+    return Augmentation(name, parameters, probability)
 
 
 @dataclass(frozen=True)
@@ -75,81 +80,38 @@ class Group:
     weight: float | None = None
 
 
-_FLIP_OR_NOT = Group(1, 1, (Augmentation("flip_horizontally", probability=0.5),))
-
+_FLIP_OR_NOT = Group(1, 1, (_row("flip_horizontally", 0.5),))
+_EASY = (
+    _row("flip_horizontally"),
+    _row("rotate", angle=(-90, -45, 45, 90)),
+    _row("grayscale"),
+    _row("crop", scale=(0.5, 1.0), ratio=(1, 1)),
+)
+_MEDIUM = (
+    _row("rotate", angle=(-45, 45)),
+    _row("grayscale"),
+    _row("crop", scale=(0.35, 1.1), ratio=(0.9, 1.1)),
+    _row("erase", scale=(0.02, 0.05), ratio=(1 / 3, 3)),
+    _row("color_jitter", brightness=(0.8, 1.2), contrast=(0.8, 1.2), saturation=(0.8, 1.2), hue=(-0.1, 0.1)),
+    _row("uniform_noise", blending=(0.0, 0.5)),
+)
+_HARD = (
+    _row("rotate", angle=(-90, 90)),
+    _row("grayscale"),
+    _row("crop", scale=(0.2, 1.1), ratio=(3 / 4, 4 / 3)),
+    _row("erase", scale=(0.05, 0.15), ratio=(1 / 4, 4)),
+    _row("color_jitter", brightness=(0.5, 1.5), contrast=(0.5, 1.5), saturation=(0.5, 1.5), hue=(-0.25, 0.25)),
+    _row("flip_vertically"),
+    _row("elastic", alpha=(50,), sigma=(5,)),
+    _row("uniform_noise", blending=(0.0, 0.9)),
+)
+_PARTNERED = (_row("blend", blending=(0.0, 0.45)), _row("picture_in_picture", scale=(0.05, 0.25)))
 #: Table "Image augmentation groups by hardness level".
 GROUPS: dict[Level, tuple[Group, ...]] = {
     "none": (),
-    "easy": (
-        Group(
-            1,
-            1,
-            (
-                Augmentation("flip_horizontally"),
-                Augmentation("rotate", choices=(("angle", (-90, -45, 45, 90)),)),
-                Augmentation("grayscale"),
-                Augmentation("crop", (("scale", 0.5, 1.0),), log_ranges=(("ratio", 1, 1),)),
-            ),
-        ),
-    ),
-    "medium": (
-        _FLIP_OR_NOT,
-        Group(
-            1,
-            2,
-            (
-                Augmentation("rotate", (("angle", -45, 45),)),
-                Augmentation("grayscale"),
-                Augmentation("crop", (("scale", 0.35, 1.1),), log_ranges=(("ratio", 0.9, 1.1),)),
-                Augmentation("erase", (("scale", 0.02, 0.05),), log_ranges=(("ratio", 1 / 3, 3),)),
-                Augmentation(
-                    "color_jitter",
-                    (
-                        ("brightness", 0.8, 1.2),
-                        ("contrast", 0.8, 1.2),
-                        ("saturation", 0.8, 1.2),
-                        ("hue", -0.1, 0.1),
-                    ),
-                ),
-                Augmentation("uniform_noise", (("blending", 0.0, 0.5),)),
-            ),
-        ),
-    ),
-    "hard": (
-        _FLIP_OR_NOT,
-        Group(
-            1,
-            3,
-            (
-                Augmentation("rotate", (("angle", -90, 90),)),
-                Augmentation("grayscale"),
-                Augmentation("crop", (("scale", 0.2, 1.1),), log_ranges=(("ratio", 3 / 4, 4 / 3),)),
-                Augmentation("erase", (("scale", 0.05, 0.15),), log_ranges=(("ratio", 1 / 4, 4),)),
-                Augmentation(
-                    "color_jitter",
-                    (
-                        ("brightness", 0.5, 1.5),
-                        ("contrast", 0.5, 1.5),
-                        ("saturation", 0.5, 1.5),
-                        ("hue", -0.25, 0.25),
-                    ),
-                ),
-                Augmentation("flip_vertically"),
-                Augmentation("elastic", choices=(("alpha", (50,)), ("sigma", (5,)))),
-                Augmentation("uniform_noise", (("blending", 0.0, 0.9),)),
-            ),
-            weight=0.8,
-        ),
-        Group(
-            1,
-            1,
-            (
-                Augmentation("blend", (("blending", 0.0, 0.45),)),
-                Augmentation("picture_in_picture", (("scale", 0.05, 0.25),)),
-            ),
-            weight=0.2,
-        ),
-    ),
+    "easy": (Group(1, 1, _EASY),),
+    "medium": (_FLIP_OR_NOT, Group(1, 2, _MEDIUM)),
+    "hard": (_FLIP_OR_NOT, Group(1, 3, _HARD, weight=0.8), Group(1, 1, _PARTNERED, weight=0.2)),
 }
 
 
@@ -240,17 +202,20 @@ def _picked_rows(group: Group, random: np.random.Generator, weights: EasyWeights
     count = int(random.integers(group.least, group.most + 1))
     share = None
     if weights == "angles":
-        variants = np.array([max(1, sum(len(values) for _, values in row.choices)) for row in group.rows])
+        variants = np.array([max(1, sum(map(len, row.choices.values()))) for row in group.rows])
         share = variants / variants.sum()
     return [group.rows[i] for i in random.choice(len(group.rows), size=count, replace=False, p=share)]
 
 
 def _draw(row: Augmentation, random: np.random.Generator, sample: int, n_samples: int) -> Step:
-    parameters: dict[str, float] = {name: float(random.uniform(low, high)) for name, low, high in row.ranges}
-    for name, values in row.choices:
-        parameters[name] = float(values[random.integers(len(values))])
-    for name, low, high in row.log_ranges:
-        parameters[name] = float(np.exp(random.uniform(np.log(low), np.log(high))))
+    parameters: dict[str, float] = {}
+    for name, values in row.parameters.items():
+        if name in row.choices:
+            parameters[name] = float(values[random.integers(len(values))])
+        elif name == "ratio":
+            parameters[name] = float(np.exp(random.uniform(np.log(values[0]), np.log(values[1]))))
+        else:
+            parameters[name] = float(random.uniform(values[0], values[1]))
     if row.name in PLACED:
         parameters |= {"x": float(random.random()), "y": float(random.random())}
     if row.name in SEEDED:

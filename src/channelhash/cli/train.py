@@ -219,8 +219,7 @@ def _comparison(result: Mapping[str, Any]) -> list[list[str]]:
     sides = ("teacher", "student")
     rows.append(["parameters", *[f"{size[side]['parameters']:,}" for side in sides], "", ""])
     rows.append(["saved model, MB", *[f"{size[side]['bytes'] / 1e6:.2f}" for side in sides], "", ""])
-    if size["teacher"]["frozen_bytes"] or size["student"]["frozen_bytes"]:
-        rows.append(["frozen encoders, MB", *[f"{size[side]['frozen_bytes'] / 1e6:.2f}" for side in sides], "", ""])
+
     return rows
 
 

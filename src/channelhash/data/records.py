@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from channelhash.utils.seeds import generator
 Items = Sequence[Path] | Sequence[str] | NDArray[np.floating[Any]]
 
 
-def are_files(items: Items) -> bool:
+def are_files(items: Items) -> TypeGuard[Sequence[Path]]:
     """Return whether the raw values of a modality are image files; False for empty values.
 
     >>> are_files((Path("a.jpg"),)), are_files(("a dog",))

@@ -1,7 +1,7 @@
 """From what a person names (words, images, ids) to the explanation of a pair: its bits, labels and maps."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from PIL import Image
 
 from channelhash.codes import PackedCodes, binarize, unpack
 from channelhash.errors import InputError
+from channelhash.explanation import occlusion
 from channelhash.explanation.bit_labels import (
     Bit,
     BitLabels,
@@ -20,16 +21,7 @@ from channelhash.explanation.bit_labels import (
     label_evidence,
     load_bit_labels,
 )
-from channelhash.explanation.occlusion import (
-    Encode,
-    Fill,
-    ImageMap,
-    WordInfluence,
-    make_grid,
-    map_image,
-    map_words,
-    reduce_image,
-)
+from channelhash.explanation.occlusion import Encode, Fill, ImageMap, WordInfluence
 from channelhash.search.query import QueryEncoder, load_encoder, open_filled_store
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_files import open_image
@@ -218,9 +210,7 @@ class Explanation:
 
     def labels(self) -> list[tuple[str, float]]:
         """Return the labels that the agreeing bits speak for, strongest first, down to a tenth of its evidence."""
-        labels = [
-            (name, weight) for name, weight in self._strongest_first(self.evidence.tolist()) if weight >= _MIN_EVIDENCE
-        ]
+        labels = self._strongest_first(np.where(self.evidence >= _MIN_EVIDENCE, self.evidence, 0).tolist())
         return [(name, weight) for name, weight in labels if weight >= _MIN_RELATIVE_EVIDENCE * labels[0][1]]
 
     def summary(self) -> str:
@@ -237,33 +227,35 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able values."""
+        bits = [
+            {
+                "bit": bit.number,
+                "values": [int(value) for value in bit.values],
+                "agrees": bit.agrees,
+                "strengths": list(bit.strengths),
+                "share": bit.share,
+                "meaning": [{"label": name, "correlation": value} for name, value in self.bit_labels(bit)],
+            }
+            for bit in self.bits
+        ]
+        sides = [
+            {
+                "modality": side.modality,
+                "name": side.name,
+                "map": image_map and _map_dict(image_map),
+                "words": None if words is None else [{**vars(word), "flips": list(word.flips)} for word in words],
+            }
+            for side, image_map, words in zip(self.sides, self.image_maps, self.words, strict=True)
+        ]
         return {
             "n_bits": len(self.bits),
             "distance": self.distance,
             "relaxed_distance": self.relaxed_distance,
             "summary": self.summary(),
             "labels": [{"label": name, "weight": weight} for name, weight in self.labels()],
-            "bits": [self._bit_dict(bit) for bit in self.bits],
-            "sides": [
-                {
-                    "modality": side.modality,
-                    "name": side.name,
-                    "map": image_map and _map_dict(image_map),
-                    "words": None if words is None else [{**asdict(word), "flips": list(word.flips)} for word in words],
-                }
-                for side, image_map, words in zip(self.sides, self.image_maps, self.words, strict=True)
-            ],
+            "bits": bits,
+            "sides": sides,
             "remarks": list(self.remarks),
-        }
-
-    def _bit_dict(self, bit: Bit) -> dict[str, Any]:
-        return {
-            "bit": bit.number,
-            "values": [int(value) for value in bit.values],
-            "agrees": bit.agrees,
-            "strengths": list(bit.strengths),
-            "share": bit.share,
-            "meaning": [{"label": name, "correlation": value} for name, value in self.bit_labels(bit)],
         }
 
     def _strongest_first(self, values: Iterable[float]) -> list[tuple[str, float]]:
@@ -273,14 +265,13 @@ class Explanation:
 
 def _map_dict(image_map: ImageMap) -> dict[str, Any]:
     rows, columns = image_map.influence.shape
+    arrays = {name: getattr(image_map, name).tolist() for name in ("influence", "flips", "flipping")}
     return {
         "rows": rows,
         "columns": columns,
         "patch": image_map.patch,
-        "influence": image_map.influence.tolist(),
-        "flips": image_map.flips.tolist(),
         "strongest": list(image_map.strongest),
-        "flipping": image_map.flipping.tolist(),
+        **arrays,
     }
 
 
@@ -325,7 +316,9 @@ def explain(
         encoders = make_encoders(load_encoder(store, model, trust_code)) if needs_model else {}
         items: list[tuple[str, Any]] = [("image", Path(image) if isinstance(image, str) else image) for image in images]
         items += [("text", text) for text in texts]
-        sides = [encode_side(modality, item, _encoder(encoders, modality)) for modality, item in items]
+        if unknown := {modality for modality, _ in items} - set(encoders):
+            raise InputError(f"--{min(unknown)}: this model encodes {' and '.join(encoders)}")
+        sides = [encode_side(modality, item, encoders[modality]) for modality, item in items]
         for item_id, modality in zip(likes, by or [""] * len(likes), strict=True):
             modality = modality or store.choose_modality()
             sides.append(load_side(_item(store, item_id, modality), modality, store.n_bits or 0, encoders))
@@ -357,22 +350,14 @@ def explain_pair(
     """
     first, second = pair
     bits = compare_bits(first.outputs, second.outputs, (first.real, second.real))
+    names: tuple[str, ...] = ()
     clear = np.zeros((len(bits), 0))
     if bit_labels is not None and all(side.modality in bit_labels.correlations for side in pair):
-        clear = bit_labels.clear([side.modality for side in pair])
-    maps = [
-        _map_side(side, encoders, partner.outputs, settings) for side, partner in ((first, second), (second, first))
-    ]
-    return Explanation(
-        pair,
-        bits,
-        bit_labels.label_names if bit_labels is not None and clear.shape[1] else (),
-        clear,
-        label_evidence(bits, clear),
-        (maps[0][0], maps[1][0]),
-        (maps[0][1], maps[1][1]),
-        tuple(remark for _, _, remarks in maps for remark in remarks),
-    )
+        names, clear = bit_labels.label_names, bit_labels.clear([side.modality for side in pair])
+    image, words, remarks = _map_side(first, encoders, second.outputs, settings)
+    image_2, words_2, remarks_2 = _map_side(second, encoders, first.outputs, settings)
+    evidence, remarks = label_evidence(bits, clear), [*remarks, *remarks_2]
+    return Explanation(pair, bits, names, clear, evidence, (image, image_2), (words, words_2), tuple(remarks))
 
 
 def _map_side(
@@ -388,24 +373,18 @@ def _map_side(
         text = str(side.item)
         if len(text.split()) > settings.max_words:
             remarks.append(f"{side.name[:40]} …: only its first {settings.max_words} words were left out in turn")
-        return None, map_words(text, encoders["text"], partner, settings.max_words), remarks
+        return None, occlusion.map_words(text, encoders["text"], partner, settings.max_words), remarks
     if isinstance(side.item, Image.Image):
-        image = reduce_image(side.item)
+        image = occlusion.reduce_image(side.item)
     else:
         with open_image(side.item) as opened:
-            image = reduce_image(opened)
-    grid = make_grid(image.size, settings.cells, settings.patch)
+            image = occlusion.reduce_image(opened)
+    grid = occlusion.make_grid(image.size, settings.cells, settings.patch)
     n_positions = len(grid.positions())
     if n_positions > settings.max_positions:
         problem = f"{n_positions} patches would have to be looked at, more than {settings.max_positions}"
         return None, None, [*remarks, f"no map of {side.name}: {problem}"]
-    return map_image(image, grid, encoders["image"], partner, settings.fill), None, remarks
-
-
-def _encoder(encoders: Mapping[str, Encode], modality: str) -> Encode:
-    if modality not in encoders:
-        raise InputError(f"--{modality}: this model encodes {' and '.join(encoders)}")
-    return encoders[modality]
+    return occlusion.map_image(image, grid, encoders["image"], partner, settings.fill), None, remarks
 
 
 def _item(store: Store, item_id: str, modality: str) -> Item:

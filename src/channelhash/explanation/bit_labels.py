@@ -4,13 +4,10 @@ No bit of a learned code is a label. What can be counted is how often the bit is
 without it: the phi coefficient, which is Pearson's (and the point-biserial) correlation of two binary variables.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +17,6 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import labels_from_names
 from channelhash.search.photo_folders import is_run
 from channelhash.search.store import Store
-from channelhash.utils.files import content_hash, write_text
 
 Outputs = NDArray[np.float32]
 
@@ -202,8 +198,6 @@ def label_evidence(bits: Sequence[Bit], clear: Correlations) -> Correlations:
     return evidence
 
 
-_FORMAT = "channelhash meanings 1"
-_NAME = "meanings.json"
 #: Largest number of a store's items that are counted; of a run all are.
 _MAX_COUNTED = 20_000
 #: Largest store whose ids are listed; of larger ones nothing is counted.
@@ -214,17 +208,14 @@ _BLOCK = 1000
 def load_bit_labels(store: Store) -> BitLabels | None:
     """Return the labels that go with the bits of a store's codes, or None if no item has labels.
 
-    For a run, the whole retrieval set is counted; the result is kept in ``RUN/meanings.json`` with the model's
-    fingerprint and a hash of the codes, and counted again when the codes change. For a file of codes, all codes are
-    counted. For any other store, 20,000 items are counted, evenly spaced in the order of ids; items without the key
-    ``labels`` are skipped. The result is None for a store of more than 5 million items.
+    For a run, the whole retrieval set is counted, for a file of codes all codes. For any other store, 20,000 items are
+    counted, evenly spaced in the order of ids; items without the key ``labels`` are skipped. The result is None for a
+    store of more than 5 million items.
     """
     path = Path(store.address)
     if is_run(path):
-        return _load_run(path)
-    if path.suffix == ".parquet":
-        return count_bit_labels(CodeSet.load(path))
-    return _count_items(store)
+        path = path / "codes" / "test-retrieval.parquet"
+    return count_bit_labels(CodeSet.load(path)) if path.suffix == ".parquet" else _count_items(store)
 
 
 def count_bit_labels(codes: CodeSet) -> BitLabels | None:
@@ -243,21 +234,6 @@ def count_bit_labels(codes: CodeSet) -> BitLabels | None:
         {modality: bit_label_correlation(packed, codes.n_bits, labels) for modality, packed in codes.codes.items()},
         {modality: len(codes) for modality in codes.codes},
     )
-
-
-def _load_run(folder: Path) -> BitLabels | None:
-    path = folder / "codes" / "test-retrieval.parquet"
-    content = content_hash(path.read_bytes())
-    cached = _read_cache(folder / _NAME)
-    if cached.get("codes") == content:
-        return _from_dict(cached)
-    codes = CodeSet.load(path)
-    bit_labels = count_bit_labels(codes)
-    if bit_labels is not None:
-        cached = {"format": _FORMAT, "model": codes.model, "codes": content, **_as_dict(bit_labels)}
-        with suppress(OSError):  # a run that cannot be written to is explained all the same
-            write_text(folder / _NAME, json.dumps(cached) + "\n")
-    return bit_labels
 
 
 def _count_items(store: Store) -> BitLabels | None:
@@ -282,31 +258,3 @@ def _count_items(store: Store) -> BitLabels | None:
         labels, _ = labels_from_names(names[modality], label_names, store.address)
         correlations[modality] = bit_label_correlation(np.stack(rows), store.n_bits, labels)
     return BitLabels(tuple(label_names), correlations, {modality: len(rows) for modality, rows in codes.items()})
-
-
-def _as_dict(bit_labels: BitLabels) -> dict[str, Any]:
-    return {
-        "labels": list(bit_labels.label_names),
-        "rows": dict(bit_labels.rows),
-        "correlations": {
-            modality: [[None if np.isnan(value) else value for value in row] for row in values.tolist()]
-            for modality, values in bit_labels.correlations.items()
-        },
-    }
-
-
-def _from_dict(cached: dict[str, Any]) -> BitLabels:
-    correlations = {
-        modality: np.array(rows, dtype=np.float64).reshape(len(rows), len(cached["labels"]))  # None becomes NaN
-        for modality, rows in cached["correlations"].items()
-    }
-    return BitLabels(tuple(cached["labels"]), correlations, cached["rows"])
-
-
-def _read_cache(path: Path) -> dict[str, Any]:
-    """Read the kept file; return nothing if it is missing, damaged or of another format, since it can be recounted."""
-    try:
-        cached = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return cached if isinstance(cached, dict) and cached.get("format") == _FORMAT else {}

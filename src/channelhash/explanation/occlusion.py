@@ -5,7 +5,7 @@ Hamming distance of the pair (eq. (2) of the paper) and the pair's bits are reco
 function from items to outputs can be explained.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,20 +52,12 @@ class Grid:
         """Return the upper left cell of every position of the patch, row by row."""
         return [(r, c) for r in range(self.rows - self.patch + 1) for c in range(self.columns - self.patch + 1)]
 
-    def covered(self, position: Cell) -> list[Cell]:
-        """Return the cells under the patch."""
-        row, column = position
-        return [(r, c) for r in range(row, row + self.patch) for c in range(column, column + self.patch)]
-
-    def box(self, cell: Cell, size: tuple[int, int]) -> tuple[int, int, int, int]:
-        """Return a cell's (left, top, right, bottom) in pixels of an image of ``size`` (width, height)."""
-        (row, column), (width, height) = cell, size
-        return (
-            round(column * width / self.columns),
-            round(row * height / self.rows),
-            round((column + 1) * width / self.columns),
-            round((row + 1) * height / self.rows),
-        )
+    def box(self, position: Cell, size: tuple[int, int]) -> tuple[int, int, int, int]:
+        """Return the patch's (left, top, right, bottom) in pixels of an image of ``size`` (width, height)."""
+        (row, column), (width, height) = position, size
+        left, right = (round(edge * width / self.columns) for edge in (column, column + self.patch))
+        top, bottom = (round(edge * height / self.rows) for edge in (row, row + self.patch))
+        return left, top, right, bottom
 
     def cell_means(self, values: NDArray[Any]) -> Values:
         """Average ``(len(positions),)`` values over the positions that cover each cell: ``(rows, columns)``."""
@@ -103,7 +95,7 @@ def reduce_image(image: Image.Image) -> Image.Image:
 
 
 def make_filler(image: Image.Image, fill: Fill) -> Image.Image:
-    """Return the image that hidden cells show: grey, or the image blurred beyond recognition.
+    """Return the image that a hidden part shows: grey, or the image blurred beyond recognition.
 
     >>> make_filler(Image.new("RGB", (8, 8)), "grey").getpixel((0, 0))
     (128, 128, 128)
@@ -113,17 +105,15 @@ def make_filler(image: Image.Image, fill: Fill) -> Image.Image:
     return Image.new("RGB", image.size, _GREY)
 
 
-def hide_cells(image: Image.Image, grid: Grid, cells: Collection[Cell], filler: Image.Image) -> Image.Image:
-    """Return a copy of the image that shows the filler in some cells.
+def hide(image: Image.Image, box: tuple[int, int, int, int], filler: Image.Image) -> Image.Image:
+    """Return a copy of the image that shows the filler in a box.
 
     >>> image = Image.new("RGB", (2, 1))
-    >>> hide_cells(image, Grid(1, 2, 1), [(0, 1)], make_filler(image, "grey")).getcolors()
+    >>> hide(image, (1, 0, 2, 1), make_filler(image, "grey")).getcolors()
     [(1, (128, 128, 128)), (1, (0, 0, 0))]
     """
     copy = image.copy()
-    for cell in cells:
-        box = grid.box(cell, image.size)
-        copy.paste(filler.crop(box), box)
+    copy.paste(filler.crop(box), box)
     return copy
 
 
@@ -188,7 +178,7 @@ def map_image(image: Image.Image, grid: Grid, encode: Encode, partner: Outputs, 
     parts = []
     for start in range(0, len(positions), _BATCH):
         batch = positions[start : start + _BATCH]
-        parts.append(encode([hide_cells(image, grid, grid.covered(position), filler) for position in batch]))
+        parts.append(encode([hide(image, grid.box(position, image.size), filler) for position in batch]))
     rows = np.concatenate(parts)
     changes, flips = distance_changes(whole, rows, partner), _flipped_bits(whole, rows)
     return ImageMap(

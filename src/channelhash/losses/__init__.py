@@ -6,28 +6,35 @@ Losses that were published for one modality see a batch of several as `multimoda
 from typing import Any
 
 from channelhash.errors import InputError
-from channelhash.losses.auxiliary import LossWithTerms, Terms
-from channelhash.losses.base import Batch, ChannelLoss, HashLoss
-from channelhash.losses.bsch import BSCHLoss
-from channelhash.losses.contrastive import ContrastiveLoss
-from channelhash.losses.csq import CSQLoss
-from channelhash.losses.dcgh import DCGHLoss
-from channelhash.losses.dcmh import DCMHLoss
-from channelhash.losses.distillation import DistillationLoss
-from channelhash.losses.dnph import DNPHLoss
-from channelhash.losses.dsch import DSCHLoss
-from channelhash.losses.greedyhash import GreedyHashLoss
-from channelhash.losses.hashnet import HashNetLoss
-from channelhash.losses.hyp2 import HyP2Loss
-from channelhash.losses.idhn import IDHNLoss
-from channelhash.losses.orthohash import OrthoHashLoss
-from channelhash.losses.published import PUBLISHED, RECOMMENDED, recommended_weights, with_published, with_recommended
-from channelhash.losses.qsmi import QSMILoss
-from channelhash.losses.rsch import RSCHLoss
-from channelhash.losses.sch import SCHLoss
-from channelhash.losses.sch_original import SCHOriginalLoss
-from channelhash.losses.talr import TALRLoss
-from channelhash.losses.tdsrdh import TDSRDHLoss
+from channelhash.losses.auxiliary import LossWithTerms as LossWithTerms
+from channelhash.losses.auxiliary import Terms as Terms
+from channelhash.losses.base import Batch as Batch
+from channelhash.losses.base import ChannelLoss as ChannelLoss
+from channelhash.losses.base import HashLoss as HashLoss
+from channelhash.losses.bsch import BSCHLoss as BSCHLoss
+from channelhash.losses.contrastive import ContrastiveLoss as ContrastiveLoss
+from channelhash.losses.csq import CSQLoss as CSQLoss
+from channelhash.losses.dcgh import DCGHLoss as DCGHLoss
+from channelhash.losses.dcmh import DCMHLoss as DCMHLoss
+from channelhash.losses.distillation import DistillationLoss as DistillationLoss
+from channelhash.losses.dnph import DNPHLoss as DNPHLoss
+from channelhash.losses.dsch import DSCHLoss as DSCHLoss
+from channelhash.losses.greedyhash import GreedyHashLoss as GreedyHashLoss
+from channelhash.losses.hashnet import HashNetLoss as HashNetLoss
+from channelhash.losses.hyp2 import HyP2Loss as HyP2Loss
+from channelhash.losses.idhn import IDHNLoss as IDHNLoss
+from channelhash.losses.orthohash import OrthoHashLoss as OrthoHashLoss
+from channelhash.losses.published import PUBLISHED as PUBLISHED
+from channelhash.losses.published import RECOMMENDED as RECOMMENDED
+from channelhash.losses.published import recommended_weights as recommended_weights
+from channelhash.losses.published import with_published as with_published
+from channelhash.losses.published import with_recommended as with_recommended
+from channelhash.losses.qsmi import QSMILoss as QSMILoss
+from channelhash.losses.rsch import RSCHLoss as RSCHLoss
+from channelhash.losses.sch import SCHLoss as SCHLoss
+from channelhash.losses.sch_original import SCHOriginalLoss as SCHOriginalLoss
+from channelhash.losses.talr import TALRLoss as TALRLoss
+from channelhash.losses.tdsrdh import TDSRDHLoss as TDSRDHLoss
 from channelhash.utils.python_names import look_up
 from channelhash.utils.typed_settings import Settings, settings_of
 
@@ -120,41 +127,3 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
     given = {key: value for key, value in {"n_bits": n_bits, "n_labels": n_labels}.items() if key in own}
     loss = kind(**given, **{key: value for key, value in settings.items() if key in own or key not in of_terms})
     return LossWithTerms(loss, n_bits, terms) if terms.active else loss
-
-
-__all__ = [
-    "LOSSES",
-    "PUBLISHED",
-    "RECOMMENDED",
-    "TEACHER_LOSSES",
-    "BSCHLoss",
-    "Batch",
-    "CSQLoss",
-    "ChannelLoss",
-    "ContrastiveLoss",
-    "DCGHLoss",
-    "DCMHLoss",
-    "DNPHLoss",
-    "DSCHLoss",
-    "DistillationLoss",
-    "GreedyHashLoss",
-    "HashLoss",
-    "HashNetLoss",
-    "HyP2Loss",
-    "IDHNLoss",
-    "LossWithTerms",
-    "OrthoHashLoss",
-    "QSMILoss",
-    "RSCHLoss",
-    "SCHLoss",
-    "SCHOriginalLoss",
-    "TALRLoss",
-    "TDSRDHLoss",
-    "Terms",
-    "loss_settings",
-    "make_loss",
-    "recommended_weights",
-    "resolve_loss",
-    "with_published",
-    "with_recommended",
-]

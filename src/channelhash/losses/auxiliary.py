@@ -87,7 +87,7 @@ class LossWithTerms(HashLoss):
         if problem := terms.problem(type(loss)):
             raise ValueError(problem)
         self.loss, self.n_bits, self.terms = loss, n_bits, terms
-        self.labels_per_modality = loss.labels_per_modality and not terms.active
+
         self.talr = TALRLoss(n_bits)
 
     @property

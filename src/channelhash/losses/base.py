@@ -1,15 +1,14 @@
 """The contract of every loss: what it computes from, and what it declares to its callers."""
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from channelhash.channels import label_cosines, label_similarity_across, same_labels, unit_rows
+from channelhash.channels import label_cosines, unit_rows
 from channelhash.losses.functional import (
     WHOLE,
     Outputs,
@@ -23,8 +22,6 @@ from channelhash.losses.functional import (
     sum_over_pairs,
 )
 
-#: ``(n, c)`` for all modalities, or modality -> ``(n, c)`` where they differ (images that were blended, texts not).
-Labels = Tensor | Mapping[str, Tensor]
 #: Similarities of any shape -> lower and upper end of their channels, in bits, of the same shape.
 Bounds = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -35,8 +32,8 @@ class Batch:
 
     Attributes:
         outputs: modality -> ``(n, k)`` real-valued codes, at least float32.
-        labels: ``(n, c)`` bool or non-negative numbers on the device of the outputs; ``(m, n, c)``, in the order of the
-            outputs, where each of the m modalities has its own; a teacher's outputs for a loss that needs a teacher.
+        labels: ``(n, c)`` bool or numbers from 0 to 1 on the device of the outputs; a teacher's outputs for a loss that
+            needs a teacher.
         anchor: the modality that is trained; None trains all of them.
         rows: ``(n,)`` the numbers of the samples among the training rows, where the caller knows them.
         shard: the part of the loss that is computed.
@@ -65,7 +62,7 @@ class HashLoss(nn.Module, ABC):
 
     Attributes:
         trains_anchor: the loss trains one modality at a time, its ``anchor``.
-        labels_per_modality: the modalities of a sample may have labels of their own, with fractions in them.
+
         sharded: `compute` computes the asked shard alone; shards add up in value and in gradient. Without it the whole
             loss is computed for each shard and divided by their number.
         needs_rows: `compute` reads the numbers of the training rows.
@@ -79,7 +76,6 @@ class HashLoss(nn.Module, ABC):
     """
 
     trains_anchor: ClassVar[bool] = False
-    labels_per_modality: bool = False
     sharded: bool = False
     needs_rows: ClassVar[bool] = False
     needs_teacher: ClassVar[bool] = False
@@ -92,7 +88,7 @@ class HashLoss(nn.Module, ABC):
     def forward(
         self,
         outputs: Outputs,
-        labels: Labels,
+        labels: Tensor,
         *,
         anchor: str | None = None,
         rows: Tensor | None = None,
@@ -102,9 +98,8 @@ class HashLoss(nn.Module, ABC):
 
         Args:
             outputs: modality -> ``(n, k)`` real-valued codes; one, two or more modalities.
-            labels: ``(n, c)`` bool or numbers from 0 to 1; for a loss that takes labels per modality any non-negative
-                numbers, or a mapping modality -> ``(n, c)``; ``(n, m, k)`` outputs of the teacher for a loss that
-                needs one. Numbers on a GPU are checked on the first call only, as each check waits for the GPU.
+            labels: ``(n, c)`` bool or numbers from 0 to 1; ``(n, m, k)`` outputs of the teacher for a loss that needs
+                one. Numbers on a GPU are checked on the first call only, as each check waits for the GPU.
             anchor: the modality to train, for a loss that trains one at a time; None sums over all anchors.
             rows: ``(n,)`` which training rows these are; losses that do not need them ignore them.
             shard: the part of the loss to compute; the parts add up in value and in gradient.
@@ -124,16 +119,10 @@ class HashLoss(nn.Module, ABC):
             raise ValueError(f"anchor {anchor!r} is not one of the modalities {', '.join(outputs)}")
         if rows is None and self.needs_rows:
             raise ValueError(f"{type(self).__name__} needs the numbers of the batch's training rows; give rows")
-        if isinstance(labels, Mapping) and not self.labels_per_modality:
-            raise ValueError("this loss takes one (n, c) tensor of labels for all modalities, not one for each")
-        largest = math.inf if self.labels_per_modality else 1.0
-        limit = None if self._saw_labels and codes.is_cuda else largest
-        if isinstance(labels, Mapping):
-            values = _stacked_labels(labels, outputs, limit)
-        elif self.needs_teacher:
+        if self.needs_teacher:
             values = torch.as_tensor(labels, device=codes.device)
         else:
-            values = checked_labels(labels, codes, limit)
+            values = checked_labels(labels, codes, None if self._saw_labels and codes.is_cuda else 1.0)
         self._saw_labels = True
         with torch.autocast(codes.device.type, enabled=False):
             value = self.compute_shard(Batch(outputs, values, anchor, rows, shard))
@@ -156,9 +145,7 @@ class HashLoss(nn.Module, ABC):
 class ChannelLoss(HashLoss):
     """L_D / n² + κ_q · L_q / n, eq. (dsch:full), for the channels that a subclass gives in `bounds`.
 
-    S of a pair is the cosine of the labels that each of the two has in its modality, and the quantisation error draws
-    only those modalities of a sample together that have the same labels. Time O(m² n² k), memory O(m n k + m² ·
-    min(n, 512)²) for m modalities.
+    S of a pair is the cosine of the labels. Time O(m² n² k), memory O(m n k + m² · min(n, 512)²) for m modalities.
 
     Args:
         n_bits: code length k.
@@ -180,7 +167,6 @@ class ChannelLoss(HashLoss):
     0.5
     """
 
-    labels_per_modality = True
     sharded = True
 
     def __init__(
@@ -214,19 +200,16 @@ class ChannelLoss(HashLoss):
         stacked = batch.codes
         check_width(stacked[0], self.n_bits)
         labels, n = batch.labels.to(stacked), stacked.shape[1]
-        similarity_of = label_cosines if labels.ndim == 2 else label_similarity_across
-        bounds = self.bounds_for(batch.labels.flatten(0, -2))
+        bounds = self.bounds_for(batch.labels)
         directions = unit_rows(stacked.flatten(0, 1)).view_as(stacked)
 
         def tile_error(a: Tensor, b: Tensor, rows: slice, columns: slice) -> Tensor:
-            # Samples are the last but one axis, whether labels are per modality or not.
-            similarity = similarity_of(labels[..., rows, :], None if rows == columns else labels[..., columns, :])
+            similarity = label_cosines(labels[rows], None if rows == columns else labels[columns])
             return self.pair_error(a, b, similarity, bounds)
 
         loss = sum_over_pairs(directions, tile_error, batch.shard) / n**2
         if self.kappa_q and batch.shard.number == 0:
-            same = None if labels.ndim == 2 else same_labels(labels)
-            loss = torch.add(loss, quantization_error(stacked, same), alpha=self.kappa_q / n)
+            loss = torch.add(loss, quantization_error(stacked), alpha=self.kappa_q / n)
         return loss
 
     def pair_error(self, a: Tensor, b: Tensor, similarity: Tensor, bounds: Bounds | None = None) -> Tensor:
@@ -235,18 +218,8 @@ class ChannelLoss(HashLoss):
         Args:
             a: ``(m, r, k)`` directions of codes.
             b: ``(m, c, k)`` likewise.
-            similarity: ``(r, c)``, or ``(m, r, m, c)``.
+            similarity: ``(r, c)``.
             bounds: of the pairs; None takes `bounds`.
         """
         weights = None if self.alpha == self.beta == 1 else set_weights(similarity, self.alpha, self.beta)
         return channel_error(a, b, (bounds or self.bounds)(similarity), weights, self.gamma_l)
-
-
-def _stacked_labels(labels: Mapping[str, Tensor], outputs: Outputs, largest: float | None) -> Tensor:
-    """Return labels by modality as ``(m, n, c)``, in the order of the outputs."""
-    if missing := sorted(outputs.keys() - labels.keys()):
-        raise ValueError(f"labels are per modality, but there are none for {', '.join(missing)}")
-    each = [checked_labels(labels[modality], codes, largest) for modality, codes in outputs.items()]
-    if len({values.shape[1] for values in each}) > 1:
-        raise ValueError(f"labels are (n, c) with one c, not {[tuple(values.shape) for values in each]}")
-    return torch.stack(each)

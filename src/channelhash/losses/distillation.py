@@ -5,45 +5,41 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from channelhash.channels import relaxed_hamming, unit_rows
+from channelhash.channels import unit_rows
 from channelhash.losses.base import Batch, HashLoss
 from channelhash.losses.functional import sign
 
 
 class DistillationLoss(HashLoss):
-    """Distance of a student's code to its teacher's, and how far distances to other items are off::
+    """Distance of a student's code to its teacher's::
 
-        L = 1/(m n) Σ_m Σ_i d(ŝ_i^m, b_i^m)  +  λ_r / (m n)² Σ_ab Σ_ij |d(ŝ_i^a, b_j^b) − d(b_i^a, b_j^b)|
+        L = 1/(m n) Σ_m Σ_i d(ŝ_i^m, b_i^m)
 
     over the n samples and m modalities of a batch, in bits: d is the relaxed Hamming distance of `channels`, ŝ the
     student's outputs, b = sign(t) the teacher's codes, which are constants.
 
-    The first term asks for the same point of the Hamming space, so that either model's code can search among the
+    It asks for the same point of the Hamming space, so that either model's code can search among the
     other's: the regression that Budnik & Avrithis, "Asymmetric Metric Learning for Knowledge Transfer" (CVPR 2021),
     compare with. For ŝ in {−1, 1}^k it is the number of differing bits, and its minimum over real ŝ is at equal
     magnitudes: it has the quantisation of a code in it. The targets are the bits, not the outputs t, since the bits are
-    what a database holds. The second term is the relational one of Park et al., "Relational Knowledge Distillation"
-    (CVPR 2019; their distance-wise loss), asymmetric as in Budnik & Avrithis: the student asks, the teacher's codes
-    answer. No label is looked at. The temperature of Hinton et al., "Distilling the Knowledge in a Neural Network"
-    (2015), has no counterpart: a bit has no runner-up.
+    what a database holds. No label is looked at. The temperature of Hinton et al., "Distilling the Knowledge in a
+    Neural Network" (2015), has no counterpart: a bit has no runner-up.
 
     Args:
         n_bits: code length k.
         modalities: the student's modalities, the second axis of the targets.
-        lambda_r: weight λ_r of the relational term; 0 leaves it out, which was better where it was measured
-            (``docs/reference/results/answered.md``).
 
     >>> codes = torch.tensor([[1.0, 1, 1, 1], [-1, -1, 1, 1]])
-    >>> loss = DistillationLoss(n_bits=4, modalities=["text"], lambda_r=0.0)
+    >>> loss = DistillationLoss(n_bits=4, modalities=["text"])
     >>> loss({"text": codes}, -codes[:, None]).item()
     4.0
     """
 
     needs_teacher = True
 
-    def __init__(self, n_bits: int, modalities: Sequence[str], lambda_r: float = 0.0) -> None:
+    def __init__(self, n_bits: int, modalities: Sequence[str]) -> None:
         super().__init__()
-        self.n_bits, self.modalities, self.lambda_r = n_bits, tuple(modalities), lambda_r
+        self.n_bits, self.modalities = n_bits, tuple(modalities)
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of ``batch``, whose labels are targets ``(n, m, k)``: the teacher's outputs of the samples.
@@ -61,8 +57,4 @@ class DistillationLoss(HashLoss):
             )
         student = torch.cat([batch.outputs[modality] for modality in self.modalities])
         bits = sign(targets.to(student)).transpose(0, 1).flatten(0, 1)
-        loss = 0.5 * self.n_bits * (1 - (unit_rows(student) * unit_rows(bits)).sum(dim=1)).mean()
-        if self.lambda_r:
-            error = (relaxed_hamming(student, bits) - relaxed_hamming(bits, bits)).abs().mean()
-            loss = loss + self.lambda_r * error
-        return loss
+        return 0.5 * self.n_bits * (1 - (unit_rows(student) * unit_rows(bits)).sum(dim=1)).mean()

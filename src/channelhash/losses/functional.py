@@ -102,8 +102,7 @@ def channel_error(
     Args:
         a: ``(m, r, k)`` directions (codes of length 1, see `channels.unit_rows`) of m modalities.
         b: ``(m, c, k)`` likewise.
-        bounds: ``(lower, upper)``, in bits, lower <= upper: each ``(r, c)``, or ``(m, r, m, c)`` where they differ by
-            pair of modalities.
+        bounds: ``(lower, upper)``, in bits, lower <= upper: each ``(r, c)``.
         weights: ψ, shaped like the bounds; None means 1 everywhere.
         gamma_l: exponent γ_ℓ of the violation.
 
@@ -114,16 +113,15 @@ def channel_error(
     >>> channel_error(code, code, (torch.tensor([[2.0]]), torch.tensor([[3.0]]))).item()
     2.0
     """
-    lower, upper = bounds
+    lower, upper = (ends[:, None] for ends in bounds)  # the same for all pairs of modalities
     m, r, k = a.shape
     half_k = lower.new_tensor(0.5 * k)
     distances = torch.addmm(half_k, a.flatten(0, 1), b.flatten(0, 1).T, alpha=-0.5 * k).view(m, r, m, b.shape[1])
     # The nearest point of the channel is a constant to the gradient: outside it stays where it is as d moves, inside
     # d is that point itself and |0| has slope 0.
-    nearest = torch.clamp(distances.detach(), _for_modalities(lower), _for_modalities(upper))
-    violation = (distances - nearest).abs()
+    violation = (distances - torch.clamp(distances.detach(), lower, upper)).abs()
     if weights is not None:
-        violation = _for_modalities(weights) * violation
+        violation = weights[:, None] * violation
     if gamma_l != 1:
         # 0 ** γ_ℓ has an infinite slope for γ_ℓ < 1: pairs inside their channel are kept out of the power.
         outside = violation > 0
@@ -131,23 +129,16 @@ def channel_error(
     return violation.sum()
 
 
-def _for_modalities(values: Tensor) -> Tensor:
-    """Return ``(r, c)`` values so that they broadcast over all pairs of modalities, ``(m, r, m, c)`` as they are."""
-    return values[:, None] if values.ndim == 2 else values
-
-
-def quantization_error(codes: Tensor, same: Tensor | None = None) -> Tensor:
+def quantization_error(codes: Tensor) -> Tensor:
     """Return Σ_m ‖B̂_m − sign(Σ_m B̂_m)‖₁ with sign(0) = +1, eq. (dsch:quant); no gradient flows through the sign.
 
     Args:
         codes: ``(m, n, k)``.
-        same: ``(m, m, n)`` bool, which modalities of a sample mean the same and are summed for its sign; None is all.
 
     >>> quantization_error(torch.tensor([[[0.5, 1.0]], [[1.0, -0.5]]])).item()  # both have the signs + +
     2.0
     """
-    together = codes.sum(dim=0) if same is None else (same.unsqueeze(-1) * codes).sum(dim=1)
-    return (codes - sign(together)).abs().sum()
+    return (codes - sign(codes.sum(dim=0))).abs().sum()
 
 
 def sign(values: Tensor) -> Tensor:

@@ -41,7 +41,6 @@ class RSCHLoss(ChannelLoss):
     1.0
     """
 
-    labels_per_modality = False
     sharded = False
 
     def __init__(self, n_bits: int, kappa_q: float = 0.0) -> None:

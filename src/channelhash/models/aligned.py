@@ -14,10 +14,12 @@ from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models.description import FEATURES
 from channelhash.models.encoders import Encoder, open_encoder
-from channelhash.models.feature_heads import Share
 from channelhash.models.fitted import feature_widths
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import aligned_head
+
+#: A number in [0, 1].
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def create_aligned_model(
@@ -80,9 +82,17 @@ def create_aligned_model(
 
 
 def build_aligned_branches(
-    n_bits: int, encoder: str, widths: dict[str, int], nested: list[int] | None = None, **form: Any
+    n_bits: int,
+    encoder: str,
+    widths: dict[str, int],
+    hidden: list[int],
+    dropout: float,
+    noise: float,
+    drop_features: float,
+    nested: list[int] | None = None,
 ) -> dict[str, Branch]:
     """Build the branches from the complete architecture; the encoder's weights are loaded again."""
+    form = {"hidden": hidden, "dropout": dropout, "noise": noise, "drop_features": drop_features}
     return _branches(open_encoder(encoder, widths), widths, n_bits, form)
 
 

@@ -9,12 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from channelhash.errors import InputError, JobError
-from channelhash.utils.files import content_hash
+from channelhash.models.description import CHECKSUM
+from channelhash.utils.files import check_exhausted, content_hash
 from channelhash.utils.reading import reading
 from channelhash.utils.seeds import derive_seed
 
@@ -208,7 +210,7 @@ class Frozen(nn.Module):
         """16 hex digits that identify what never changes: all weights and, unless they drift, buffers."""
         if isinstance(self.encoder, OnnxTower):
             return self.encoder.weights_hash
-        return weights_hash(dict(self.encoder.named_parameters()) if self.drifts else self.encoder.state_dict())
+        return weights_hash(dict(self.encoder.named_parameters()) if self.drifts else self.encoder.state_dict())[:16]
 
     def identity(self) -> dict[str, str]:
         """Return, JSON-able, what features depend on besides the items: part of a cache's key and of a saved model."""
@@ -311,8 +313,11 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     Raises:
         InputError: the file holds no tensors, or is damaged.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: weights cannot be read (no such file)")
+    try:
+        open(path, "rb").close()  # the libraries call a file missing where no handle is left
+    except OSError as error:
+        check_exhausted(error, path)
+        raise InputError(f"{path}: weights cannot be read ({error.strerror})") from None
     with reading(path, "weights cannot be read"):
         state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     for key in ("state_dict", "model"):
@@ -321,6 +326,20 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise InputError(f"{path}: holds no tensors by name; give a state dictionary or a safetensors file")
     return {name.removeprefix("module."): value for name, value in state.items()}
+
+
+def read_saved_weights(path: Path) -> dict[str, Tensor]:
+    """Read the weights of a saved model, whose file says their `weights_hash`; errors as in `read_weights`.
+
+    Raises:
+        InputError: they are not those that were saved.
+    """
+    weights = read_weights(path)
+    with safe_open(path, "pt") as file:
+        expected = (file.metadata() or {}).get(CHECKSUM)
+    if expected not in (None, weights_hash(weights)):
+        raise InputError(f"{path}: is damaged: the weights have changed since they were saved; restore the file")
+    return weights
 
 
 def load_weights(target: dict[str, Tensor], state: dict[str, Tensor], where: str) -> None:
@@ -352,13 +371,13 @@ def load_weights(target: dict[str, Tensor], state: dict[str, Tensor], where: str
 
 
 def weights_hash(weights: dict[str, Tensor]) -> str:
-    """Hash tensors with their names; 16 hex digits.
+    """Hash tensors with their names, types and shapes; 64 hex digits; about 0.6 s a gigabyte.
 
     >>> weights_hash({"weight": torch.zeros(2)}) == weights_hash({"weight": torch.ones(2)})
     False
     """
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     for name, values in sorted(weights.items()):
-        raw = values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-        parts += [name.encode(), content_hash(str(tuple(values.shape)).encode(), raw.data).encode()]
-    return content_hash(*parts)[:16]
+        parts += [f"{name} {values.dtype} {list(values.shape)}".encode()]
+        parts += [values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data]
+    return content_hash(*parts)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -15,7 +15,6 @@ from channelhash.models.backbones import Frozen, PartlyFrozen, fixed_random_weig
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import UnitLength, hash_head
 from channelhash.models.open_clip import Preprocess, load_open_clip
-from channelhash.utils.typed_settings import read_fields
 
 
 @dataclass(frozen=True)
@@ -92,47 +91,44 @@ def create_cliphash_model(
     return HashModel("cliphash", n_bits, architecture, build_cliphash_branches(**architecture, untrained=True))
 
 
-class CliphashArchitecture(NamedTuple):
-    """The complete architecture, as saved in a model's ``config.json``; see `create_cliphash_model`."""
-
-    n_bits: int
-    modalities: list[str]
-    backbone: str
-    pretrained: str | None
-    freeze_backbone: bool
-    preprocess: Preprocess
-    prompt: str
-    normalize: bool
-    hidden: list[int]
-    dropout: float
-    unfreeze_blocks: int = 0
-
-
-def build_cliphash_branches(untrained: bool = False, **architecture: Any) -> dict[str, Branch]:
-    """Build the branches from the fields of `CliphashArchitecture`.
+def build_cliphash_branches(
+    n_bits: int,
+    modalities: list[str],
+    backbone: str,
+    pretrained: str | None,
+    freeze_backbone: bool,
+    preprocess: Preprocess,
+    prompt: str,
+    normalize: bool,
+    hidden: list[int],
+    dropout: float,
+    unfreeze_blocks: int = 0,
+    untrained: bool = False,
+) -> dict[str, Branch]:
+    """Build the branches from the complete architecture; see `create_cliphash_model`.
 
     ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model has trained ones.
     """
-    parts = read_fields(CliphashArchitecture, architecture, "architecture")
-    frozen = parts.freeze_backbone and not parts.unfreeze_blocks
-    weights = parts.pretrained if frozen or untrained else None
-    with fixed_random_weights(parts.backbone) if frozen and weights is None else nullcontext():
-        clip = load_open_clip(parts.backbone, weights, parts.preprocess)
-    head = hash_head([clip.n_features, *parts.hidden, parts.n_bits], parts.dropout)
-
-    def encoder(tower: nn.Module, side: str, inputs: str) -> nn.Module:
-        whole = nn.Sequential(tower, UnitLength()) if parts.normalize else tower
-        if not frozen:
-            return PartlyFrozen(whole, parts.unfreeze_blocks) if parts.unfreeze_blocks else whole
-        inputs = f"{inputs}, unit length" if parts.normalize else inputs
-        return Frozen(whole, f"open_clip {parts.backbone} {parts.pretrained}, {side}", inputs, clip.n_features)
-
-    texts = PromptTokens(parts.prompt, clip.tokenize)
-    branches = {
-        "image": Branch(clip.resize, encoder(clip.image, "image", str(clip.resize)), head, pretrained=True),
-        "text": Branch(texts, encoder(clip.text, "text", f"prompt {parts.prompt!r}"), head, pretrained=True),
+    frozen = freeze_backbone and not unfreeze_blocks
+    weights = pretrained if frozen or untrained else None
+    with fixed_random_weights(backbone) if frozen and weights is None else nullcontext():
+        clip = load_open_clip(backbone, weights, preprocess)
+    head = hash_head([clip.n_features, *hidden, n_bits], dropout)
+    sides: dict[str, tuple[Callable[[Any], Tensor], nn.Module, str]] = {
+        "image": (clip.resize, clip.image, str(clip.resize)),
+        "text": (PromptTokens(prompt, clip.tokenize), clip.text, f"prompt {prompt!r}"),
     }
-    return {modality: branches[modality] for modality in parts.modalities}
+    branches = {}
+    for modality in modalities:
+        prepare, encoder, inputs = sides[modality]
+        if normalize:
+            encoder, inputs = nn.Sequential(encoder, UnitLength()), f"{inputs}, unit length"
+        if frozen:
+            encoder = Frozen(encoder, f"open_clip {backbone} {pretrained}, {modality}", inputs, clip.n_features)
+        elif unfreeze_blocks:
+            encoder = PartlyFrozen(encoder, unfreeze_blocks)
+        branches[modality] = Branch(prepare, encoder, head, pretrained=True)
+    return branches
 
 
 def check_raw_items(name: str, n_bits: int, train: Records) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -71,7 +71,7 @@ share labels are near, whatever their modality. Architecture `{name}`, {paramete
 ```python
 import channelhash as ch
 
-model = ch.load_model("{place}")
+model = ch.load_model("this/folder")
 codes = model.{encode}
 ```
 
@@ -84,15 +84,6 @@ _TRAINING = """
 ```yaml
 {settings}```
 """
-_VALIDATION = """
-On the validation partition, after {epochs} epochs, {measure} in percent:
-
-| {tasks} |
-|{rule}|
-| {scores} |
-
-Beside a mAP belongs the chance level of its collection, and test figures: `channelhash evaluate RUN` prints both.
-"""
 _LIMITS = """
 ## Limits
 
@@ -104,70 +95,44 @@ _LIMITS = """
 """
 
 
-class ModelFacts(NamedTuple):
-    """What a model card says of every model.
-
-    Attributes:
-        name: architecture.
-        n_bits: code length k.
-        modalities: modalities that it encodes.
-        parameters: number of trained parameters.
-        fingerprint: hash of the weights.
-    """
-
-    name: str
-    n_bits: int
-    modalities: tuple[str, ...]
-    parameters: int
-    fingerprint: str
-
-
 def model_card(
-    model: ModelFacts,
+    name: str,
+    n_bits: int,
+    modalities: tuple[str, ...],
+    parameters: int,
+    fingerprint: str,
     settings: Mapping[str, Any] | None = None,
-    epochs: int = 0,
-    validation: Mapping[str, float] | None = None,
-    measure: str = "tie-aware mAP",
-    place: str = "this/folder",
 ) -> str:
     """Write the card as Markdown with the front matter of a model hub.
 
     Args:
-        model: facts of the model.
+        name: architecture.
+        n_bits: code length k.
+        modalities: modalities that the model encodes.
+        parameters: number of trained parameters.
+        fingerprint: hash of the weights.
         settings: sections of the training's configuration to show; None leaves the section out.
-        epochs: number of trained epochs.
-        validation: task -> score in [0, 1] after the last epoch; None leaves the table out.
-        measure: name of the score.
-        place: argument of `load_model` in the example.
 
-    >>> model_card(ModelFacts("small", 16, ("text",), 5, "abc")).splitlines()[5]
+    >>> model_card("small", 16, ("text",), 5, "abc").splitlines()[5]
     '# Text hashing, 16 bits'
     """
+    encode = 'encode_images(["photo.jpg"])' if "image" in modalities else 'encode_texts(["a dog on a beach"])'
+    if name == "features":
+        encode = f'encode("{modalities[0]}", features)  # rows (n, d) of what it was trained on'
     card = _HEAD.format(
-        **model._asdict() | {"modalities": " and ".join(f"{modality}s" for modality in model.modalities)},
-        tags=", ".join(model.modalities),
-        title=f"{' and '.join(model.modalities)} hashing, {model.n_bits} bits".capitalize(),
-        n_bytes=-(-model.n_bits // 8),
-        place=place,
-        encode=_encoding(model.name, model.modalities),
+        name=name,
+        n_bits=n_bits,
+        n_bytes=-(-n_bits // 8),
+        modalities=" and ".join(f"{modality}s" for modality in modalities),
+        parameters=parameters,
+        fingerprint=fingerprint,
+        tags=", ".join(modalities),
+        title=f"{' and '.join(modalities)} hashing, {n_bits} bits".capitalize(),
+        encode=encode,
     )
     if settings is not None:
         card += _TRAINING.format(settings=yaml.safe_dump(dict(settings), sort_keys=False))
-    if validation:
-        card += _VALIDATION.format(
-            epochs=epochs,
-            measure=measure,
-            tasks=" | ".join(task.replace("->", " → ") for task in validation),
-            rule="|".join("---:" for _ in validation),
-            scores=" | ".join(f"{100 * value:.1f}" for value in validation.values()),
-        )
     return card + _LIMITS
-
-
-def _encoding(name: str, modalities: tuple[str, ...]) -> str:
-    if name == "features":
-        return f'encode("{modalities[0]}", features)  # rows (n, d) of what it was trained on'
-    return 'encode_images(["photo.jpg"])' if "image" in modalities else 'encode_texts(["a dog on a beach"])'
 
 
 CHECKSUM = "checksum"

@@ -88,11 +88,9 @@ class Encoder:
         return features
 
 
-def photo(what: str) -> Encoder:
+def photo() -> Encoder:
     """Open the encoder ``photo``: `photo_backbones` and the heads that ship with the package; errors as there."""
-    if what:
-        raise InputError(f"encoder photo:{what}: nothing follows this word; write photo")
-    backbones = photo_backbones("").sides
+    backbones = photo_backbones().sides
     heads = read_heads(PHOTO_HEADS, {name: side.network for name, side in backbones.items()})
     last: Any = heads["image"][-1]
     own_bits: int = last.linear.out_features
@@ -100,14 +98,8 @@ def photo(what: str) -> Encoder:
     return Encoder("photo", sides, one_space=True, own_bits=own_bits)
 
 
-def photo_backbones(what: str) -> Encoder:
-    """Open the encoder ``photo-backbones``: the two networks of `photo_encoder`.
-
-    Raises:
-        InputError: something follows the word, or a package is missing.
-    """
-    if what:
-        raise InputError(f"encoder photo-backbones:{what}: nothing follows this word; write photo-backbones")
+def photo_backbones() -> Encoder:
+    """Open ``photo-backbones``: the two networks of `photo_encoder`; `InputError` without their packages."""
     if missing := photo_encoder.missing_packages():
         raise InputError(
             f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]', "
@@ -133,18 +125,13 @@ def openclip(what: str) -> Encoder:
     name, pretrained = _split_open_clip(what)
     with fixed_random_weights(Path(name).name):
         clip = load_open_clip(name, pretrained)
-    word = str(absolute_word(f"openclip:{what}"))
-    towers: dict[str, tuple[Callable[[Any], Any], nn.Module]] = {
-        "image": (clip.resize, clip.image),
-        "text": (PromptTokens("{}", clip.tokenize), clip.text),
-    }
-    sides = {
-        modality: Side(
-            prepare, Frozen(tower, f"{word}, {modality}", str(clip.resize), clip.n_features), clip.n_features
-        )
-        for modality, (prepare, tower) in towers.items()
-    }
-    return Encoder(word, sides, one_space=True)
+    word, width = str(absolute_word(f"openclip:{what}")), clip.n_features
+    image, text = (
+        Frozen(tower, f"{word}, {modality}", str(clip.resize), width)
+        for modality, tower in (("image", clip.image), ("text", clip.text))
+    )
+    texts = PromptTokens("{}", clip.tokenize)
+    return Encoder(word, {"image": Side(clip.resize, image, width), "text": Side(texts, text, width)}, one_space=True)
 
 
 def _split_open_clip(what: str) -> tuple[str, str | None]:
@@ -159,8 +146,8 @@ def _split_open_clip(what: str) -> tuple[str, str | None]:
     return name, absolute_source(rest)[2] if rest else None
 
 
-#: First part of a word -> what opens an encoder of the rest. A new encoder is one function and one line here.
-ENCODERS: dict[str, Callable[[str], Encoder]] = {
+#: First part of a word -> what opens an encoder, of the rest if any. A new encoder is one function and one line here.
+ENCODERS: dict[str, Callable[..., Encoder]] = {
     "photo": photo,
     "photo-backbones": photo_backbones,
     "openclip": openclip,
@@ -221,7 +208,11 @@ def open_encoder(
     if kind not in ENCODERS:
         known = [*ENCODERS, FEATURES]
         raise InputError(f"{unknown(f'encoder {word!r}', kind, known)} A run is named by its folder")
-    return ENCODERS[kind](what)
+    if kind == "openclip":
+        return openclip(what)
+    if what:
+        raise InputError(f"encoder {word}: nothing follows this word; write {kind}")
+    return ENCODERS[kind]()
 
 
 class _KnownExtractor(Extractor):

@@ -6,10 +6,10 @@ arrays never need it.
 """
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol
-from urllib.parse import parse_qsl
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from channelhash.errors import InputError
 from channelhash.models.backbones import split_source
 from channelhash.utils.optional_imports import library
 from channelhash.utils.python_names import resolve, split_python_name
+from channelhash.utils.reading import one_line
 from channelhash.utils.typed_settings import pick, unknown
 
 #: A sequence of ``n`` raw items to their features ``(n, d)``: anything that NumPy or torch makes a matrix of.
@@ -30,14 +31,34 @@ Extract = Callable[[Sequence[Any]], Any]
 _BATCH = 32
 
 
-class TorchvisionImages:
+class ExtractorKind(ABC):
+    """A kind of extractor, made from ``WHAT``; it checks their form and opens nothing.
+
+    Attributes:
+        modalities: the modalities that it can extract from.
+        what: ``WHAT``, with its path, if any, made absolute.
+        file: the file or folder that it names, if any.
+    """
+
+    modalities: ClassVar[tuple[str, ...]] = ("image", "text")
+    file: Path | None = None
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    @abstractmethod
+    def load(self, modality: str) -> Extract:
+        """Return the function; this may take seconds. Raises `InputError` where it cannot be loaded."""
+
+
+class TorchvisionImages(ExtractorKind):
     """``torchvision:NAME[/WEIGHTS]``: features below the classifier of images prepared as the weights expect.
 
     ``WEIGHTS`` is a tag (``IMAGENET1K_V2``), ``DEFAULT`` if left out, or ``TAG@FILE`` for weights from a file, whose
     images are prepared as for that tag.
     """
 
-    modalities: ClassVar[tuple[str, ...]] = ("image",)
+    modalities = ("image",)
 
     def __init__(self, what: str) -> None:
         self._name, _, weights = what.partition("/")
@@ -57,13 +78,11 @@ class TorchvisionImages:
         return _by_batches(encoder, Resize(size, short_side, preset.interpolation.value))
 
 
-class OpenClipModel:
+class OpenClipModel(ExtractorKind):
     """``open_clip:NAME/PRETRAINED``: embeddings of a model, with its own preprocessing and tokenizer.
 
     ``PRETRAINED`` is a tag (``laion2b_s34b_b79k``), a file, or ``TAG@FILE`` for a tag's weights from a file.
     """
-
-    modalities: ClassVar[tuple[str, ...]] = ("image", "text")
 
     def __init__(self, what: str) -> None:
         self._name, _, pretrained = what.partition("/")
@@ -106,38 +125,14 @@ def _by_batches(network: nn.Module, prepare: Callable[[Sequence[Any]], Tensor]) 
     return extract
 
 
-_ITEM_TYPES = {"image": (str, Path, Image.Image), "text": (str,)}
-_ITEM_WORDS = {"image": "picture files or opened pictures", "text": "strings"}
-
-
-class ExtractorKind(Protocol):
-    """A kind of extractor, made from ``WHAT``; it checks their form and opens nothing.
-
-    Attributes:
-        modalities: the modalities that it can extract from.
-        what: ``WHAT``, with its path, if any, made absolute.
-        file: the file or folder that it names, if any.
-    """
-
-    modalities: ClassVar[tuple[str, ...]]
-    what: str
-    file: Path | None
-
-    def __init__(self, what: str) -> None: ...
-
-    def load(self, modality: str) -> Extract:
-        """Return the function; this may take seconds. Raises `InputError` where it cannot be loaded."""
-        ...
-
-
-class SentenceTransformers:
+class SentenceTransformers(ExtractorKind):
     """``sentence-transformers:FOLDER_OR_NAME``: a text encoder of that library, from a folder or the hub."""
 
-    modalities: ClassVar[tuple[str, ...]] = ("text",)
+    modalities = ("text",)
 
     def __init__(self, what: str) -> None:
         is_folder = what.startswith((".", "/")) or Path(what).is_dir()
-        self.file: Path | None = Path(what).resolve() if is_folder else None
+        self.file = Path(what).resolve() if is_folder else None
         self.what = str(self.file or what)
 
     def load(self, modality: str) -> Extract:
@@ -148,31 +143,25 @@ class SentenceTransformers:
                 self.what, local_files_only=self.file is not None, trust_remote_code=False
             )
         except Exception as error:  # the hub, tokenizers and transformers each have their own types
-            raise InputError(
-                f"cannot be loaded ({_first_line(error)}); give a folder that the library has saved, or a name on "
-                "the hub"
-            ) from None
+            reason = one_line(error)
+            raise InputError(f"cannot be loaded ({reason}); give a folder that it has saved, or a name") from None
         return lambda texts: model.encode(list(texts), show_progress_bar=False)
 
 
-class PythonFunction:
+class PythonFunction(ExtractorKind):
     """``python:package.module:function``: a function of your own, from a sequence of items to an ``(n, d)`` matrix.
 
     >>> PythonFunction("numpy:vstack").load("text")(["ab", "c"]).tolist()
     [['ab'], ['c']]
     """
 
-    modalities: ClassVar[tuple[str, ...]] = ("image", "text")
-
     def __init__(self, what: str) -> None:
-        self.what = what
-        self.file: Path | None = None
-        self._name = f"python:{what}"
-        split_python_name(self._name)
+        super().__init__(what)
+        split_python_name(f"python:{what}")
 
     def load(self, modality: str) -> Extract:
         """Import and return the function."""
-        extract: Extract = resolve(self._name)
+        extract: Extract = resolve(f"python:{self.what}")
         if not callable(extract):
             raise InputError("is not a function")
         return extract
@@ -185,6 +174,9 @@ EXTRACTORS: dict[str, type[ExtractorKind]] = {
     "open_clip": OpenClipModel,
     "python": PythonFunction,
 }
+
+
+_ITEM_TYPES = {"image": (str, Path, Image.Image), "text": (str,)}
 
 
 class Extractor:
@@ -200,10 +192,9 @@ class Extractor:
     """
 
     def __init__(self, name: str, modality: str, width: int | None) -> None:
-        self.name = name
-        self._modality = modality
-        self._width = width
-        self._kind, self._options = _read(name, modality)
+        self.name, self._modality, self._width = name, modality, width
+        self._kind, self._normalizes = _read(name, modality)
+        self._where = f"{modality} extractor {name}"
         self._extract: Extract | None = None
 
     def __call__(self, items: Sequence[Any]) -> NDArray[np.float32]:
@@ -215,43 +206,32 @@ class Extractor:
         """
         for item in items:
             if not isinstance(item, _ITEM_TYPES[self._modality]):
-                given, expected = type(item).__name__, _ITEM_WORDS[self._modality]
+                expected = "strings" if self._modality == "text" else "picture files or opened pictures"
                 raise InputError(
-                    f"{self._modality} items of type {given}: give {expected}, or features as one NumPy array"
+                    f"{self._modality} items of type {type(item).__name__}: give {expected}, or features as one array"
                 )
         if self._extract is None:
             importlib.import_module("channelhash.utils.torchvision_compat")  # before anyone's own import of torchvision
             try:
                 self._extract = self._kind.load(self._modality)
             except InputError as error:
-                raise InputError(f"{self._modality} extractor {self.name}: {error}") from None
-        return self._checked(self._extract(items), items)
-
-    def _checked(self, features: Any, items: Sequence[Any]) -> NDArray[np.float32]:
-        where = f"{self._modality} extractor {self.name}"
+                raise InputError(f"{self._where}: {error}") from None
+        features = self._extract(items)
         if isinstance(features, Tensor):
             features = features.detach().float().cpu().numpy()
         try:
             with np.errstate(over="ignore"):  # what is not finite then is reported with its item
                 rows = np.asarray(features, dtype=np.float32)
         except (TypeError, ValueError):
-            raise InputError(f"{where}: gave a {type(features).__name__} that is no matrix of numbers") from None
-        if rows.ndim != 2 or len(rows) != len(items):
-            raise InputError(
-                f"{where}: gave features of shape {rows.shape} for {len(items)} items, "
-                f"expected ({len(items)}, {self._width or 'd'})"
-            )
-        if self._width not in (None, rows.shape[1]):
-            raise InputError(
-                f"{where}: its features have width {rows.shape[1]}, this model was trained on width {self._width}; "
-                "name the extractor that made the training features"
-            )
+            kind = type(features).__name__
+            raise InputError(f"{self._where}: gave a {kind} that is no matrix of numbers") from None
+        if rows.ndim != 2 or len(rows) != len(items) or self._width not in (None, rows.shape[1]):
+            expected = f"({len(items)}, {self._width or 'd'}) like those that the model was trained on"
+            raise InputError(f"{self._where}: gave features of shape {rows.shape}, expected {expected}")
         broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if len(broken):
-            raise InputError(f"{where}: the features of {str(items[broken[0]])[:80]!r} are not finite")
-        if "normalize" in self._options:
-            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-        return rows
+            raise InputError(f"{self._where}: the features of {str(items[broken[0]])[:80]!r} are not finite")
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) if self._normalizes else rows
 
 
 def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:
@@ -266,9 +246,8 @@ def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:
     """
     absolute = {}
     for modality, name in extractors.items():
-        made, _ = _read(name, modality)
-        query = name.partition("?")[2]
-        absolute[modality] = f"{name.partition(':')[0]}:{made.what}{'?' * bool(query)}{query}"
+        made, normalizes = _read(name, modality)
+        absolute[modality] = f"{name.partition(':')[0]}:{made.what}{'?normalize' if normalizes else ''}"
     return absolute
 
 
@@ -284,28 +263,20 @@ def check_files(extractors: Mapping[str, str]) -> None:
             raise InputError(f"model.extractors.{modality}: {file}: no such file or folder")
 
 
-def _read(name: str, modality: str) -> tuple[ExtractorKind, dict[str, str]]:
-    """Return (the extractor that a name stands for, not opened yet; all options)."""
+def _read(name: str, modality: str) -> tuple[ExtractorKind, bool]:
+    """Return the extractor that a name stands for, not opened yet, and whether its rows are divided by their norms."""
     where = f"model.extractors.{modality}"
     pick(_ITEM_TYPES, modality, "modality in model.extractors")
     kind, colon, rest = str(name).partition(":")
-    what, _, query = rest.partition("?")
+    what, question, option = rest.partition("?")
     if not colon or not what:
         raise InputError(f"{where}: {name!r} is not of the form KIND:WHAT; kinds are {', '.join(EXTRACTORS)}")
     chosen: type[ExtractorKind] = pick(EXTRACTORS, kind, f"kind of {where}")
     if modality not in chosen.modalities:
         raise InputError(f"{where}: {kind} extracts from {' and '.join(chosen.modalities)}, not from {modality}")
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    for option in options:
-        if option != "normalize":
-            raise InputError(f"{where}: {unknown(f'option {option!r} of {kind}', option, ['normalize'])}")
-    if options.get("normalize"):
-        raise InputError(f"{where}: write normalize without a value, or leave it out")
+    if question and option != "normalize":
+        raise InputError(f"{where}: {unknown(f'option {option!r} of {kind}', option, ['normalize'])}")
     try:
-        return chosen(what), options
+        return chosen(what), bool(question)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

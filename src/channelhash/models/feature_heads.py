@@ -1,20 +1,16 @@
 """``features``: a hash head on each modality's precomputed features."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.models.extractors import EXTRACTORS, Extractor, Extractors, absolute_names, check_files
+from channelhash.models.extractors import Extractor, Extractors, absolute_names, check_files
 from channelhash.models.hash_model import Branch, HashModel, feature_rows
-from channelhash.models.heads import Activation, NoisyFeatures, Standardize, hash_head
-
-#: A number in [0, 1].
-Share = Annotated[float, Field(ge=0, le=1)]
+from channelhash.models.heads import Standardize, hash_head
 
 
 def create_features_model(
@@ -24,9 +20,6 @@ def create_features_model(
     dropout: float = 0.1,
     standardize: bool = True,
     extractors: Extractors | None = None,
-    activation: Activation = "tanh",
-    noise: Share = 0.0,
-    drop_features: Share = 0.0,
 ) -> HashModel:
     """Create an untrained hash head for each modality of ``train``.
 
@@ -38,9 +31,6 @@ def create_features_model(
         standardize: scale every feature to mean 0 and spread 1 over the training rows.
         extractors: modality -> ``KIND:WHAT``, the extractor of its features, so that new raw items can be encoded
             (`channelhash.models.extractors`).
-        activation: after the hidden layers.
-        noise: spread of Gaussian noise on the standardized features while training.
-        drop_features: probability of dropping a feature while training.
 
     Raises:
         InputError: the records are images and texts, not features; or an extractor's name is wrong.
@@ -60,8 +50,7 @@ def create_features_model(
     architecture: dict[str, Any] = dict(
         n_bits=n_bits, widths=widths, hidden=[1024, 1024] if hidden is None else hidden, dropout=dropout
     )
-    changes = {"activation": activation, "noise": noise, "drop_features": drop_features}
-    architecture |= {key: value for key, value in changes.items() if value not in ("tanh", 0.0)}  # as 0.1 wrote it
+
     if extractors:
         architecture["extractors"] = absolute_names(extractors)
         check_files(architecture["extractors"])
@@ -78,25 +67,18 @@ def build_features_branches(
     hidden: list[int],
     dropout: float,
     extractors: dict[str, str] | None = None,
-    activation: Activation = "tanh",
-    noise: float = 0.0,
-    drop_features: float = 0.0,
 ) -> dict[str, Branch]:
     """Build the branches of a feature model from its complete architecture; ``widths`` maps a modality to its d."""
     named = {}
-    for modality, name in dict(extractors or {}).items():
+    for modality, name in (extractors or {}).items():
         if modality not in widths:
             raise InputError(f"model.extractors.{modality}: this model has no {modality} features")
         named[modality] = Extractor(name, modality, widths[modality])
-
-    def head(width: int) -> nn.Sequential:
-        layers = hash_head([width, *hidden, n_bits], dropout, activation)
-        return nn.Sequential(NoisyFeatures(noise, drop_features), *layers) if noise or drop_features else layers
-
-    return {
-        modality: Branch(FeatureRows(modality, width, named.get(modality)), Standardize(width), head(width))
-        for modality, width in widths.items()
-    }
+    branches = {}
+    for modality, width in widths.items():
+        head = hash_head([width, *hidden, n_bits], dropout)
+        branches[modality] = Branch(FeatureRows(modality, width, named.get(modality)), Standardize(width), head)
+    return branches
 
 
 @dataclass(frozen=True)
@@ -117,9 +99,8 @@ class FeatureRows:
             if self.extractor is None:
                 raise InputError(
                     f"this model was trained on precomputed {self.modality} features and names no extractor: it cannot "
-                    f"encode a raw {self.modality}; give features of width {self.width}, or name what makes them: "
-                    f"extractors: {{{self.modality}: KIND:WHAT}} under model when training, under architecture in a "
-                    f"saved model's config.json (KIND is {_kinds(self.modality)})"
+                    f"encode a raw {self.modality}; give features of width {self.width}, or name what makes them, "
+                    f"extractors: {{{self.modality}: KIND:WHAT}}, under architecture in its config.json"
                 )
             items = self.extractor(items)
         return feature_rows(items, self.modality, self.width)
@@ -129,7 +110,3 @@ class FeatureRows:
         steps = ["rows of the features that the model was trained on, as they are; the network standardises them"]
         name = self.extractor.name if self.extractor else None
         return dict(kind="features", steps=steps, width=self.width, extractor=name)
-
-
-def _kinds(modality: str) -> str:
-    return " or ".join(name for name, kind in EXTRACTORS.items() if modality in kind.modalities)

@@ -5,9 +5,9 @@ random rotation, ITQ, or CCA-ITQ where pairs of images and captions exist. An en
 such as ``photo``, needs no fit.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import Standardize, UnitLength
 from channelhash.utils.seeds import generator
-from channelhash.utils.typed_settings import read_fields
 
 Array = NDArray[np.float64]
 #: modality -> features ``(n, d)``, row i of each of sample i.
@@ -49,50 +48,37 @@ class LinearMap:
         return outputs
 
 
-def random_rotation(features: Features, n_bits: int, seed: int, one_space: bool = False) -> dict[str, LinearMap]:
+def random_rotation(features: NDArray[np.floating[Any]], n_bits: int, seed: int, name: str) -> LinearMap:
     """Draw a random rotation of the centred features, cut to k directions; with more bits than features, a tight frame.
 
     W has orthonormal columns, or for k > d orthonormal rows, so that the outputs keep all lengths and angles.
 
-    Args:
-        features: training features.
-        n_bits: code length k.
-        seed: of the rotation.
-        one_space: the features of all modalities lie in one space and share a map. Otherwise each has a map, and codes
-            of different modalities are unrelated.
-
-    >>> weights = random_rotation({"image": np.eye(3)}, n_bits=8, seed=0)["image"].weights
+    >>> weights = random_rotation(np.eye(3), n_bits=8, seed=0, name="image").weights
     >>> bool(np.allclose(weights @ weights.T, np.eye(3)))
     True
     """
-
-    def fit(name: str, values: Array) -> LinearMap:
-        d = values.shape[1]
-        drawn = generator(seed, "random rotation", name, n_bits).normal(size=(max(d, n_bits), min(d, n_bits)))
-        orthonormal, _ = np.linalg.qr(drawn)
-        return LinearMap(values.mean(axis=0), orthonormal if n_bits <= d else orthonormal.T)
-
-    return _each(features, one_space, fit)
+    values = np.asarray(features, dtype=np.float64)
+    d = values.shape[1]
+    drawn = generator(seed, "random rotation", name, n_bits).normal(size=(max(d, n_bits), min(d, n_bits)))
+    orthonormal, _ = np.linalg.qr(drawn)
+    return LinearMap(values.mean(axis=0), orthonormal if n_bits <= d else orthonormal.T)
 
 
-def pca_itq(features: Features, n_bits: int, seed: int, one_space: bool = False) -> dict[str, LinearMap]:
+def pca_itq(features: NDArray[np.floating[Any]], n_bits: int, seed: int, name: str) -> LinearMap:
     """Fit PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by `itq_rotation`.
 
-    Arguments as in `random_rotation`. With fewer features than bits, all components are rotated into all bits.
+    With fewer features than bits, all components are rotated into all bits.
 
     >>> features = np.random.default_rng(0).normal(size=(20, 4))
-    >>> pca_itq({"image": features}, n_bits=2, seed=0)["image"](features).shape
+    >>> pca_itq(features, n_bits=2, seed=0, name="image")(features).shape
     (20, 2)
     """
-
-    def fit(name: str, values: Array) -> LinearMap:
-        mean = values.mean(axis=0)
-        _, vectors = np.linalg.eigh(np.cov(values, rowvar=False).reshape(values.shape[1], -1))
-        weights = _columns(vectors[:, ::-1], n_bits)  # eigenvalues rise
-        rotation = itq_rotation((values - mean) @ weights, seed, name)
-        return LinearMap(mean, weights @ rotation)
-
-    return _each(features, one_space, fit)
+    values = np.asarray(features, dtype=np.float64)
+    mean = values.mean(axis=0)
+    _, vectors = np.linalg.eigh(np.cov(values, rowvar=False).reshape(values.shape[1], -1))
+    weights = _columns(vectors[:, ::-1], n_bits)  # eigenvalues rise
+    rotation = itq_rotation((values - mean) @ weights, seed, name)
+    return LinearMap(mean, weights @ rotation)
 
 
 def cca_itq(features: Features, n_bits: int, seed: int, rho: float = 1e-4) -> dict[str, LinearMap]:
@@ -183,15 +169,6 @@ def itq_rotation(projected: Array, seed: int, name: str, iterations: int = 50) -
     return rotation
 
 
-def _each(features: Features, one_space: bool, fit: Callable[[str, Array], LinearMap]) -> dict[str, LinearMap]:
-    """Fit a map for each modality, or one for all rows of all modalities."""
-    views = {name: np.asarray(values, dtype=np.float64) for name, values in features.items()}
-    if one_space:
-        shared = fit("all", np.concatenate(list(views.values())))
-        return dict.fromkeys(views, shared)
-    return {name: fit(name, values) for name, values in views.items()}
-
-
 def _columns(vectors: Array, n: int) -> Array:
     """Return the first ``n`` columns, padded with zeros."""
     kept = vectors[:, :n]
@@ -220,32 +197,6 @@ PHRASES = (
 CCA_RHO = 3.0
 
 _Features = Mapping[str, NDArray[np.float32]]
-
-
-class FittedArchitecture(NamedTuple):
-    """The complete architecture, as saved in a model's ``config.json``.
-
-    Attributes:
-        n_bits: code length k.
-        encoder: the encoder's word; ``extractors`` if those are named.
-        codes: how the head was fitted: ``sign``, ``itq`` or ``cca-itq``; ``learned`` takes the encoder's own.
-        seed: of the fit.
-        fitted_on: number of items, or pairs, that the head was fitted to; 0 of ``learned`` codes.
-        widths: modality -> number of features.
-        unit: features are scaled to unit length first.
-        extractors: modality -> ``KIND:WHAT``, also of a side that is left out.
-        seen: modality -> what its extractor made of a fixed item, see `encoders.look_at_probe`.
-    """
-
-    n_bits: int
-    encoder: str
-    codes: str
-    seed: int
-    fitted_on: int
-    widths: dict[str, int]
-    unit: bool = False
-    extractors: dict[str, str] | None = None
-    seen: dict[str, list[float]] | None = None
 
 
 def create_fitted_model(
@@ -283,11 +234,27 @@ def feature_widths(records: Records) -> dict[str, int]:
     return {name: values.shape[1] for name, values in records.items.items() if isinstance(values, np.ndarray)}
 
 
-def build_fitted_branches(**architecture: Any) -> dict[str, Branch]:
-    """Build the branches from the fields of `FittedArchitecture`; the encoder's weights are loaded again."""
-    parts = read_fields(FittedArchitecture, architecture, "architecture")
-    encoder = open_encoder(parts.extractors or parts.encoder, parts.widths, parts.seen)
-    return _branches(encoder, parts)
+def build_fitted_branches(
+    n_bits: int,
+    encoder: str,
+    widths: dict[str, int],
+    unit: bool = False,
+    extractors: dict[str, str] | None = None,
+    seen: dict[str, list[float]] | None = None,
+    **origin: int | str,
+) -> dict[str, Branch]:
+    """Build the branches; the encoder's weights are loaded again.
+
+    Args:
+        n_bits: code length k.
+        encoder: the encoder's word; ``extractors`` if those are named.
+        widths: modality -> number of features.
+        unit: features are scaled to unit length first.
+        extractors: modality -> ``KIND:WHAT``, also of a side that is left out.
+        seen: modality -> what its extractor made of a fixed item, see `encoders.look_at_probe`.
+        origin: how the head was fitted, for people: ``codes``, ``seed`` and ``fitted_on``.
+    """
+    return _branches(open_encoder(extractors or encoder, widths, seen), n_bits, widths, unit)
 
 
 def fit_codes(
@@ -323,26 +290,27 @@ def fit_codes(
     if chosen != "cca-itq" and not encoder.one_space:
         features = dict([min(features.items())])  # "image" comes before "text"
     maps = _fit_maps(encoder, features, n_bits, chosen, seed)
-    extractors = None if isinstance(encoder.word, str) else dict(encoder.word)
-    parts = FittedArchitecture(
-        n_bits=n_bits,
-        encoder=encoder.word if isinstance(encoder.word, str) else "extractors",
-        codes=chosen,
-        seed=seed,
-        fitted_on=0 if chosen == "learned" else n_items,
-        widths={name: encoder.sides[name].width for name in maps},
-        unit=encoder.one_space and chosen != "learned",
-        extractors=extractors,
-        seen={name: values for name, values in encoder.seen.items() if name in maps} or None,
-    )
-    branches = _branches(encoder, parts)
+    word, widths = encoder.word, {name: encoder.sides[name].width for name in maps}
+    unit = encoder.one_space and chosen != "learned"
+    branches = _branches(encoder, n_bits, widths, unit)
     with torch.no_grad():
         for name, branch in branches.items():
             fitted: Any = fitted_part(branch)
             _, standardize, linear = fitted
             standardize.mean.copy_(torch.from_numpy(maps[name].mean))
             linear.weight.copy_(torch.from_numpy(maps[name].weights.T))
-    architecture = {key: value for key, value in parts._asdict().items() if value is not None}
+    architecture: dict[str, Any] = dict(
+        n_bits=n_bits,
+        encoder=word if isinstance(word, str) else "extractors",
+        codes=chosen,
+        seed=seed,
+        fitted_on=0 if chosen == "learned" else n_items,
+        widths=widths,
+        unit=unit,
+    )
+    if not isinstance(word, str):
+        seen = {name: encoder.seen[name] for name in maps}
+        architecture |= {"extractors": dict(word), "seen": seen}
     return HashModel("fitted", n_bits, architecture, branches).eval()
 
 
@@ -381,29 +349,24 @@ def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, s
         views = {name: _unit(values) if encoder.one_space else values for name, values in features.items()}
         n_features = sum(values.shape[1] for values in views.values())
         return cca_itq(views, n_bits, seed, rho=CCA_RHO * n_features / n_items)
-    if encoder.one_space:
-        return _fit_shared(encoder, features, n_bits, chosen, seed)
-    return _METHODS[chosen](features, n_bits, seed)
-
-
-def _fit_shared(encoder: Encoder, features: _Features, n_bits: int, method: str, seed: int) -> dict[str, LinearMap]:
-    """Fit one rotation for both modalities of a space, each around its own mean."""
+    method = random_rotation if chosen == "sign" else pca_itq
+    if not encoder.one_space:
+        return {name: method(values, n_bits, seed, name) for name, values in features.items()}
+    # One rotation for both modalities of the space, each around its own mean.
     views = {name: _unit(values) for name, values in features.items()}
     means = {name: values.mean(axis=0) for name, values in views.items()}
-    centred = {name: values - means[name] for name, values in views.items()}
-    shared = _METHODS[method](centred, n_bits, seed, one_space=True)
+    shared = method(np.concatenate([values - means[name] for name, values in views.items()]), n_bits, seed, "all")
     if "text" in encoder.sides and "text" not in means:
         means["text"] = _unit(encoder.features("text", PHRASES)).mean(axis=0)
-    weights = next(iter(shared.values())).weights
-    return {name: LinearMap(mean, weights) for name, mean in sorted(means.items())}
+    return {name: LinearMap(mean, shared.weights) for name, mean in sorted(means.items())}
 
 
-def _branches(encoder: Encoder, parts: FittedArchitecture) -> dict[str, Branch]:
+def _branches(encoder: Encoder, n_bits: int, widths: Mapping[str, int], unit: bool) -> dict[str, Branch]:
     branches = {}
-    for modality, width in parts.widths.items():
+    for modality, width in widths.items():
         side = encoder.sides[modality]
-        unit = UnitLength() if parts.unit else nn.Identity()
-        fitted = (unit, Standardize(width), nn.Linear(width, parts.n_bits, bias=False))
+        scaled = UnitLength() if unit else nn.Identity()
+        fitted = (scaled, Standardize(width), nn.Linear(width, n_bits, bias=False))
         learned = () if isinstance(side.head, nn.Identity) else (side.head,)
         branches[modality] = Branch(side.prepare, side.network, nn.Sequential(*learned, *fitted))
     return branches
@@ -413,6 +376,3 @@ def _unit(values: NDArray[np.float32]) -> NDArray[np.float64]:
     rows = np.asarray(values, dtype=np.float64)
     unit: NDArray[np.float64] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     return unit
-
-
-_METHODS: dict[str, Callable[..., dict[str, LinearMap]]] = {"sign": random_rotation, "itq": pca_itq}

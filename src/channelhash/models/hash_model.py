@@ -20,15 +20,15 @@ from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.data.images import ImageInput
 from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError, JobError
-from channelhash.models.backbones import Frozen, Precision, load_weights, read_weights
-from channelhash.models.description import ModelFacts, described_with_checksum, model_card, read_description
-from channelhash.models.saved_checksums import check_weights, weights_metadata
+from channelhash.models.backbones import Frozen, Precision, load_weights, read_saved_weights, weights_hash
+from channelhash.models.description import CHECKSUM, described_with_checksum, model_card, read_description
 from channelhash.utils.environment import usable_cores
-from channelhash.utils.files import atomic_path, content_hash, write_text
+from channelhash.utils.files import atomic_path, check_exhausted, content_hash, write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress
 from channelhash.utils.python_names import check_trusted, trusting
 from channelhash.utils.reading import reading
+from channelhash.utils.typed_settings import read_settings, settings_of
 
 _ENCODE_BATCH = 256
 
@@ -147,17 +147,8 @@ class HashModel(nn.Module, ModelHubMixin):
         return next((values.device for values in self.parameters()), torch.device("cpu"))
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Compute real-valued outputs ``(n, k)`` by modality from prepared inputs by modality.
-
-        Modalities that share a head pass through it together: its weights are read once, and larger matrices multiply
-        faster.
-        """
-        heads = {id(self.branch(modality).head) for modality in inputs}
-        if len(heads) > 1 or len(inputs) == 1:
-            return {modality: self.branches[modality](values) for modality, values in inputs.items()}
-        features = [self.branch(modality).encoder(values) for modality, values in inputs.items()]
-        outputs = self.branch(next(iter(inputs))).head(torch.cat(features))
-        return dict(zip(inputs, outputs.split([len(rows) for rows in features]), strict=True))
+        """Compute real-valued outputs ``(n, k)`` by modality from prepared inputs by modality."""
+        return {modality: self.branches[modality](values) for modality, values in inputs.items()}
 
     def prepare(self, modality: str, items: Items) -> Tensor:
         """Prepare raw items (images, strings, or rows of features) as the input tensor of their branch.
@@ -324,15 +315,15 @@ class HashModel(nn.Module, ModelHubMixin):
         with atomic_path(save_directory / "model.safetensors") as path:
             # Not `save_file`: only the owner may read its files.
             weights = {name: values.contiguous() for name, values in self.trained_state().items()}
-            path.write_bytes(save(weights, weights_metadata(weights)))
+            path.write_bytes(save(weights, {CHECKSUM: weights_hash(weights)}))
         extends = {"extends": list(self.extends)} if self.extends else {}
         write_text(save_directory / "config.json", described_with_checksum(self._description() | extends))
 
     def generate_model_card(self, *args: Any, **training: Any) -> ModelCard:
         """Generate the card that `save_pretrained` writes; ``training`` are arguments of `description.model_card`."""
         parameters = sum(values.numel() for values in self.trained_state().values())
-        facts = ModelFacts(self.name, self.n_bits, self.modalities, parameters, self.fingerprint())
-        return ModelCard(model_card(facts, **training))
+        facts = (self.name, self.n_bits, self.modalities, parameters, self.fingerprint())
+        return ModelCard(model_card(*facts, **training))
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, trust_code: bool = False, **hub: Any) -> Self:
@@ -355,8 +346,11 @@ class HashModel(nn.Module, ModelHubMixin):
                 check_trusted(description, folder / "config.json")
             if not isinstance(n_bits, int) or architecture.get("n_bits", n_bits) != n_bits:
                 raise ValueError(f"n_bits is {n_bits!r}, in its architecture {architecture.get('n_bits')!r}")
+            build = resolve_model(name).build
+            fields = settings_of(build)  # what it annotates is checked against these types
+            own = {key: value for key, value in architecture.items() if key in fields.model_fields}
             try:
-                branches = resolve_model(name).build(**architecture)
+                branches = build(**architecture | vars(read_settings(fields, own, "architecture")))
             except InputError as error:
                 raise ValueError(str(error)) from error
             if not branches:
@@ -368,9 +362,7 @@ class HashModel(nn.Module, ModelHubMixin):
                 raise ValueError("it was made for images that were read in another way; train or fit it again")
             model._check_backbones(description.get("backbones", {}), folder)
         file = folder / "model.safetensors"
-        weights = read_weights(file)
-        check_weights(file, weights)
-        load_weights(model.trained_state(), weights, str(file))
+        load_weights(model.trained_state(), read_saved_weights(file), str(file))
         return model.eval()
 
     def _check_backbones(self, saved: dict[str, dict[str, str]], folder: Path) -> None:
@@ -385,6 +377,27 @@ class HashModel(nn.Module, ModelHubMixin):
                     f"{folder / 'config.json'}: trained on {identity['name']} with weights {identity['weights']}, but "
                     f"{given} holds {frozen.weights_hash}; give the same weights, or make it again"
                 )
+
+
+def damaged_files(folder: Path) -> list[str]:
+    """Return a line for each damaged file of a saved model, which is not built; all of them are read.
+
+    >>> damaged_files(Path("none"))
+    ['config.json: is missing', 'model.safetensors: is missing']
+    """
+    found = []
+    for name, read in (("config.json", read_description), ("model.safetensors", read_saved_weights)):
+        path = folder / name
+        try:
+            if path.exists():
+                read(path)
+            else:
+                found.append(f"{name}: is missing")
+        except (InputError, ValueError, RecursionError, OSError) as error:
+            if isinstance(error, OSError):
+                check_exhausted(error, path)
+            found.append(f"{name}: {str(error).removeprefix(f'{path}: ')}")
+    return found
 
 
 def feature_rows(items: Any, modality: str, width: int) -> Tensor:
@@ -439,7 +452,7 @@ def encode_items(
     """Return packed codes as `HashModel.encode` does, with image files read by worker processes."""
     if not are_files(items) or not workers:
         return model.encode(modality, items, progress)
-    images = ImageFiles(items, model.branch(modality).prepare)  # type: ignore[arg-type]
+    images = ImageFiles(items, model.branch(modality).prepare)
     batches = [range(start, min(start + _BATCH, len(items))) for start in range(0, len(items), _BATCH)]
     codes = []
     for rows, pixels in zip(batches, image_batches(images, batches, workers), strict=True):

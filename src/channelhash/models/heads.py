@@ -3,21 +3,18 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from channelhash.errors import InputError
-from channelhash.models.backbones import load_weights, read_weights
+from channelhash.models.backbones import load_weights, read_saved_weights
 from channelhash.models.description import read_description
-from channelhash.models.saved_checksums import check_weights
-
-Activation = Literal["tanh", "gelu"]
 
 
-def hash_head(widths: Sequence[int], dropout: float = 0.1, activation: Activation = "tanh") -> nn.Sequential:
+def hash_head(widths: Sequence[int], dropout: float = 0.1) -> nn.Sequential:
     """Make linear layers with tanh and dropout after all but the last, which is followed by nothing (§ 4).
 
     Xavier-normal weights with gain 5/3 inside, He-normal in the last layer, zero biases.
@@ -25,7 +22,6 @@ def hash_head(widths: Sequence[int], dropout: float = 0.1, activation: Activatio
     Args:
         widths: input width, hidden widths, number of bits; e.g. ``[2048, 4096, 4096, 32]``.
         dropout: probability of dropping a hidden unit.
-        activation: after the hidden layers; the paper's is tanh.
 
     >>> [type(layer).__name__ for layer in hash_head([8, 16, 4])]
     ['Linear', 'Tanh', 'Dropout', 'Linear']
@@ -33,13 +29,13 @@ def hash_head(widths: Sequence[int], dropout: float = 0.1, activation: Activatio
     layers: list[nn.Module] = []
     for i, (n_in, n_out) in enumerate(pairwise(widths)):
         linear = nn.Linear(n_in, n_out)
-        last = i == len(widths) - 2
-        if last:
-            nn.init.kaiming_normal_(linear.weight)
-        else:
-            nn.init.xavier_normal_(linear.weight, gain=5 / 3)
         nn.init.zeros_(linear.bias)
-        layers += [linear] if last else [linear, nn.GELU() if activation == "gelu" else nn.Tanh(), nn.Dropout(dropout)]
+        if i < len(widths) - 2:
+            nn.init.xavier_normal_(linear.weight, gain=5 / 3)
+            layers += [linear, nn.Tanh(), nn.Dropout(dropout)]
+        else:
+            nn.init.kaiming_normal_(linear.weight)
+            layers += [linear]
     return nn.Sequential(*layers)
 
 
@@ -186,8 +182,6 @@ def read_heads(folder: Path, backbones: Mapping[str, nn.Module]) -> dict[str, nn
             raise InputError(f"{folder}: heads of {identity['name']}, not of {given.name}; reinstall")
     heads = {name: aligned_head(width, n_bits, False, **form).eval() for name, width in widths.items()}
     file = folder / "model.safetensors"
-    weights = read_weights(file)
-    check_weights(file, weights)
     parts = {f"branches.{name}.head.{key}": value for name in heads for key, value in heads[name].state_dict().items()}
-    load_weights(parts, weights, str(file))
+    load_weights(parts, read_saved_weights(file), str(file))
     return heads

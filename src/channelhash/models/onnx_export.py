@@ -5,12 +5,9 @@
 
 import hashlib
 import json
-import os
 import shutil
-import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,12 +76,15 @@ def export_onnx(model: HashModel, folder: Path, modalities: Sequence[str] = ()) 
         "modalities": {},
     }
     recipes = {modality: _recipe(model, modality) for modality in modalities or model.modalities}
-    with _new_folder(folder) as temporary:
+    with temporary_folder(folder) as temporary:
         for modality, recipe in recipes.items():
             description["modalities"][modality] = _export(model, modality, recipe, temporary / f"{modality}.onnx")
         description["sha256"] = {path.name: _sha256(path) for path in sorted(temporary.iterdir())}
         text = json.dumps(description, indent=2, ensure_ascii=False)
         (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
+        for path in temporary.iterdir():  # on the disk before the name is
+            sync_file(path)
+        move_folder(temporary, folder)
     return description
 
 
@@ -158,7 +158,7 @@ def _write(branch: nn.Module, inputs: Tensor, path: Path) -> None:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one fused operation, which ONNX does not have
     try:
-        with warnings.catch_warnings(), _no_output():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of constants in the trace: what is traced is compared below
             torch.onnx.export(
                 branch,
@@ -216,27 +216,3 @@ def _refusal(model: HashModel, modality: str, reason: str) -> InputError:
     others = " ".join(f"--modalities {other}" for other in model.modalities if other != modality)
     instead = f"; export the rest with {others}" if others else ""
     return InputError(f"{modality}: cannot be exported to ONNX ({reason}){instead}")
-
-
-@contextmanager
-def _no_output() -> Iterator[None]:
-    """Silence stdout: where the exporter fails, its compiled half prints the whole network there."""
-    sys.stdout.flush()
-    stdout = os.dup(1)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-        yield
-    finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
-
-
-@contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder, renamed to ``folder`` (empty or missing before) when the block ends without error."""
-    with temporary_folder(folder) as temporary:
-        yield temporary
-        for path in temporary.iterdir():  # on the disk before the name is
-            sync_file(path)
-        move_folder(temporary, folder)

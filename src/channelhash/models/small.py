@@ -1,6 +1,6 @@
 """``small``: a convolutional image encoder and a text encoder trained from scratch, for a laptop."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
 from channelhash.models.text_encoders import BagOfTags, HashedTokens, TransformerText, VocabularyTokens
 from channelhash.text.tokens import Vocabulary
-from channelhash.utils.typed_settings import Count, read_fields
+from channelhash.utils.typed_settings import Count
 
 
 class SmallConvNet(nn.Module):
@@ -68,15 +68,15 @@ def unit_pixels(pixels: Tensor) -> Tensor:
 def create_small_model(
     train: Records,
     n_bits: int,
-    image_size: int = 64,
-    width: int = 32,
+    image_size: Count = 64,
+    width: Count = 32,
     text_encoder: Literal["bag", "transformer"] = "bag",
-    text_width: int = 256,
+    text_width: Count = 256,
     tokens: Literal["vocabulary", "hashed"] = "vocabulary",
-    n_buckets: int = 16384,
+    n_buckets: Count = 16384,
     min_count: int = 2,
-    max_tokens: int = 64,
-    hidden: list[int] | None = None,
+    max_tokens: Count = 64,
+    hidden: list[Count] | None = None,
     dropout: float = 0.1,
 ) -> HashModel:
     """Create an untrained small model for the modalities of ``train``.
@@ -104,7 +104,12 @@ def create_small_model(
     >>> create_small_model(train, n_bits=12, min_count=1).encode_texts(["a dog", "two cats"]).shape
     (2, 2)
     """
-    _check_sizes(n_bits, width, text_width, text_encoder)
+    if n_bits < 1:
+        raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
+    if width % 8:  # groups of the normalisation
+        raise InputError(f"model.width is {width}; choose a multiple of 8")
+    if text_encoder == "transformer" and text_width % 4:  # attention heads
+        raise InputError(f"model.text_width is {text_width}; choose a multiple of 4 for a Transformer")
     vocabulary = None
     if tokens == "vocabulary" and "text" in train.items:
         vocabulary = list(Vocabulary.from_texts(map(str, train.items["text"]), min_count=min_count).words)
@@ -126,56 +131,36 @@ def create_small_model(
     return HashModel("small", n_bits, architecture, build_small_branches(**architecture))
 
 
-def _check_sizes(n_bits: int, width: int, text_width: int, text_encoder: str) -> None:
-    if n_bits < 1:
-        raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
-    if width < 1 or width % 8:  # groups of the normalisation
-        raise InputError(f"model.width is {width}; choose a multiple of 8")
-    if text_width < 1 or (text_encoder == "transformer" and text_width % 4):  # attention heads
-        raise InputError(f"model.text_width is {text_width}; choose 1 or more, for a Transformer a multiple of 4")
-
-
-class SmallArchitecture(NamedTuple):
-    """The complete architecture of a small model, as saved in its ``config.json``; see `create_small_model`."""
-
-    n_bits: Count
-    modalities: list[str]
-    image_size: Count
-    width: Count
-    text_encoder: str
-    vocabulary: list[str] | None
-    n_buckets: Count
-    max_tokens: Count
-    hidden: list[Count]
-    dropout: float
-    text_width: Count
-
-
-def build_small_branches(**architecture: Any) -> dict[str, Branch]:
-    """Build the branches of a small model from the fields of `SmallArchitecture`."""
-    parts = read_fields(SmallArchitecture, architecture, "architecture")
-
-    def head(encoder: SmallConvNet | BagOfTags | TransformerText) -> nn.Sequential:
-        return hash_head([encoder.n_features, *parts.hidden, parts.n_bits], parts.dropout)
-
+def build_small_branches(
+    n_bits: Count,
+    modalities: list[str],
+    image_size: Count,
+    width: Count,
+    text_encoder: str,
+    vocabulary: list[str] | None,
+    n_buckets: Count,
+    max_tokens: Count,
+    hidden: list[Count],
+    dropout: float,
+    text_width: Count,
+) -> dict[str, Branch]:
+    """Build the branches of a small model from its complete architecture; see `create_small_model`."""
     branches = {}
-    if "image" in parts.modalities:
-        image_encoder = SmallConvNet(parts.width)
-        branches["image"] = Branch(Square(parts.image_size), image_encoder, head(image_encoder))
-    if "text" in parts.modalities:
+    if "image" in modalities:
+        image_encoder = SmallConvNet(width)
+        head = hash_head([image_encoder.n_features, *hidden, n_bits], dropout)
+        branches["image"] = Branch(Square(image_size), image_encoder, head)
+    if "text" in modalities:
         prepare: HashedTokens | VocabularyTokens
-        if parts.vocabulary is None:
-            prepare, n_tokens = HashedTokens(parts.n_buckets, parts.max_tokens), parts.n_buckets
+        if vocabulary is None:
+            prepare, n_tokens = HashedTokens(n_buckets, max_tokens), n_buckets
         else:
-            words = Vocabulary(tuple(parts.vocabulary))
-            prepare, n_tokens = VocabularyTokens(words, parts.max_tokens), len(words.words)
+            prepare, n_tokens = VocabularyTokens(Vocabulary(tuple(vocabulary)), max_tokens), len(vocabulary)
         encoder: BagOfTags | TransformerText
-        if parts.text_encoder == "bag":
-            encoder = BagOfTags(n_tokens, parts.text_width)
+        if text_encoder == "bag":
+            encoder = BagOfTags(n_tokens, text_width)
         else:
-            table = nn.Embedding(n_tokens + 1, parts.text_width, padding_idx=0)
-            encoder = TransformerText(
-                table, parts.text_width, feed_forward=2 * parts.text_width, max_tokens=parts.max_tokens
-            )
-        branches["text"] = Branch(prepare, encoder, head(encoder))
+            table = nn.Embedding(n_tokens + 1, text_width, padding_idx=0)
+            encoder = TransformerText(table, text_width, feed_forward=2 * text_width, max_tokens=max_tokens)
+        branches["text"] = Branch(prepare, encoder, hash_head([text_width, *hidden, n_bits], dropout))
     return branches

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from urllib.error import URLError
 
 import numpy as np
@@ -41,7 +41,7 @@ from channelhash.text.word_vectors import (
 from channelhash.utils.files import cache_folder
 from channelhash.utils.progress import Progress
 from channelhash.utils.torchvision_compat import torchvision
-from channelhash.utils.typed_settings import Count, read_fields, unknown
+from channelhash.utils.typed_settings import Count, unknown
 
 #: Mean and standard deviation of ImageNet's pixels, as most of torchvision's classification weights want them.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -142,6 +142,14 @@ def create_tdsrdh_model(
     check_raw_items("tdsrdh", n_bits, train)
     if unfreeze_blocks and frozen_batchnorm == "train":
         raise InputError("model.frozen_batchnorm: what is frozen beside unfrozen blocks stays as it is; set it to eval")
+    widths = {"image": [4096, 4096], "text": [1024, 8192]} | (hidden or {})
+    if unknown_modality := set(widths) - {"image", "text"}:
+        raise InputError(f"model.hidden: {min(unknown_modality)!r} is no modality; known: image, text")
+    vocabulary = None
+    if word_vectors is None and "text" in train.items:  # each word learns a vector
+        vocabulary = list(Vocabulary.from_texts([str(text) for text in train.items["text"]], min_count=1).words)
+        if not vocabulary:
+            raise InputError(f"data: the {len(train)} training texts hold no word")
     architecture: dict[str, Any] = dict(
         n_bits=n_bits,
         modalities=list(train.items),
@@ -150,11 +158,11 @@ def create_tdsrdh_model(
         freeze_backbone=freeze_backbone,
         frozen_batchnorm=frozen_batchnorm,
         word_vectors=None if word_vectors is None else str(Path(word_vectors).resolve()),
-        vocabulary=_words_of(train) if word_vectors is None and "text" in train.items else None,
+        vocabulary=vocabulary,
         segmentation_words=segmentation_words,
         max_tokens=max_tokens,
         mask_padding=mask_padding,
-        hidden=_head_widths(hidden),
+        hidden=widths,
         dropout=dropout,
         **unfrozen(unfreeze_blocks, freeze_backbone),
         **({"image_size": image_size} if image_size != IMAGE_SIZE else {}),
@@ -164,100 +172,67 @@ def create_tdsrdh_model(
     return HashModel("tdsrdh", n_bits, architecture, build_tdsrdh_branches(**architecture, untrained=True))
 
 
-def _words_of(train: Records) -> list[str]:
-    """Return the words of the training texts, each of which learns a vector."""
-    words = list(Vocabulary.from_texts([str(text) for text in train.items["text"]], min_count=1).words)
-    if not words:
-        raise InputError(f"data: the {len(train)} training texts hold no word")
-    return words
-
-
-def _head_widths(hidden: dict[str, list[int]] | None) -> dict[str, list[int]]:
-    widths = {"image": [4096, 4096], "text": [1024, 8192]} | (hidden or {})
-    if unknown := set(widths) - {"image", "text"}:
-        raise InputError(f"model.hidden: {min(unknown)!r} is no modality; known: image, text")
-    return widths
-
-
-class TdsrdhArchitecture(NamedTuple):
-    """The complete architecture, as saved in a model's ``config.json``; see `create_tdsrdh_model`."""
-
-    n_bits: int
-    modalities: list[str]
-    backbone: str
-    pretrained: str | None
-    freeze_backbone: bool
-    frozen_batchnorm: Literal["eval", "train"]
-    word_vectors: str | None
-    vocabulary: list[str] | None
-    segmentation_words: int
-    max_tokens: Count
-    mask_padding: bool
-    hidden: dict[str, list[int]]
-    dropout: float
-    word_vectors_hash: str | None = None
-    unfreeze_blocks: int = 0
-    image_size: Count = IMAGE_SIZE
-
-
-def build_tdsrdh_branches(untrained: bool = False, **architecture: Any) -> dict[str, Branch]:
-    """Build the branches from the fields of `TdsrdhArchitecture`.
+def build_tdsrdh_branches(
+    n_bits: int,
+    modalities: list[str],
+    backbone: str,
+    pretrained: str | None,
+    freeze_backbone: bool,
+    frozen_batchnorm: Literal["eval", "train"],
+    word_vectors: str | None,
+    vocabulary: list[str] | None,
+    segmentation_words: int,
+    max_tokens: Count,
+    mask_padding: bool,
+    hidden: dict[str, list[int]],
+    dropout: float,
+    word_vectors_hash: str | None = None,
+    unfreeze_blocks: int = 0,
+    image_size: Count = IMAGE_SIZE,
+    untrained: bool = False,
+) -> dict[str, Branch]:
+    """Build the branches from the complete architecture; see `create_tdsrdh_model`.
 
     ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model has trained ones.
 
     Raises:
         InputError: the word vectors are not those that the model was trained with.
     """
-    parts = read_fields(TdsrdhArchitecture, architecture, "architecture")
     branches = {}
-    if "image" in parts.modalities:
-        branches["image"] = _image_branch(parts, untrained)
-    if "text" in parts.modalities:
-        branches["text"] = _text_branch(parts)
+    if "image" in modalities:
+        frozen = freeze_backbone and not unfreeze_blocks
+        weights = pretrained if frozen or untrained else None
+        name = backbone if backbone == IMAGES else f"torchvision {backbone}"
+        with fixed_random_weights(backbone) if frozen and weights is None else nullcontext():
+            encoder, width = _image_backbone(backbone, weights)
+        resize = Resize(image_size, short_side=round(image_size * _SHORT_SIDE))
+        if frozen:
+            encoder = Frozen(encoder, f"{name} {pretrained}", str(resize), width, frozen_batchnorm)
+        elif unfreeze_blocks:
+            encoder = PartlyFrozen(encoder, unfreeze_blocks)
+        head = hash_head([width, *hidden["image"], n_bits], dropout)
+        branches["image"] = Branch(resize, encoder, head, pretrained=True)
+    if "text" in modalities:
+        head = hash_head([512, *hidden["text"], n_bits], dropout)
+        if word_vectors is None:
+            words = Vocabulary(tuple(vocabulary or ()))
+            table: nn.Module = nn.Embedding(len(words.words) + 1, _VECTOR_WIDTH, padding_idx=0)
+            prepare: VocabularyTokens | VectorTexts = VocabularyTokens(words, max_tokens)
+            width, collection = _VECTOR_WIDTH, None
+        else:
+            vectors = _open(word_vectors)
+            if vectors.hash != word_vectors_hash:
+                raise InputError(f"{word_vectors}: not the word vectors that the model was trained with")
+            prepare = VectorTexts(vectors, segmentation_words, max_tokens)
+            table, width, collection = WordTable(vectors.vectors), vectors.vectors.shape[1], prepare.collection
+        tokens = nn.Sequential(table, nn.Linear(width, 512, bias=False))
+        text_encoder = TransformerText(tokens, dropout=dropout, mask_padding=mask_padding, max_tokens=max_tokens)
+        branches["text"] = Branch(prepare, text_encoder, head, collection)
     return branches
 
 
-def _image_branch(parts: TdsrdhArchitecture, untrained: bool) -> Branch:
-    frozen = parts.freeze_backbone and not parts.unfreeze_blocks
-    weights = parts.pretrained if frozen or untrained else None
-    with fixed_random_weights(parts.backbone) if frozen and weights is None else nullcontext():
-        encoder, width, name = _image_backbone(parts.backbone, weights)
-    resize = Resize(parts.image_size, short_side=round(parts.image_size * _SHORT_SIDE))
-    if frozen:
-        encoder = Frozen(encoder, f"{name} {parts.pretrained}", str(resize), width, parts.frozen_batchnorm)
-    elif parts.unfreeze_blocks:
-        encoder = PartlyFrozen(encoder, parts.unfreeze_blocks)
-    head = hash_head([width, *parts.hidden["image"], parts.n_bits], parts.dropout)
-    return Branch(resize, encoder, head, pretrained=True)
-
-
-def _image_backbone(name: str, weights: str | None) -> tuple[nn.Module, int, str]:
-    """Return an encoder, the width of its features, and its name with its library's."""
-    if name == IMAGES:
-        return image_layers(weights), IMAGE_WIDTH, name
-    from channelhash.models.tdsrdh import load_torchvision  # seconds, which other models do not wait for
-
-    return *load_torchvision(name, weights), f"torchvision {name}"
-
-
-def _text_branch(parts: TdsrdhArchitecture) -> Branch:
-    head = hash_head([512, *parts.hidden["text"], parts.n_bits], parts.dropout)
-    if parts.word_vectors is None:
-        vocabulary = Vocabulary(tuple(parts.vocabulary or ()))
-        table: nn.Module = nn.Embedding(len(vocabulary.words) + 1, _VECTOR_WIDTH, padding_idx=0)
-        prepare: VocabularyTokens | VectorTexts = VocabularyTokens(vocabulary, parts.max_tokens)
-        width, collection = _VECTOR_WIDTH, None
-    else:
-        vectors = _open(parts.word_vectors)
-        if vectors.hash != parts.word_vectors_hash:
-            raise InputError(f"{parts.word_vectors}: not the word vectors that the model was trained with")
-        prepare = VectorTexts(vectors, parts.segmentation_words, parts.max_tokens)
-        table, width, collection = WordTable(vectors.vectors), vectors.vectors.shape[1], prepare.collection
-    tokens = nn.Sequential(table, nn.Linear(width, 512, bias=False))
-    encoder = TransformerText(
-        tokens, dropout=parts.dropout, mask_padding=parts.mask_padding, max_tokens=parts.max_tokens
-    )
-    return Branch(prepare, encoder, head, collection)
+def _image_backbone(name: str, weights: str | None) -> tuple[nn.Module, int]:
+    return (image_layers(weights), IMAGE_WIDTH) if name == IMAGES else load_torchvision(name, weights)
 
 
 class VectorTexts:

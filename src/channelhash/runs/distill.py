@@ -11,14 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from channelhash.codes import PackedCodes, unpack
+from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection, Partners, find_partners, load_collection
 from channelhash.data.records import Records
 from channelhash.data.registry import SplitSettings
-from channelhash.data.splits import Splits
-from channelhash.data.table import TABLE_ENDINGS as TABLES
 from channelhash.errors import InputError
 from channelhash.losses import TEACHER_LOSSES, resolve_loss
 from channelhash.metrics.report import count_tasks
@@ -26,9 +24,9 @@ from channelhash.models import MODELS, HashModel
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.fit import create_model, fit, fit_scales_of, prepare, relevant_pairs
 from channelhash.runs.folder import OpenedRun, claim_folder, describe_run, keep_splits, open_run, read_run, save_model
+from channelhash.runs.presets import data_kind
 from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.feature_inputs import feature_records
-from channelhash.utils.array_files import ENDINGS as FEATURE_FILES
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.python_names import is_python_name, trusting
@@ -62,7 +60,7 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
     sections = _own_sections(student)
     split = teacher.split.model_dump(mode="json")
     if data is not None:
-        sections["data"] = {"kind": _kind(data), "path": str(data)}
+        sections["data"] = {"kind": data_kind(data), "path": str(data)}
     if "data" in sections:  # ids choose the rows, however the teacher's were chosen
         split |= {"only_labels": None, "without_labels": None}
     elif teacher.extend is not None:
@@ -103,15 +101,6 @@ def _own_sections(student: str) -> Sections:
     return {"model": {"name": student}}
 
 
-def _kind(data: Path) -> str:
-    if not data.is_file():
-        raise InputError(f"--data {data}: no such file; give a table or a file of features")
-    kinds = {ending: kind for kind, endings in (("features", FEATURE_FILES), ("table", TABLES)) for ending in endings}
-    if data.suffix.lower() not in kinds:
-        raise InputError(f"--data {data}: is neither a table nor a file of features ({', '.join(kinds)})")
-    return kinds[data.suffix.lower()]
-
-
 def compare_runs(
     teacher: OpenedRun, student: OpenedRun, partners: Partners, modalities: tuple[str, ...], progress: StageProgress
 ) -> dict[str, Any]:
@@ -128,7 +117,7 @@ def compare_runs(
         ``{"without_partner": {"student": n, "teacher": n}, "n_bits", "rows": {split: n}, "map":
         {"teacher->teacher": {task: mAP_T}, "student->student": …, "student->teacher": …, "teacher->student": …},
         "chance": {task: x}, "agreement": {modality: fraction of equal bits of Q}, "size": {"teacher": {"parameters",
-        "bytes", "frozen_bytes"}, "student": …}}``.
+        "bytes"}, "student": …}}``.
         ``a->b``: a's codes of Q search b's codes of R.
 
     Raises:
@@ -139,6 +128,7 @@ def compare_runs(
     query, database = codes["teacher"]
     if query.labels is None or database.labels is None or not relevant_pairs(query.labels, database.labels):
         raise InputError(f"{teacher.folder}: no query shares a label with an item of the retrieval set")
+    own, n = codes["student"][0].codes, query.n_bits
     maps: dict[str, dict[str, float]] = {}
     chance: dict[str, float] = {}
     for a in codes:
@@ -148,24 +138,15 @@ def compare_runs(
             chance |= {task: counts.chance_level() for task, counts in histograms.items()}
     return {
         "without_partner": {"student": int((of_student < 0).sum()), "teacher": int((partners.of_teacher < 0).sum())},
-        "n_bits": student.model.n_bits,
+        "n_bits": n,
         "rows": student.splits.counts(),
         "map": maps,
         "chance": chance,
         "agreement": {
-            name: equal_bits(codes["student"][0].codes[name], query.codes[name], query.n_bits) for name in modalities
+            name: float((unpack(own[name], n) == unpack(query.codes[name], n)).mean()) for name in modalities
         },
         "size": {"teacher": _size(teacher), "student": _size(student)},
     }
-
-
-def equal_bits(a: PackedCodes, b: PackedCodes, n_bits: int) -> float:
-    """Return the fraction of equal bits of two lists of codes.
-
-    >>> equal_bits(np.array([[0b1111_0000]], np.uint8), np.array([[0b1100_0000]], np.uint8), n_bits=4)
-    0.5
-    """
-    return float((unpack(a, n_bits) == unpack(b, n_bits)).mean())
 
 
 def _codes_of_both(
@@ -186,13 +167,9 @@ def _codes_of_both(
 
 
 def _size(run: OpenedRun) -> dict[str, int]:
-    """Return parameters, bytes of the saved model, and bytes of frozen encoders, which are saved elsewhere."""
-    model = run.model
-    frozen = {id(part): part for name in model.modalities if (part := model.branch(name).frozen)}
     return {
-        "parameters": sum(values.numel() for values in model.parameters()),
+        "parameters": sum(values.numel() for values in run.model.parameters()),
         "bytes": sum(path.stat().st_size for path in (run.folder / "model").iterdir()),
-        "frozen_bytes": sum(value.nbytes for part in frozen.values() for value in part.state_dict().values()),
     }
 
 
@@ -228,13 +205,16 @@ def distill(
     records = load_collection(config.sources).records
     partners = find_partners(records, teacher.collection.records)
     labelled = _labelled_by(teacher, records, partners, modalities)
-    origin = {
+    origin: dict[str, Any] = {
         "teacher": str(teacher.folder.resolve()),
         "teacher_weights": teacher.model.fingerprint(),
         "modalities": list(labelled.items),
     }
     path = folder / "distillation.json"
-    _check_origin(path, origin)
+    begun = json.loads(path.read_text(encoding="utf-8")) if path.exists() else origin
+    for key in ("teacher_weights", "modalities"):
+        if begun.get(key) != origin[key]:
+            raise InputError(f"{path}: was begun with {key} {begun.get(key)}, not {origin[key]}; choose another --out")
 
     with trusting(config.python_names), claim_folder(config, folder, resume) as is_new:
         if is_new:
@@ -243,8 +223,16 @@ def distill(
             settings = {"teacher": origin["teacher"], "joined": "by id"}
             splits = keep_splits(folder, records, lambda: partners.splits(teacher.splits), settings)
             describe_run(config, folder, [*records.problems, *partners.unmatched])
+            model = create_model(config, labelled.take(splits.train))
+            model.code_spaces = (origin["teacher_weights"], *teacher.model.extends)
+            trainee = prepare(model, Collection((labelled,)), splits.train, config.train, progress)
+            fit_scales_of(trainee, splits.train)
+            del model  # and with it a frozen backbone, whose features are computed
+            sizes = {"n_bits": config.n_bits, "modalities": tuple(labelled.items)}
+            loss = resolve_loss(config.loss_name)(**sizes, **config.loss.model_dump())
             targets = teacher_outputs(teacher, partners.of_student[splits.train], tuple(labelled.items), progress)
-            save_model(_train_student(teacher, config, labelled, splits, targets, folder, progress), config, folder)
+            model = fit(trainee, loss, targets, splits, config.train, folder, progress)
+            save_model(model, config, folder)
     run = read_run(folder).as_dict()
     if launched_rank() > 0:
         return run
@@ -255,25 +243,6 @@ def distill(
         description = origin | compare_runs(teacher, student, partners, tuple(labelled.items), progress)
         write_text(path, json.dumps(description, indent=2))
     return run | description
-
-
-def _train_student(
-    teacher: OpenedRun,
-    config: RunConfig,
-    labelled: Records,
-    splits: Splits,
-    targets: Tensor,
-    folder: Path,
-    progress: StageProgress,
-) -> HashModel:
-    loss_settings = {name: getattr(config.loss, name) for name in type(config.loss).model_fields}
-    loss = resolve_loss(config.loss_name)(n_bits=config.n_bits, modalities=tuple(labelled.items), **loss_settings)
-    model = create_model(config, labelled.take(splits.train))
-    model.code_spaces = (teacher.model.fingerprint(), *teacher.model.extends)
-    trainee = prepare(model, Collection((labelled,)), splits.train, config.train, progress)
-    fit_scales_of(trainee, splits.train)
-    del model  # and with it a frozen backbone, whose features are computed
-    return fit(trainee, loss, targets, splits, config.train, folder, progress)
 
 
 def teacher_outputs(
@@ -291,7 +260,13 @@ def teacher_outputs(
 
 def _labelled_by(teacher: OpenedRun, records: Records, partners: Partners, modalities: Sequence[str]) -> Records:
     """Return the student's records with the teacher's labels, of the modalities that the student learns."""
-    items = {name: records.items[name] for name in _choose_modalities(records, teacher.model, modalities)}
+    both = [modality for modality in teacher.model.modalities if modality in records.items]
+    unknown = set(modalities) - set(both)
+    if unknown or not both:
+        where = f"--modalities {min(unknown)}: " if unknown else ""
+        has, data = ", ".join(teacher.model.modalities), ", ".join(records.items)
+        raise InputError(f"{where}the teacher has {has}, the student's data {data}")
+    items = {name: records.items[name] for name in both if not modalities or name in modalities}
     names, labels = teacher.collection.records.label_names, teacher.collection.records.labels
     # Rows without partner are in no split, and have no labels.
     labels = np.where(partners.of_student[:, None] >= 0, labels[partners.of_student], False)

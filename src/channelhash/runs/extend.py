@@ -33,8 +33,8 @@ from channelhash.losses.incremental import ExtensionLoss
 from channelhash.models import HashModel, load_model
 from channelhash.models.hash_model import encode_records
 from channelhash.runs.fit import Trainee, fit, prepare
+from channelhash.runs.presets import data_kind
 from channelhash.training.distributed import rank, wait_for_all
-from channelhash.utils.array_files import ENDINGS as ARRAY_ENDINGS
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.seeds import generator
@@ -60,14 +60,10 @@ def extension_config(run: Path, data: Path, root: Path | None = None, overrides:
             "distillation.json), and distill that extension"
         )
     sections: dict[str, dict[str, Any]] = extended.sections()
-    ending = data.suffix.lower()
-    if ending in (".yaml", ".yml"):
+    if data.suffix.lower() in (".yaml", ".yml"):
         sections["data"] = dict(read_sections(data).get("data", {}))
-    elif not data.is_file():
-        what = "a folder has no labels" if data.is_dir() else "no such file"
-        raise InputError(f"--data {data}: {what}; name a table or a file of features with labels, or a configuration")
     else:
-        sections["data"] = {"kind": "features" if ending in ARRAY_ENDINGS else "table", "path": str(data)}
+        sections["data"] = {"kind": data_kind(data), "path": str(data)}
     if root is not None:
         sections["data"]["root"] = str(root)
     sections["extend"] = {"run": str(run)}
@@ -86,8 +82,7 @@ def check_extension(config: RunConfig, extend: ExtendSettings, loss: HashLoss, n
         new: the new items.
 
     Raises:
-        InputError: the model is another one, the loss has no channels, images are blended, or the items
-            have no labels.
+        InputError: the model is another one, the loss has no channels, or the items have no labels.
     """
     extended = read_run_config(extend.run)
     if (extended.model_name, extended.n_bits, extended.model) != (config.model_name, config.n_bits, config.model):
@@ -97,10 +92,7 @@ def check_extension(config: RunConfig, extend: ExtendSettings, loss: HashLoss, n
             f"loss.name: {config.loss_name!r} has no channels (bounds) to place new items in; extend with dsch, "
             "sch, bsch or rsch"
         )
-    if config.train.mix_images:
-        raise InputError(
-            "train.mix_images: a blend of old and new images is neither, and has no stored code; set it to 0"
-        )
+
     if not new.labels.any():
         raise InputError("the new items have no labels; nothing says which of the old ones they are like")
 

@@ -19,9 +19,14 @@ from channelhash.metrics import hamming_histogram
 from channelhash.metrics.recall import instance_recall
 from channelhash.models import HashModel, resolve_model
 from channelhash.models.aligned import fit_scales
-from channelhash.training.batches import check_batch_size, prepare_inputs
 from channelhash.training.distributed import local_device
-from channelhash.training.feature_inputs import collection_features, encoder_of_rows, feature_mode, training_sources
+from channelhash.training.feature_inputs import (
+    collection_features,
+    encoder_of_rows,
+    feature_mode,
+    prepare_inputs,
+    training_sources,
+)
 from channelhash.training.rotation import rotate_outputs
 from channelhash.training.sources import Source, TrainingSet
 from channelhash.training.trainer import Validation, Validator, train
@@ -138,8 +143,7 @@ def prepare(
         InputError: there are fewer rows than one batch needs, or the settings do not go with the model.
     """
     train_records = collection.records.take(rows)
-    images = images_of_rows(train_records) if settings.captions == "one" else None
-    check_batch_size(len(rows) if images is None else int(images.max()) + 1, settings.batch_size)
+    images = training_images(train_records, settings)
     model.to(local_device(pick_device(settings.device)))
     mode = feature_mode(model, settings)
     features = collection_features(model, collection, settings, progress)
@@ -154,6 +158,19 @@ def fit_scales_of(trainee: Trainee, rows: Rows) -> None:
     if model.name == "aligned":
         records = trainee.features.take(rows[:: -(-len(rows) // _SAMPLE)])
         fit_scales(model, {modality: prepare_inputs(model, records, modality) for modality in model.modalities})
+
+
+def training_images(train: Records, settings: TrainSettings) -> Tensor | None:
+    """Return `images_of_rows` for ``captions: one``, else None.
+
+    Raises:
+        InputError: rows, or images where a row of each is taken, do not fill one batch.
+    """
+    images = images_of_rows(train) if settings.captions == "one" else None
+    n = len(train) if images is None else int(images.max()) + 1
+    if settings.batch_size > n:
+        raise InputError(f"train.batch_size is {settings.batch_size}, but there are {n} training rows; choose 1 … {n}")
+    return images
 
 
 def images_of_rows(records: Records) -> Tensor:

@@ -23,7 +23,7 @@ from channelhash.training.distributed import (
     wait_for_all,
     world_size,
 )
-from channelhash.training.trainer import MEASURES, Validation, kept_validation, measure_of, read_log
+from channelhash.training.trainer import Validation, kept_validation, measure_of, read_log
 from channelhash.utils.environment import environment, pick_device, record_environment
 from channelhash.utils.files import locked, sweep, write_text
 from channelhash.utils.python_names import python_names, trusting
@@ -135,7 +135,7 @@ def claim_folder(config: RunConfig, folder: Path, resume: bool) -> Iterator[bool
 def save_model(model: HashModel, config: RunConfig, folder: Path) -> None:
     """Save the trained model of a run, after which the run is finished."""
     if rank() == 0:
-        model.save_pretrained(folder / "model", model_card_kwargs=_card_facts(config, folder))
+        model.save_pretrained(folder / "model", model_card_kwargs=_card_facts(config))
     wait_for_all()
 
 
@@ -175,20 +175,12 @@ def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> No
         record_environment(folder / "environment.json", environment(device, world_size()))
 
 
-def _card_facts(config: RunConfig, folder: Path) -> dict[str, Any]:
+def _card_facts(config: RunConfig) -> dict[str, Any]:
     """Return what a model's card says of its training; of the data only the kind, as paths are private."""
     sections = config.sections()
-    hidden = {"device", "workers"}
-    settings = {
-        "data": {"kind": config.kind},
-        "model": {"name": config.model_name, "n_bits": config.n_bits},
-        "loss": sections["loss"],
-        "train": {key: value for key, value in sections["train"].items() if key not in hidden},
-    }
-    log = read_log(folder / "log.jsonl")
-    validation = kept_validation(log, config.train.keep) or None
-    measure = MEASURES[measure_of(log)]
-    return {"settings": settings, "epochs": len(log), "validation": validation, "measure": measure}
+    train = {key: value for key, value in sections["train"].items() if key not in ("device", "workers")}
+    model = {"name": config.model_name, "n_bits": config.n_bits}
+    return {"settings": {"data": {"kind": config.kind}, "model": model, "loss": sections["loss"], "train": train}}
 
 
 #: What is in a run's folder as soon as something was trained or encoded there.

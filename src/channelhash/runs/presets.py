@@ -5,6 +5,7 @@ from pathlib import Path
 
 from channelhash.data.table import TABLE_ENDINGS
 from channelhash.errors import InputError
+from channelhash.utils.array_files import ENDINGS as FEATURES
 from channelhash.utils.typed_settings import path_override
 
 _FOLDER = Path(__file__).parents[1] / "presets"
@@ -17,10 +18,7 @@ OF_MODEL = {
     "cliphash": "cliphash",
 }
 #: How the name of a data file ends -> its kind.
-_KINDS = {
-    **dict.fromkeys(TABLE_ENDINGS, "table"),
-    **dict.fromkeys((".npz", ".mat", ".h5"), "features"),
-}
+_KINDS = dict.fromkeys(TABLE_ENDINGS, "table") | dict.fromkeys(FEATURES, "features")
 
 
 def presets() -> dict[str, Path]:
@@ -71,15 +69,11 @@ def summary(preset: Path) -> str:
     return re.split(r": |[.;] | \(", first)[0].rstrip(":.")
 
 
-def data_overrides(data: Path, model: str) -> list[str]:
-    """Return the keys that name a file of data, ``"section.key=value"`` each.
+def data_kind(data: Path) -> str:
+    """Return the kind of a file of data.
 
-    Args:
-        data: a table or features.
-        model: the model that is trained on it.
-
-    >>> data_overrides(Path("f.npz"), "aligned")
-    ['data.path="./f.npz"', 'data.kind=features', 'model.encoder=features']
+    >>> data_kind(Path("f.npz"))
+    'features'
 
     Raises:
         InputError: the ending is of no such file.
@@ -90,5 +84,19 @@ def data_overrides(data: Path, model: str) -> list[str]:
             f"--data {data}: a file ends in {', '.join(_KINDS)}; name other data by its keys, e.g. "
             "--set data.kind=mirflickr25k --set data.root=mirflickr25k"
         )
+    return kind
+
+
+def data_overrides(data: Path, model: str) -> list[str]:
+    """Return the keys that name a file of data, ``"section.key=value"`` each.
+
+    Args:
+        data: a table or features.
+        model: the model that is trained on it.
+
+    >>> data_overrides(Path("f.npz"), "aligned")
+    ['data.path="./f.npz"', 'data.kind=features', 'model.encoder=features']
+    """
+    kind = data_kind(data)
     encoder = ["model.encoder=features"] if (kind, model) == ("features", "aligned") else []
     return [path_override("data.path", data), f"data.kind={kind}", *encoder]

@@ -1,7 +1,15 @@
-"""Choose the inputs of a training: raw items, cached features of frozen encoders, or a bank of augmented features."""
+"""Choose the inputs of a training: raw items, cached features of frozen encoders, or a bank of augmented features.
 
-from collections.abc import Callable
+The cache of a collection is shared by everything that encodes it. The bank of a training set is shared by all losses,
+code lengths and training seeds, because the augmentation has a seed of its own.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
+from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -9,23 +17,47 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from channelhash.augment.progressive import Progression, plan
 from channelhash.codes import PackedCodes
 from channelhash.config import TrainSettings
 from channelhash.data.collection import Collection
-from channelhash.data.image_loader import ImageFiles
+from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError
-from channelhash.models.hash_model import HashModel, encode_items
-from channelhash.training.batches import prepare_inputs
-from channelhash.training.feature_cache import augmented_features, cached_features
-from channelhash.training.mixup import mixed_images
-from channelhash.training.sources import Bank, FromDisk, Held, Source, n_workers
+from channelhash.models.backbones import memory_advice
+from channelhash.models.hash_model import Branch, HashModel, encode_items
+from channelhash.training.sources import AugmentedImages, Bank, FromDisk, Held, Source, n_workers
+from channelhash.utils.files import cache_folder, content_hash, write_text
+from channelhash.utils.image_files import PREPROCESSING
+from channelhash.utils.npy_files import DType, RowFile, Rows, row_file
 from channelhash.utils.progress import Progress, StageProgress
 
 Mode = Literal["online", "cached", "bank"]
 
 #: Decoded images of a split up to this size stay in memory; more are read from disk each time.
 _HELD_BYTES = 2 << 30
+# Rows prepared at a time, so that progress shows and decoded images are short-lived.
+_CHUNK = 512
+
+
+def prepare_inputs(model: HashModel, records: Records, modality: str, progress: Progress | None = None) -> Tensor:
+    """Return the model's inputs for a modality of ``records``, in memory: pixels, token ids or features.
+
+    >>> from channelhash.models import MODELS
+    >>> records = Records(("a", "b"), {"text": np.eye(2)}, np.ones((2, 1), dtype=bool), ("label",))
+    >>> model = MODELS["features"].create(records, 8, hidden=[4])
+    >>> prepare_inputs(model, records, "text").tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    items = records.items[modality]
+    if collection := model.branch(modality).prepare_collection:
+        return collection(items, progress)
+    chunks = []
+    for start in range(0, len(items), _CHUNK):
+        chunks.append(model.prepare(modality, items[start : start + _CHUNK]))
+        if progress:
+            progress(min(start + _CHUNK, len(items)), len(items))
+    return torch.cat(chunks)
 
 
 def feature_mode(model: HashModel, settings: TrainSettings) -> Mode:
@@ -35,7 +67,6 @@ def feature_mode(model: HashModel, settings: TrainSettings) -> Mode:
         InputError: the settings contradict one another, the model has no encoder whose features could be kept, or it
             reads no text whose tokens could be changed.
 
-    >>> import numpy as np
     >>> from channelhash.models import MODELS
     >>> records = Records(("a", "b"), {"text": np.eye(2)}, np.ones((2, 1), dtype=bool), ("label",))
     >>> model = MODELS["features"].create(records, 8, hidden=[4])
@@ -75,14 +106,8 @@ def feature_records(model: HashModel, records: Records, settings: TrainSettings,
         branch = model.branch(modality)
         if branch.fixed and modality in items and len(records):
             distinct, rows = _distinct_files(items[modality])
-            file = cached_features(
-                branch,
-                distinct,
-                model.device,
-                settings.feature_dtype,
-                n_workers(settings),
-                progress(f"{modality} features"),
-            )
+            stage, workers = progress(f"{modality} features"), n_workers(settings)
+            file = cached_features(branch, distinct, model.device, settings.feature_dtype, workers, stage)
             items[modality] = file.rows if len(distinct) == len(rows) else file.rows[rows]
             if (values := records.display_values(modality)) is not None:
                 display[modality] = values
@@ -105,12 +130,7 @@ def collection_features(
 
 
 def training_sources(
-    model: HashModel,
-    train: Records,
-    features: Records,
-    mode: Mode,
-    settings: TrainSettings,
-    progress: StageProgress,
+    model: HashModel, train: Records, features: Records, mode: Mode, settings: TrainSettings, progress: StageProgress
 ) -> dict[str, Source]:
     """Return the source of each modality's training inputs.
 
@@ -123,23 +143,19 @@ def training_sources(
         progress: stage -> its callback.
     """
     sources: dict[str, Source] = {}
-    feature_model = model.on_features()
+    feature_model, device = model.on_features(), model.device
     for modality in model.modalities:
         branch, raw = model.branch(modality), train.items[modality]
+        rows: Any = features.items[modality]
         if branch.fixed and mode == "bank" and are_files(raw):
-            paths: Any = raw
-            rows: Any = features.items[modality]
-            bank = augmented_features(
-                branch, paths, rows, settings, model.device, n_workers(settings), progress("augmented features")
-            )
-            sources[modality] = Bank(bank, model.device)
+            stage = progress("augmented features")
+            bank = augmented_features(branch, raw, rows, settings, device, n_workers(settings), stage)
+            sources[modality] = Bank(bank, device)
         elif branch.fixed and mode != "online":
-            sources[modality] = Held(
-                feature_model.prepare(modality, features.items[modality]).to(model.device), settings
-            )
+            sources[modality] = Held(feature_model.prepare(modality, rows).to(device), settings)
         else:
             sources[modality] = raw_source(model, modality, train, len(train), settings, progress("read training rows"))
-    return mixed_images(sources, torch.from_numpy(train.labels), settings)
+    return sources
 
 
 def raw_source(
@@ -153,7 +169,7 @@ def raw_source(
     """Return a source of raw items: in memory, or image files on the disk if ``n_rows`` are too many to hold."""
     raw = train.items[modality]
     if are_files(raw) and not _fits(model, modality, raw, n_rows):
-        return FromDisk(ImageFiles(raw, model.branch(modality).prepare), settings)  # type: ignore[arg-type]
+        return FromDisk(ImageFiles(raw, model.branch(modality).prepare), settings)
     return Held(prepare_inputs(model, train, modality, progress).to(model.device), settings)
 
 
@@ -180,3 +196,160 @@ def _fits(model: HashModel, modality: str, items: Items, n_rows: int) -> bool:
     """Return whether the inputs of ``n_rows`` items like the first of ``items`` may stay in memory."""
     first: Tensor = model.prepare(modality, items[:1])
     return first.nbytes * n_rows <= _HELD_BYTES
+
+
+_BATCH = 128  # rows that the encoder sees at a time
+_BLOCK = 8 * _BATCH  # rows between two checkpoints of a build
+_DRAWS = "augmentation 1"  # part of a bank's key: another number where a draw gives another image
+
+
+def cached_features(
+    branch: Branch,
+    items: Items,
+    device: torch.device,
+    dtype: DType = "float32",
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> RowFile:
+    """Return features of ``items`` as they are, one row each, checked against their checksums.
+
+    Args:
+        branch: its fixed encoder computes the features (see `Branch.fixed`).
+        items: ``n`` image files or texts.
+        device: where to compute missing features.
+        dtype: type of the features on the disk.
+        workers: processes that read images.
+        progress: called with (rows done, n) while features are computed.
+    """
+    frozen = branch.fixed
+    assert frozen is not None
+    folder = cache_folder() / "features"
+    key = {**frozen.identity(), "items": collection_hash(items, folder)}
+    if are_files(items):
+        key["preprocessing"] = str(PREPROCESSING)
+    n = len(items)
+    sizes = [min(_BLOCK, n - start) for start in range(0, n, _BLOCK)]
+
+    def compute(first: int) -> Iterator[Rows]:
+        batches = [range(start, min(start + _BATCH, n)) for start in range(first * _BLOCK, n, _BATCH)]
+        if are_files(items):
+            inputs = image_batches(ImageFiles(items, branch.prepare), batches, workers)
+        else:
+            inputs = (branch.prepare(items[rows.start : rows.stop]) for rows in batches)
+        return _blocks(_encoded(branch, inputs, device), sizes[first:])
+
+    return row_file(folder / "features", key, sizes, frozen.n_features, dtype, compute, progress).check()
+
+
+def augmented_features(
+    branch: Branch,
+    paths: Sequence[Path],
+    plain: Rows,
+    settings: TrainSettings,
+    device: torch.device,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> RowFile:
+    """Return the bank: features of every (epoch, sample) draw of a training's progressive augmentation.
+
+    Images that an epoch's draw leaves as they are take their features from ``plain``.
+
+    Args:
+        branch: its fixed encoder computes the features.
+        paths: files of the ``n`` training rows.
+        plain: ``(n, d)`` features of the same rows, not augmented.
+        settings: the training: its epochs, ``augment_seed``, ``easy_weights`` and ``feature_dtype``.
+        device: where to compute missing features.
+        workers: processes that read and augment images.
+        progress: called with (draws done, epochs · n).
+
+    Returns:
+        A file whose block ``e`` holds the features ``(n, d)`` of epoch e.
+    """
+    frozen = branch.fixed
+    assert frozen is not None
+    folder = cache_folder() / "features"
+    n, epochs, seed = len(paths), settings.epochs, settings.augment_seed
+    progression = Progression(seed, n, epochs, settings.easy_weights)
+    key = {
+        **frozen.identity(),
+        "items": collection_hash(paths, folder),
+        "preprocessing": str(PREPROCESSING),
+        "draws": f"{_DRAWS}, seed {seed}, {epochs} epochs, {settings.easy_weights}",
+    }
+
+    @cache
+    def changed(epoch: int) -> list[int]:
+        return [row for row in range(n) if plan(progression, epoch, row)]
+
+    def compute(first: int) -> Iterator[Rows]:
+        # Drawn when they are needed, not before: 2,000,000 draws take a minute.
+        draws = ((epoch, row) for epoch in range(first, epochs) for row in changed(epoch))
+        batches = iter(lambda: list(islice(draws, _BATCH)), [])
+        images = AugmentedImages(ImageFiles(paths, branch.prepare), seed, epochs, settings.easy_weights)
+        encoded = _encoded(branch, image_batches(images, batches, workers), device)
+        features = _blocks(encoded, (len(changed(epoch)) for epoch in range(first, epochs)))
+        for epoch, values in zip(range(first, epochs), features, strict=True):
+            block = np.array(plain, dtype=np.float32)
+            if rows := changed(epoch):
+                block[rows] = values
+            yield block
+
+    return row_file(folder / "bank", key, [n] * epochs, frozen.n_features, settings.feature_dtype, compute, progress)
+
+
+def _encoded(branch: Branch, batches: Iterator[Tensor], device: torch.device) -> Iterator[Rows]:
+    """Yield features of each batch. On a GPU a batch is sent off before the previous one's features are fetched."""
+    waiting: Tensor | None = None
+    advice = (
+        f"in the backbone with {_BATCH} items at a time; use a smaller model.backbone, train.precision bfloat16, or "
+        "another train.device"
+    )
+    for inputs in batches:
+        with memory_advice(advice):
+            features = branch.encoder(inputs.to(device, non_blocking=True))
+        if waiting is not None:
+            yield waiting.cpu().numpy()
+        waiting = features
+    if waiting is not None:
+        yield waiting.cpu().numpy()
+
+
+def _blocks(parts: Iterator[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
+    """Yield the rows of ``parts``, cut anew into blocks of ``sizes``."""
+    rows = (row for part in parts for row in part)
+    for size in sizes:
+        yield np.array(list(islice(rows, size)), dtype=np.float32)
+
+
+def collection_hash(items: Items, memo: Path) -> str:
+    """Hash the content of ``items`` in their order; 64 hex digits.
+
+    Images are hashed by the bytes of their files. Reading 200,000 of them takes minutes, so the folder ``memo`` keeps
+    the result under the paths, sizes and modification times of the files, until one of those differs.
+
+    Raises:
+        InputError: an image is missing.
+
+    >>> collection_hash(("a dog", "a cat"), Path("memo")) == collection_hash(("a cat", "a dog"), Path("memo"))
+    False
+    """
+    if isinstance(items, np.ndarray):
+        return content_hash(str((items.shape, items.dtype)).encode(), np.ascontiguousarray(items).tobytes())
+    paths = [item for item in items if isinstance(item, Path)]
+    if len(paths) < len(items):
+        return content_hash(*(str(item).encode() for item in items))
+    try:
+        stats = [(path.resolve(), path.stat()) for path in paths]
+    except OSError as error:
+        raise InputError(f"{error.filename}: no such picture") from None
+    listing = content_hash(*(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode() for path, stat in stats))
+    kept_hash = memo / f"pictures-{listing[:16]}.sha256"
+    if not kept_hash.exists():
+        write_text(kept_hash, content_hash(*(_digest(path) for path in paths)))
+    return kept_hash.read_text(encoding="utf-8")
+
+
+def _digest(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()

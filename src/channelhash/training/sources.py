@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from channelhash.augment.progressive import TABLE_EPOCHS, EasyWeights, Level, Progression, apply, augment_batch, plan
+from channelhash.augment.progressive import TABLE_EPOCHS, EasyWeights, Progression, apply, augment_batch, plan
 from channelhash.config import TrainSettings
 from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.models.small import unit_pixels
@@ -31,7 +31,6 @@ class AugmentedImages(Dataset[Tensor]):
         seed: seed of the augmentation.
         n_epochs: length of the training.
         easy_weights: see `augment.progressive.Progression`.
-        level: hardness of every image, instead of the epoch's mixture.
     """
 
     def __init__(
@@ -40,10 +39,9 @@ class AugmentedImages(Dataset[Tensor]):
         seed: int,
         n_epochs: int = TABLE_EPOCHS,
         easy_weights: EasyWeights = "kinds",
-        level: Level | None = None,
     ) -> None:
         self.images = images
-        self.progression = Progression(seed, len(images), n_epochs, easy_weights, level)
+        self.progression = Progression(seed, len(images), n_epochs, easy_weights)
 
     def __len__(self) -> int:
         return len(self.images) * self.progression.n_epochs

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from channelhash.config import TrainSettings
-from channelhash.losses.base import HashLoss, Labels
+from channelhash.losses.base import HashLoss
 from channelhash.losses.functional import Shard
 from channelhash.models.backbones import Precision, autocast
 from channelhash.models.hash_model import HashModel
@@ -26,7 +26,6 @@ from channelhash.training.distributed import (
     sum_over_ranks,
     world_size,
 )
-from channelhash.training.mixup import labels_by_modality
 from channelhash.training.sources import Source
 from channelhash.utils.seeds import generator
 
@@ -73,14 +72,14 @@ class TrainingBatch(NamedTuple):
     Attributes:
         inputs: modality -> this rank's inputs, on the device.
         rows: row numbers of the global batch among the training rows.
-        labels: of those rows; by modality where images are blended.
+        labels: of those rows.
         anchor: the modality that is trained; None trains all.
         time: epochs of the training before this batch, with the finished share of the current one.
     """
 
     inputs: dict[str, Tensor]
     rows: Tensor
-    labels: Labels
+    labels: Tensor
     anchor: str | None
     time: float
 
@@ -111,8 +110,8 @@ class Steps:
 
     Args:
         model: on ``device``.
-        loss: each process computes its shard of it. Labels come by modality where images are blended (see `mixup`).
-            Parameters of the loss (proxies, a classifier) are trained like the model's, see `parameters_by_rate`.
+        loss: each process computes its shard of it. Parameters of the loss (proxies, a classifier) are trained like the
+            model's, see `parameters_by_rate`.
         labels: ``(n, c)`` bool of all training rows.
         settings: see `TrainSettings`.
         device: where to train.
@@ -130,7 +129,7 @@ class Steps:
     ) -> None:
         self.loss, self.labels, self.settings, self.device = loss.to(device), labels.to(device), settings, device
         self.images = images if settings.captions == "one" else None
-        self.anchors = anchors_of(model, loss)
+        self.anchors = model.modalities if loss.trains_anchor else ()
         outputs = ForwardPass(model, settings.precision)
         if settings.compile:
             outputs.compile()
@@ -158,9 +157,8 @@ class Steps:
         streams = [source.batches(epoch, local_rows) for source in sources.values()]
         for number, ((rows, anchor), values) in enumerate(zip(steps, zip(*streams, strict=True), strict=True)):
             inputs = [value.to(self.device, non_blocking=True) for value in values]
-            labels = labels_by_modality(sources, self.labels, epoch, rows)
             time = epoch + number / len(steps)
-            yield TrainingBatch(dict(zip(sources, inputs, strict=True)), rows, labels, anchor, time)
+            yield TrainingBatch(dict(zip(sources, inputs, strict=True)), rows, self.labels[rows], anchor, time)
 
     def run(self, batches: Iterable[TrainingBatch]) -> Tensor:
         """Train on ``batches`` and return the loss of each, ``(batches,)`` on the device."""
@@ -292,8 +290,3 @@ def image_batches(images: Tensor, batch_size: int, seed: int, *names: str | int)
     row_of_image = torch.from_numpy(shuffled[first])
     for chosen in epoch_batches(len(row_of_image), batch_size, seed, *names):
         yield row_of_image[chosen].sort().values
-
-
-def anchors_of(model: HashModel, loss: HashLoss) -> tuple[str, ...]:
-    """Return the modalities that are trained one at a time, none for a loss that trains all at once."""
-    return model.modalities if loss.trains_anchor else ()

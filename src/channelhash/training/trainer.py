@@ -20,8 +20,7 @@ from channelhash.training.checkpoints import load_checkpoint, save_checkpoint
 from channelhash.training.distributed import from_first, rank, wait_for_all
 from channelhash.training.sources import TrainingSet
 from channelhash.training.step import Steps
-from channelhash.training.trackers import TRACKERS
-from channelhash.utils.files import write_text
+from channelhash.utils.files import space_for, write_text
 from channelhash.utils.progress import Progress, no_progress, note
 from channelhash.utils.reading import reading
 from channelhash.utils.seeds import derive_seed
@@ -80,7 +79,7 @@ def train(
     validate: Validator | None = None,
     progress: Progress = no_progress,
 ) -> list[Entry]:
-    """Train ``model`` in place, write ``log.jsonl`` and ``checkpoints/`` into ``folder``, and curves to the tracker.
+    """Train ``model`` in place, and write ``log.jsonl``, ``checkpoints/`` and events of TensorBoard into ``folder``.
 
     It goes on from ``checkpoints/last.pt``, on a CPU to the bits of an uninterrupted training: draws are functions of
     (seed, epoch). Of several processes (`distributed`) each takes its shard of a batch, the first validates and writes.
@@ -98,7 +97,6 @@ def train(
         The log, one entry an epoch; ``patience`` may end it early.
 
     Raises:
-        InputError: the tracker cannot be opened.
         JobError: the loss became NaN or infinite (the checkpoint before that epoch is kept), or memory ran out.
     """
     steps = Steps(model.train(), loss, data.targets, settings, model.device, data.images)
@@ -106,7 +104,7 @@ def train(
     start = load_checkpoint(last, model, steps.loss, steps.optimizer, steps.average) if last.exists() else 0
     log, first = read_log(folder / "log.jsonl")[:start], rank() == 0
     advice = memory_advice(_ADVICE.format(settings.batch_size))
-    with _recorder(folder, settings.tracker, start, first) as record, advice:
+    with _recorder(folder, start, first) as record, advice:
         for epoch in range(start, settings.epochs):
             if _waited_long_enough(log, settings.patience):
                 break
@@ -115,9 +113,12 @@ def train(
             losses = steps.run(steps.batches(data.sources, epoch))
             _check_finite(losses, epoch, steps.rate, last)
             entry: Entry = {"epoch": epoch, "loss": losses.mean().item(), "learning_rate": steps.rate}
-            if validate and _validates(settings, done):
+            due = settings.validate_every and (done % settings.validate_every == 0 or done == settings.epochs)
+            if validate and due:
                 with steps.averaged():
-                    entry |= from_first(_validated(validate) if first else None)
+                    entry["validation"] = from_first(validate.scores() if first else None)
+                    if validate.measure != "map_tie_aware":
+                        entry["measure"] = validate.measure
                     if first and selection_score(entry["validation"]) > max(_scores(log), default=-math.inf):
                         model.save_pretrained(best)
             entry["seconds"] = round(time.perf_counter() - began, 3)
@@ -176,10 +177,7 @@ def _entry(line: bytes, place: str) -> Entry:
     return entry
 
 
-_ADVICE = (
-    "with train.batch_size {}; lower it (train.accumulate keeps the samples of a step), or give more processes, each "
-    "of which takes its share of the batch"
-)
+_ADVICE = "with train.batch_size {}; lower it (train.accumulate keeps the samples of a step), or give more processes"
 
 
 def _check_finite(losses: Tensor, epoch: int, rate: float, checkpoint: Path) -> None:
@@ -189,17 +187,6 @@ def _check_finite(losses: Tensor, epoch: int, rate: float, checkpoint: Path) -> 
             f"epoch {epoch}, step {step}: the loss is {losses[step].item()}; lower train.learning_rate "
             f"(now {rate:g}); the last good checkpoint is {checkpoint if checkpoint.exists() else 'none yet'}"
         )
-
-
-def _validated(validate: Validator) -> Entry:
-    """Return what an entry of the log says of a validation; the measure unless it is mAP."""
-    entry: Entry = {"validation": validate.scores()}
-    return entry if validate.measure == "map_tie_aware" else entry | {"measure": validate.measure}
-
-
-def _validates(settings: TrainSettings, done: int) -> bool:
-    """Return whether the model is validated after ``done`` epochs."""
-    return settings.validate_every > 0 and (done % settings.validate_every == 0 or done == settings.epochs)
 
 
 def _waited_long_enough(log: list[Entry], patience: int) -> bool:
@@ -213,19 +200,28 @@ def _scores(log: list[Entry]) -> list[float]:
 
 
 @contextmanager
-def _recorder(folder: Path, tracker: str, start: int, writes: bool) -> Iterator[Callable[[list[Entry]], None]]:
-    """Yield a function that writes the log, and its last entry to the tracker, if this process ``writes``."""
+def _recorder(folder: Path, start: int, writes: bool) -> Iterator[Callable[[list[Entry]], None]]:
+    """Yield a function that writes the log, and its last entry as events, if this process ``writes``."""
     if not writes:
         yield lambda log: None
         return
-    with TRACKERS[tracker](folder, start) as track:
+    from torch.utils.tensorboard import SummaryWriter  # a second of import that only training pays
 
-        def record(log: list[Entry]) -> None:
-            write_text(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in log))
-            entry = log[-1]
-            scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"]}
-            name = f"validation {measure_of(log)}"
-            scalars |= {f"{name}/{task}": value for task, value in entry.get("validation", {}).items()}
-            track(scalars, entry["epoch"])
+    place = folder / "tensorboard"
+    with space_for(place):
+        events = SummaryWriter(str(place), purge_step=start)
 
+    def record(log: list[Entry]) -> None:
+        write_text(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in log))
+        entry, name = log[-1], f"validation {measure_of(log)}"
+        scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"]}
+        scalars |= {f"{name}/{task}": value for task, value in entry.get("validation", {}).items()}
+        with space_for(place):
+            for name, value in scalars.items():
+                events.add_scalar(name, value, entry["epoch"])
+
+    try:
         yield record
+    finally:
+        with space_for(place):
+            events.close()

@@ -31,7 +31,7 @@ class Settings(BaseModel):
 
 
 _SettingsType = TypeVar("_SettingsType", bound=Settings)
-_FieldsType = TypeVar("_FieldsType", bound=tuple[Any, ...])
+
 
 #: A number of things, at least 1, of which a mistaken file cannot ask for more than memory holds.
 Count = Annotated[int, Field(ge=1, le=2**31)]
@@ -82,18 +82,6 @@ def read_settings(kind: type[_SettingsType], values: Mapping[str, Any], where: s
             raise InputError(f"{key}: is missing and has no default") from None
         quotes = f"; --set \"{key}='…'\" gives a text" if first["type"] == "string_type" else ""
         raise InputError(f"{key}: {first['msg'].lower()}, got {first['input']!r}{quotes}") from None
-
-
-def read_fields(kind: Callable[..., _FieldsType], values: Mapping[str, Any], where: str) -> _FieldsType:
-    """Return the named tuple ``kind`` of ``values``, checked against its annotations; errors as in `read_settings`.
-
-    >>> class Size(typing.NamedTuple):
-    ...     width: int
-    ...     height: int = 2
-    >>> read_fields(Size, {"width": 3}, "size")
-    Size(width=3, height=2)
-    """
-    return kind(**vars(read_settings(settings_of(kind), values, where)))
 
 
 def unknown(what: str, name: str, known: list[str]) -> str:

@@ -84,7 +84,7 @@ def check_store(path: Path) -> list[Finding]:
         findings += [*_unlike_manifest(folder), *_in_database(folder, manifest)]
         findings = findings or _in_snapshot(folder)
     if folder.model.is_dir():
-        from channelhash.models.saved_checksums import damaged_files  # torch takes a second to load
+        from channelhash.models.hash_model import damaged_files  # torch takes a second to load
 
         findings += [Finding(folder.model.name, line) for line in damaged_files(folder.model)]
     return findings
