@@ -7,10 +7,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from channelhash.models.saved_checksums import weights_metadata
 from safetensors.torch import save
 
-from channelhash.models.backbones import read_weights
+from channelhash.models.backbones import read_weights, weights_hash
+from channelhash.models.description import CHECKSUM
 from channelhash.models.heads import PHOTO_HEADS
 
 
@@ -19,7 +19,7 @@ def main(run: Path) -> None:
     halves = {name: values.half() for name, values in read_weights(run / "model" / "model.safetensors").items()}
     PHOTO_HEADS.mkdir(exist_ok=True)
     shutil.copy(run / "model" / "config.json", PHOTO_HEADS)
-    (PHOTO_HEADS / "model.safetensors").write_bytes(save(halves, weights_metadata(halves)))
+    (PHOTO_HEADS / "model.safetensors").write_bytes(save(halves, {CHECKSUM: weights_hash(halves)}))
 
 
 if __name__ == "__main__":
