@@ -5,7 +5,7 @@ import pytest
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.scenes import LABELS
-from channelhash.runs.demo import TEXT_QUERIES, Fit, answer_texts
+from channelhash.runs.demo import TEXT_QUERIES, answer_texts
 from channelhash.search.result_grid import answer_rows
 
 
@@ -23,11 +23,11 @@ def test_an_answer_fits_if_it_has_every_label_of_the_words():
     database = CodeSet([f"im{i}" for i in range(10)], {"image": codes}, labels, 8, label_names=LABELS)
     sheet, fits = answer_texts(OneAnswer(), database)
     assert fits == {
-        "sunset beach": Fit(1, 7, 0.1),
-        "dog": Fit(2, 7, 0.4),
-        "city at night": Fit(0, 7, 0.0),
-        "flowers": Fit(1, 7, 0.1),
-        "portrait of a woman": Fit(1, 7, 0.1),
+        "sunset beach": {"fitting": 1, "shown": 7, "chance": 0.1},
+        "dog": {"fitting": 2, "shown": 7, "chance": 0.4},
+        "city at night": {"fitting": 0, "shown": 7, "chance": 0.0},
+        "flowers": {"fitting": 1, "shown": 7, "chance": 0.1},
+        "portrait of a woman": {"fitting": 1, "shown": 7, "chance": 0.1},
     }
     assert [row[0].caption for row in sheet] == list(TEXT_QUERIES)
     assert [cell.right for cell in sheet[1]] == [None, False, False, True, True, False, False, False]

@@ -1,6 +1,5 @@
 """The presets ``recommended`` and ``fast`` are one recommendation, and what ``channelhash train`` takes by itself."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -45,12 +44,6 @@ def test_train_takes_the_recommendation_unless_another_is_named(tmp_path, capsys
     assert written["loss"].items() >= LOSS.items()
     assert written["model"]["name"] == "aligned"
     assert "recommended" not in written["loss"]
-
-
-def test_a_planned_run_of_the_fast_one_is_short(tmp_path, capsys):
-    sizes = ["--set", "train.batch_size=50", "--dry-run", "--json"]
-    assert run_command("train", "--preset", "fast", *features(tmp_path)[:-4], *sizes) == 0
-    assert json.loads(capsys.readouterr().out)["epochs"] == 8
 
 
 def test_a_ready_configuration_takes_the_recommended_weights_by_one_setting(tmp_path):

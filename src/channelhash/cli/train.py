@@ -34,23 +34,25 @@ def demo(
     with output.working(f"finished parts are kept in {out}") as progress:
         result = run_demo(out, quick, progress, output.say)
     if as_json:
-        facts = {"rows": result.rows, "seconds": round(result.seconds, 1), "runs": result.runs, "sheets": result.sheets}
-        texts = {text: fit._asdict() for text, fit in result.fits.items()}
-        output.print_json({"losses": result.tasks, "texts": texts, **facts})
+        output.print_json(result)
         return
-    rows = result.rows
+    rows = result["rows"]
     title = f"Tie-aware mAP in %, {rows['query']} queries against {rows['retrieval']} items, {rows['train']} trained on"
-    output.print_tasks(title, result.tasks, "loss")
+    output.print_tasks(title, result["losses"], "loss")
     answered = [
-        [text, f"{fit.fitting} of {fit.shown}", output.percent(fit.fitting / fit.shown), output.percent(fit.chance)]
-        for text, fit in result.fits.items()
+        [
+            text,
+            f"{fit['fitting']} of {fit['shown']}",
+            *map(output.percent, (fit["fitting"] / fit["shown"], fit["chance"])),
+        ]
+        for text, fit in result["texts"].items()
     ]
     title = "Pictures found that show all of what the words ask for"
     output.print_table(title, ["words", "fit", "%", "chance, %"], answered, numeric=True)
-    run = result.runs["dsch"]
-    typer.echo(f"Took {result.seconds:.0f} s. Written:")
-    typer.echo(f"  {result.sheets['text']}  answers to typed words")
-    typer.echo(f"  {result.sheets['image']}  answers to pictures (by the texts nearest to them)")
+    run = Path(result["runs"]["dsch"])
+    typer.echo(f"Took {result['seconds']:.0f} s. Written:")
+    typer.echo(f"  {result['sheets']['text']}  answers to typed words")
+    typer.echo(f"  {result['sheets']['image']}  answers to pictures (by the texts nearest to them)")
     typer.echo(f"  {run.parent}  runs: configuration, log, checkpoints, codes, figures")
     typer.echo("Next, words of your own, and photographs of your own (pip install 'channelhash[photos]'):")
     typer.echo(f'  channelhash search {run} --text "boats on the sea"')

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from channelhash.channels import label_cosines, unit_rows
 from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.functional import Outputs, checked_batch
+from channelhash.losses.functional import Outputs, checked_labels, checked_outputs
 
 #: T of cosines.
 Temperature = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -42,12 +42,12 @@ def contrastive_term(outputs: Outputs, labels: Tensor, temperature: float = 0.07
     >>> round(contrastive_term({"image": codes, "text": codes}, torch.eye(2)).item(), 4)
     0.0
     """
-    outputs, labels = checked_batch(outputs, labels)
+    outputs = checked_outputs(outputs)
     if len(outputs) < 2:
         raise ValueError(f"a contrastive term is between modalities, the outputs are of {', '.join(outputs)} alone")
     first = next(iter(outputs.values()))
     with torch.autocast(first.device.type, enabled=False):
-        same = label_cosines(labels.to(first)) == 1
+        same = label_cosines(checked_labels(labels, first).to(first)) == 1
         left_out = same.fill_diagonal_(False)
         partner = torch.arange(len(first), device=first.device)
         directions = {modality: unit_rows(codes) for modality, codes in outputs.items()}

@@ -17,17 +17,6 @@ from channelhash.utils.seeds import generator
 Outputs = dict[str, Tensor]
 
 
-def checked_batch(outputs: Outputs, labels: Tensor) -> tuple[Outputs, Tensor]:
-    """Return `checked_outputs` and `checked_labels`.
-
-    >>> outputs, labels = checked_batch({"text": torch.zeros(2, 8, dtype=torch.bfloat16)}, torch.eye(2))
-    >>> outputs["text"].dtype, labels.shape
-    (torch.float32, torch.Size([2, 2]))
-    """
-    outputs = checked_outputs(outputs)
-    return outputs, checked_labels(labels, next(iter(outputs.values())))
-
-
 def checked_outputs(outputs: Outputs) -> Outputs:
     """Return the outputs in at least float32, as half precision loses whole bits of distance.
 

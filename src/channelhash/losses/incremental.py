@@ -126,33 +126,29 @@ class ExtensionLoss(HashLoss):
         assert batch.rows is not None  # `forward` has checked it
         assert channels is not None  # so has the constructor
         rows = batch.rows.to(labels.device)
-        new = self._constant("is_new")[rows]
+        new = self.get_buffer("is_new")[rows]
         old = ~new
         total = sum((values.sum() for values in outputs.values()), labels.new_zeros((), dtype=torch.float32)) * 0
         if new.any():
             total = total + self.own(_rows(outputs, new), labels[new])
         if self.weight_stored and new.any():
             drawn = self._partners(rows)
-            stored = {modality: self._constant(f"stored_{modality}")[drawn] for modality in outputs}
-            stored_labels = self._constant("stored_labels")[drawn]
+            stored = {modality: self.get_buffer(f"stored_{modality}")[drawn] for modality in outputs}
+            stored_labels = self.get_buffer("stored_labels")[drawn]
             error = stored_loss(_rows(outputs, new), labels[new], stored, stored_labels, channels)
             total = total + self.weight_stored * error
         if self.weight_keep and old.any():
-            codes = {modality: self._constant(f"codes_{modality}")[rows[old]] for modality in outputs}
+            codes = {modality: self.get_buffer(f"codes_{modality}")[rows[old]] for modality in outputs}
             total = total + self.weight_keep * keep_loss(_rows(outputs, old), codes)
         return total
 
     def _partners(self, rows: Tensor) -> Tensor:
         """Return which stored codes a batch sees: all, or as many drawn with replacement."""
-        n_stored = len(self._constant("stored_labels"))
+        n_stored = len(self.get_buffer("stored_labels"))
         if n_stored <= self.partners:
             return torch.arange(n_stored, device=rows.device)
         random = generator(self.seed, "partners", *rows.tolist())
         return torch.from_numpy(random.integers(0, n_stored, self.partners)).to(rows.device)
-
-    def _constant(self, name: str) -> Tensor:
-        values: Tensor = getattr(self, name)
-        return values
 
 
 def _rows(outputs: Outputs, part: Any) -> Outputs:

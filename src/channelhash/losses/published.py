@@ -35,13 +35,11 @@ def with_published(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         InputError: ``published`` is neither true nor false, or `PUBLISHED` has no such loss.
     """
     wanted, given = switched(settings, "published")
-    if not wanted:
-        return given
-    if name not in PUBLISHED:
+    if wanted and name not in PUBLISHED:
         raise InputError(
             f"loss.published: nobody else has published {name!r}; leave it out, or take {', '.join(PUBLISHED)}"
         )
-    return {**PUBLISHED[name], **given}
+    return {**PUBLISHED[name], **given} if wanted else given
 
 
 def switched(settings: Mapping[str, Any], key: str) -> tuple[bool, dict[str, Any]]:

@@ -66,18 +66,11 @@ def create_aligned_model(
     sides = {modality: side.width for modality, side in opened.sides.items() if modality in train.items}
     if not sides:
         raise InputError(f"model.encoder: {encoder} has no side for {' and '.join(train.items)}s")
-    architecture: dict[str, Any] = {
-        "n_bits": n_bits,
-        "encoder": opened.word,
-        "widths": sides,
-        "hidden": [900] if hidden is None else hidden,
-        "dropout": dropout,
-        "noise": noise,
-        "drop_features": drop_features,
-    }
+    hidden = [900] if hidden is None else hidden
+    form: dict[str, Any] = dict(hidden=hidden, dropout=dropout, noise=noise, drop_features=drop_features)
+    architecture = {"n_bits": n_bits, "encoder": opened.word, "widths": sides, **form}
     if nested:
         architecture["nested"] = nested
-    form = {key: architecture[key] for key in ("hidden", "dropout", "noise", "drop_features")}
     return HashModel("aligned", n_bits, architecture, _branches(opened, sides, n_bits, form))
 
 
@@ -92,7 +85,7 @@ def build_aligned_branches(
     nested: list[int] | None = None,
 ) -> dict[str, Branch]:
     """Build the branches from the complete architecture; the encoder's weights are loaded again."""
-    form = {"hidden": hidden, "dropout": dropout, "noise": noise, "drop_features": drop_features}
+    form = dict(hidden=hidden, dropout=dropout, noise=noise, drop_features=drop_features)
     return _branches(open_encoder(encoder, widths), widths, n_bits, form)
 
 

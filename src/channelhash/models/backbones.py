@@ -154,8 +154,6 @@ def unfrozen(n_blocks: int, freeze_backbone: bool) -> dict[str, int]:
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
-_NORMS = nn.modules.batchnorm._BatchNorm
-
 
 class Frozen(nn.Module):
     """An encoder that is never trained: no gradient, and evaluation mode whatever the mode of the model.
@@ -184,7 +182,7 @@ class Frozen(nn.Module):
         super().__init__()
         self.encoder = encoder.requires_grad_(False)
         self.name, self.inputs, self.n_features = name, inputs, n_features
-        self.drifts = frozen_batchnorm == "train" and any(isinstance(part, _NORMS) for part in encoder.modules())
+        self.drifts = frozen_batchnorm == "train" and any(isinstance(part, _BatchNorm) for part in encoder.modules())
         self.precision: Precision = "auto"
         self.eval()
 
@@ -194,7 +192,7 @@ class Frozen(nn.Module):
         self.encoder.eval()
         if self.drifts:
             for part in self.encoder.modules():
-                if isinstance(part, _NORMS):
+                if isinstance(part, _BatchNorm):
                     part.train(mode)
         return self
 

@@ -75,19 +75,12 @@ def create_cliphash_model(
     check_raw_items("cliphash", n_bits, train)
     if prompt.count("{}") != 1:
         raise InputError(f"model.prompt: holds '{{}}' once, where the text goes; got {prompt!r}")
-    architecture: dict[str, Any] = dict(
-        n_bits=n_bits,
-        modalities=list(train.items),
-        backbone=str(Path(backbone).resolve()) if backbone.endswith(".json") else backbone,
-        pretrained=pretrained,
-        freeze_backbone=freeze_backbone,
-        preprocess=preprocess,
-        prompt=prompt,
-        normalize=normalize,
-        hidden=[4096, 4096, 1024, 256] if hidden is None else hidden,
-        dropout=dropout,
-        **unfrozen(unfreeze_blocks, freeze_backbone),
-    )
+    backbone = str(Path(backbone).resolve()) if backbone.endswith(".json") else backbone
+    hidden = [4096, 4096, 1024, 256] if hidden is None else hidden
+    architecture: dict[str, Any] = dict(n_bits=n_bits, modalities=list(train.items), hidden=hidden, dropout=dropout)
+    architecture |= dict(backbone=backbone, pretrained=pretrained, freeze_backbone=freeze_backbone)
+    architecture |= dict(preprocess=preprocess, prompt=prompt, normalize=normalize)
+    architecture |= unfrozen(unfreeze_blocks, freeze_backbone)
     return HashModel("cliphash", n_bits, architecture, build_cliphash_branches(**architecture, untrained=True))
 
 

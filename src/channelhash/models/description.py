@@ -182,7 +182,8 @@ def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
     if codes == "learned":
         return {"encoder": in_one_word(architecture["encoder"]), "fitted": "learned codes of the encoder"}
     fitted = f"{codes} to {n:,} {'pairs of image and text' if codes == 'cca-itq' else f'{min(modalities)}s'}"
-    fitted += "; no captions join texts to them" * (modalities == ["image"])
+    if modalities == ["image"]:
+        fitted += "; no captions join texts to them"
     return {"encoder": in_one_word(architecture.get("extractors") or architecture["encoder"]), "fitted": fitted}
 
 

@@ -25,6 +25,7 @@ from channelhash.models.exported import DESCRIPTION
 from channelhash.models.hash_model import HashModel
 from channelhash.utils.files import move_folder, sync_file, temporary_folder
 from channelhash.utils.optional_imports import library
+from channelhash.utils.reading import one_line
 from channelhash.utils.seeds import generator
 
 #: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
@@ -96,11 +97,11 @@ def _sha256(path: Path) -> str:
 def _recipe(model: HashModel, modality: str) -> dict[str, Any]:
     """Describe how a branch's inputs are computed; raise `InputError` where this is impossible."""
     branch = model.branch(modality)
-    if not hasattr(branch.prepare, "recipe"):  # a model of one's own may have none
-        raise _refusal(model, modality, "what prepares its items has no method recipe() that says how")
-    if branch.frozen and branch.frozen.precision == "bfloat16":
-        raise _refusal(model, modality, "its frozen encoder computes in bfloat16, which few programs can run")
     try:
+        if not hasattr(branch.prepare, "recipe"):  # a model of one's own may have none
+            raise InputError("what prepares its items has no method recipe() that says how")
+        if branch.frozen and branch.frozen.precision == "bfloat16":
+            raise InputError("its frozen encoder computes in bfloat16, which few programs can run")
         recipe: dict[str, Any] = branch.prepare.recipe()
     except InputError as error:
         raise _refusal(model, modality, str(error)) from None
@@ -109,6 +110,8 @@ def _recipe(model: HashModel, modality: str) -> dict[str, Any]:
 
 def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path) -> dict[str, Any]:
     """Write one branch; return its entry of ``export.json``."""
+    from channelhash.utils.onnx_runtime import onnxruntime
+
     branch = model.branch(modality)
     inputs = model.prepare(modality, _some_items(modality, recipe))
     tower = branch.frozen.encoder if branch.frozen else None
@@ -117,13 +120,12 @@ def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path)
             _write_behind(tower, branch.head, inputs.to(model.device), path)
         else:
             _write(branch, inputs.to(model.device), path)
-        run = _runner(path)
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         batches = (inputs, inputs[:1])
-        there = [run(rows.numpy()) for rows in batches]
+        there = [session.run(["outputs"], {"inputs": rows.numpy()})[0] for rows in batches]
         here = [model.outputs_prepared({modality: rows})[modality].numpy() for rows in batches]
     except Exception as error:  # the exporter and the runtime have many types of their own
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise _refusal(model, modality, first[:200]) from error
+        raise _refusal(model, modality, one_line(error)[:200]) from error
     for name, content in getattr(branch.prepare, "recipe_files", dict)().items():
         (path.parent / name).write_text(content, encoding="utf-8")
     shape = ["m" if recipe["kind"] == "tokenizer" else n for n in inputs.shape[1:]]
@@ -179,13 +181,6 @@ def _write(branch: nn.Module, inputs: Tensor, path: Path) -> None:
         whole = onnx.load(parts / path.name)
         onnx.save_model(whole, path, save_as_external_data=True, location=f"{path.name}.data")
     shutil.rmtree(parts)
-
-
-def _runner(path: Path) -> Any:
-    from channelhash.utils.onnx_runtime import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda rows: session.run(["outputs"], {"inputs": rows})[0]
 
 
 def _difference(modality: str, tolerance: float, there: NDArray[np.float32], here: NDArray[np.float32]) -> float:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from channelhash.data.images import Resize
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Normalize, read_weights, weights_source
+from channelhash.utils.reading import one_line
 from channelhash.utils.typed_settings import unknown
 
 #: ``paper``: short side to 224 bilinear, centre crop. ``openclip``: as the weights' own configuration says (§ 3).
@@ -84,10 +85,10 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
         except Exception as error:  # OpenCLIP, torch, pickle and the hub each have their own types
             if file:
                 read_weights(file)  # says so where the file is no weights at all
-                raise InputError(f"{file}: the weights do not fit {name} ({_first_lines(error)})") from None
+                raise InputError(f"{file}: the weights do not fit {name} ({one_line(error)[:200]})") from None
+            where = f"model.pretrained: {tag} of {name}"
             raise JobError(
-                f"model.pretrained: {tag} of {name} cannot be fetched ({_first_lines(error)}); "
-                f"fetch it elsewhere and give {tag}@FILE"
+                f"{where} cannot be fetched ({one_line(error)}); fetch it elsewhere and give {tag}@FILE"
             ) from None
     options = {**clip.visual.preprocess_cfg, **(open_clip.get_pretrained_cfg(name, tag) if tag else {})}
     visual, config = clip.visual, open_clip.get_model_config(name)
@@ -115,12 +116,8 @@ def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) ->
         raise InputError(f"model.backbone: takes pictures of {width} x {height} pixels; only squares are supported")
     if preprocess == "paper":
         return Resize(int(height))
-    return Resize(
-        int(height),
-        filter=options["interpolation"],
-        mode=options["resize_mode"],
-        fill=int(options.get("fill_color", 0)),
-    )
+    fill = int(options.get("fill_color", 0))
+    return Resize(int(height), filter=options["interpolation"], mode=options["resize_mode"], fill=fill)
 
 
 def _register(path: Path) -> str:
@@ -136,10 +133,6 @@ def _register(path: Path) -> str:
         raise InputError(f"model.backbone: {path}: no model configuration of OpenCLIP, {min(missing)} is missing")
     open_clip.add_model_config(path)
     return path.stem
-
-
-def _first_lines(error: Exception) -> str:
-    return " ".join(" ".join(str(error).split("\n")[:2]).split())[:200]
 
 
 @contextmanager

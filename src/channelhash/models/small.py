@@ -115,19 +115,9 @@ def create_small_model(
         vocabulary = list(Vocabulary.from_texts(map(str, train.items["text"]), min_count=min_count).words)
         if not vocabulary:
             raise InputError(f"model.min_count: no word occurs {min_count} times in the {len(train)} training texts")
-    architecture: dict[str, Any] = dict(
-        n_bits=n_bits,
-        modalities=list(train.items),
-        image_size=image_size,
-        width=width,
-        text_encoder=text_encoder,
-        text_width=text_width,
-        vocabulary=vocabulary,
-        n_buckets=n_buckets,
-        max_tokens=max_tokens,
-        hidden=[512] if hidden is None else hidden,
-        dropout=dropout,
-    )
+    architecture: dict[str, Any] = dict(n_bits=n_bits, modalities=list(train.items), image_size=image_size, width=width)
+    architecture |= dict(text_encoder=text_encoder, text_width=text_width, vocabulary=vocabulary, n_buckets=n_buckets)
+    architecture |= dict(max_tokens=max_tokens, hidden=[512] if hidden is None else hidden, dropout=dropout)
     return HashModel("small", n_bits, architecture, build_small_branches(**architecture))
 
 

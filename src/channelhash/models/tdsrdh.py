@@ -150,25 +150,16 @@ def create_tdsrdh_model(
         vocabulary = list(Vocabulary.from_texts([str(text) for text in train.items["text"]], min_count=1).words)
         if not vocabulary:
             raise InputError(f"data: the {len(train)} training texts hold no word")
-    architecture: dict[str, Any] = dict(
-        n_bits=n_bits,
-        modalities=list(train.items),
-        backbone=backbone,
-        pretrained=pretrained,
-        freeze_backbone=freeze_backbone,
-        frozen_batchnorm=frozen_batchnorm,
-        word_vectors=None if word_vectors is None else str(Path(word_vectors).resolve()),
-        vocabulary=vocabulary,
-        segmentation_words=segmentation_words,
-        max_tokens=max_tokens,
-        mask_padding=mask_padding,
-        hidden=widths,
-        dropout=dropout,
-        **unfrozen(unfreeze_blocks, freeze_backbone),
-        **({"image_size": image_size} if image_size != IMAGE_SIZE else {}),
-    )
-    if word_vectors is not None:
-        architecture["word_vectors_hash"] = _open(architecture["word_vectors"]).hash
+    vectors = None if word_vectors is None else str(Path(word_vectors).resolve())
+    architecture: dict[str, Any] = dict(n_bits=n_bits, modalities=list(train.items), hidden=widths, dropout=dropout)
+    architecture |= dict(backbone=backbone, pretrained=pretrained, freeze_backbone=freeze_backbone)
+    architecture |= dict(frozen_batchnorm=frozen_batchnorm, **unfrozen(unfreeze_blocks, freeze_backbone))
+    architecture |= dict(word_vectors=vectors, vocabulary=vocabulary, segmentation_words=segmentation_words)
+    architecture |= dict(max_tokens=max_tokens, mask_padding=mask_padding)
+    if image_size != IMAGE_SIZE:
+        architecture["image_size"] = image_size
+    if vectors is not None:
+        architecture["word_vectors_hash"] = _open(vectors).hash
     return HashModel("tdsrdh", n_bits, architecture, build_tdsrdh_branches(**architecture, untrained=True))
 
 

@@ -2,9 +2,8 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,41 +30,6 @@ TEXT_QUERIES = {
     "flowers": ("flower",),
     "portrait of a woman": ("portrait", "female"),
 }
-
-
-class Fit(NamedTuple):
-    """How well a text query was answered.
-
-    Attributes:
-        fitting: answers that fit.
-        shown: answers on the sheet.
-        chance: share of all items that fit.
-    """
-
-    fitting: int
-    shown: int
-    chance: float
-
-
-@dataclass(frozen=True)
-class DemoResult:
-    """What the demo has written.
-
-    Attributes:
-        tasks: loss -> task -> scores.
-        runs: loss -> the run's folder.
-        sheets: modality of the queries -> contact sheet.
-        fits: text query -> how well it was answered.
-        rows: number of rows of each split.
-        seconds: wall time of the demo.
-    """
-
-    tasks: dict[str, dict[str, Any]]
-    runs: dict[str, Path]
-    sheets: dict[str, Path]
-    fits: dict[str, Fit]
-    rows: dict[str, int]
-    seconds: float
 
 
 def demo_config(folder: Path, loss: str, quick: bool, seed: int = 0) -> RunConfig:
@@ -101,7 +65,7 @@ def demo_config(folder: Path, loss: str, quick: bool, seed: int = 0) -> RunConfi
     )
 
 
-def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callable[[str], None]) -> DemoResult:
+def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callable[[str], None]) -> dict[str, Any]:
     """Draw the data, train and evaluate one model a loss, search with a few queries; finished parts are kept.
 
     Args:
@@ -109,6 +73,10 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callabl
         quick: use a smaller set and fewer epochs.
         progress: stage -> its callback.
         notify: called with a line before each step.
+
+    Returns:
+        ``{"losses": {loss: {task: scores}}, "runs": {loss: folder}, "sheets": {modality of the queries: contact sheet},
+        "texts": {text query: its fit, see `answer_texts`}, "rows": {split: n}, "seconds": wall time}``.
     """
     began = time.perf_counter()
     configs = {loss: demo_config(folder, loss, quick) for loss in LOSSES}
@@ -125,19 +93,25 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callabl
         tasks[loss] = evaluate_run(runs[loss], progress=progress)["tasks"]
     notify("Answering a few queries with the DSCH model")
     query, database = (CodeSet.load(runs["dsch"] / "codes" / f"test-{role}.parquet") for role in ("query", "retrieval"))
-    sheets = {
-        "text": runs["dsch"] / "plots" / "text-queries.png",
-        "image": runs["dsch"] / "plots" / "image-queries.png",
-    }
-    answers, fits = answer_texts(load_model(runs["dsch"]), database)
+    sheets = {side: runs["dsch"] / "plots" / f"{side}-queries.png" for side in ("text", "image")}
+    answers, texts = answer_texts(load_model(runs["dsch"]), database)
     write_contact_sheet(answers, sheets["text"])
     write_contact_sheet(answer_rows(query, database, "image->text"), sheets["image"])
-    rows = {"query": len(query), "retrieval": len(database), "train": int(configs["dsch"].split.train or 0)}
-    return DemoResult(tasks, runs, sheets, fits, rows, time.perf_counter() - began)
+    return {
+        "losses": tasks,
+        "runs": {loss: str(run) for loss, run in runs.items()},
+        "sheets": {side: str(path) for side, path in sheets.items()},
+        "texts": texts,
+        "rows": {"query": len(query), "retrieval": len(database), "train": int(configs["dsch"].split.train or 0)},
+        "seconds": round(time.perf_counter() - began, 1),
+    }
 
 
-def answer_texts(model: HashModel, database: CodeSet) -> tuple[list[list[Cell]], dict[str, Fit]]:
-    """Return one row a text query, the words and the nearest images, right or wrong; and how many of these fit."""
+def answer_texts(model: HashModel, database: CodeSet) -> tuple[list[list[Cell]], dict[str, dict[str, float]]]:
+    """Return one row a text query, the words and the nearest images, right or wrong; and how many of these fit.
+
+    ``fitting`` of the ``shown`` answers have all labels that the words ask for, by ``chance`` this share would.
+    """
     assert database.labels is not None
     results = nearest(model.encode_texts(list(TEXT_QUERIES)), database.codes["image"], database.ids, ANSWERS)
     sheet, fits = [], {}
@@ -145,5 +119,6 @@ def answer_texts(model: HashModel, database: CodeSet) -> tuple[list[list[Cell]],
         right = np.all(database.labels[:, [database.label_names.index(label) for label in wanted]], axis=1)
         answers = zip(result.rows.tolist(), result.distances.tolist(), strict=True)
         sheet.append([Cell(None, text), *(answer_cell(database, row, d, bool(right[row])) for row, d in answers)])
-        fits[text] = Fit(int(right[result.rows].sum()), len(result.rows), float(right.mean()))
+        fitting, chance = int(right[result.rows].sum()), float(right.mean())
+        fits[text] = {"fitting": fitting, "shown": len(result.rows), "chance": chance}
     return sheet, fits

@@ -229,7 +229,7 @@ def distill(
             fit_scales_of(trainee, splits.train)
             del model  # and with it a frozen backbone, whose features are computed
             sizes = {"n_bits": config.n_bits, "modalities": tuple(labelled.items)}
-            loss = resolve_loss(config.loss_name)(**sizes, **config.loss.model_dump())
+            loss = resolve_loss(config.loss_name)(**sizes, **vars(config.loss))
             targets = teacher_outputs(teacher, partners.of_student[splits.train], tuple(labelled.items), progress)
             model = fit(trainee, loss, targets, splits, config.train, folder, progress)
             save_model(model, config, folder)

@@ -50,10 +50,7 @@ def plan_run(config: RunConfig, progress: StageProgress = no_stage_progress) -> 
     check_pairs(config, records)
     train = records.take(splits.train)
     images = training_images(train, settings)
-    building = progress("make the model")
-    building(0, 1)  # a large one takes seconds
     model = create_model(config, train).to(local_device(pick_device(settings.device)))
-    building(1, 1)
     mode, batch = feature_mode(model, settings), train.take(np.arange(settings.batch_size))
     fixed = {name: frozen for name in model.modalities if mode != "online" and (frozen := model.branch(name).fixed)}
     costs = {}
@@ -84,19 +81,17 @@ def plan_run(config: RunConfig, progress: StageProgress = no_stage_progress) -> 
     draws = settings.epochs * len(train) if mode == "bank" and "image" in fixed else 0
     encoded = {name: len(records) + (draws if name == "image" else 0) for name in fixed}
     features, training = sum(costs[name][0] * encoded[name] for name in fixed), seconds * n_steps
-    size = np.dtype(settings.feature_dtype).itemsize
+    times = {"step": seconds, "features": features, "training": training, "total": features + training}
+    size, parameters = np.dtype(settings.feature_dtype).itemsize, {"trainable": 0, "frozen": 0}
+    for values in model.parameters():
+        parameters["trainable" if values.requires_grad else "frozen"] += values.numel()
     memory = {
         "peak": torch.cuda.max_memory_allocated(model.device) if model.device.type == "cuda" else peak_bytes(),
         "cache": sum(len(records) * size * frozen.n_features for frozen in fixed.values()),
         "bank": draws * size * fixed["image"].n_features if draws else 0,
     }
-    times = {"step": seconds, "features": features, "training": training, "total": features + training}
-    parameters = list(model.parameters())
     return {
-        "parameters": {
-            "trainable": sum(p.numel() for p in parameters if p.requires_grad),
-            "frozen": sum(p.numel() for p in parameters if not p.requires_grad),
-        },
+        "parameters": parameters,
         "steps": n_steps,
         "epochs": settings.epochs,
         "rows": splits.counts(),

@@ -325,5 +325,5 @@ def plots_folder(folder: Path, split: str, checkpoint: str, leak_free: bool) -> 
     >>> plots_folder(Path("run"), "validation", "best", leak_free=False).as_posix()
     'run/plots/validation-best'
     """
-    parts = [split] * (split != "test") + [checkpoint] * (checkpoint != "last") + ["leak-free"] * leak_free
-    return folder / "plots" / "-".join(parts)
+    parts = [split, checkpoint, "leak-free" if leak_free else ""]
+    return folder / "plots" / "-".join(part for part in parts if part not in ("test", "last", ""))

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from channelhash.codes import PackedCodes, unpack
+from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet, joined
 from channelhash.config import (
     ExtendSettings,
@@ -201,26 +199,22 @@ def extend(
         JobError: see `trainer.train`.
     """
     rows = training_rows(splits, collection.n_old, settings, train.seed)
-    trainee = prepare(_extended_model(settings.run), collection, rows, train, progress)
+    model = load_model(settings.run)
+    model.extends = (*model.extends, model.fingerprint())
+    trainee = prepare(model, collection, rows, train, progress)
+    del model  # and with it a frozen backbone, whose features are computed
     if rank() == 0:
         old_rows = splits.retrieval[splits.retrieval < collection.n_old]
         store_codes(trainee, old_rows, settings.run, folder, progress("encode old items"))
     wait_for_all()
     stored = CodeSet.load(folder / STORED)
     trainee = replace(trainee, stored=stored)
-    joint_loss = extension_loss(loss, settings, train.seed, stored, collection, splits, rows)
+    joint_loss = _extension_loss(loss, settings, train.seed, stored, collection, splits, rows)
     labels = torch.from_numpy(collection.records.labels[rows])
     model = fit(trainee, joint_loss, labels, splits, train, folder, progress)
     if rank() == 0:
         description = _description(settings, trainee, stored, collection, splits, rows)
         write_text(folder / DESCRIPTION, json.dumps(description, indent=2))
-    return model
-
-
-def _extended_model(run: Path) -> HashModel:
-    """Return the model of the extended run; from here on it says so, see `HashModel.extends`."""
-    model = load_model(run)
-    model.extends = (*model.extends, model.fingerprint())
     return model
 
 
@@ -242,7 +236,7 @@ def training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: in
     return np.concatenate([np.sort(drawn), new])
 
 
-def extension_loss(
+def _extension_loss(
     loss: HashLoss,
     settings: ExtendSettings,
     seed: int,
@@ -251,35 +245,25 @@ def extension_loss(
     splits: Splits,
     rows: Rows,
 ) -> ExtensionLoss:
-    """Return the loss of an extension; see `losses.incremental.ExtensionLoss`.
-
-    Args:
-        loss: the loss by itself.
-        settings: the section ``extend``.
-        seed: of the draw of partners.
-        stored: see `stored_codes`.
-        collection: old and new items.
-        splits: of the collection.
-        rows: the training rows.
-    """
+    """Return the loss of an extension, `losses.incremental.ExtensionLoss`, for the training ``rows``."""
     assert stored.labels is not None  # an extension has labels
     is_new = rows >= collection.n_old
     stored_rows = np.searchsorted(splits.retrieval, np.where(is_new, splits.retrieval[0], rows))
+    signs = {
+        modality: torch.from_numpy(2 * unpack(codes, stored.n_bits).astype(np.int8) - 1)
+        for modality, codes in stored.codes.items()
+    }
     return ExtensionLoss(
         loss,
-        {modality: _signs(codes, stored.n_bits)[stored_rows] for modality, codes in stored.codes.items()},
+        {modality: codes[stored_rows] for modality, codes in signs.items()},
         torch.from_numpy(is_new),
-        {modality: _signs(codes, stored.n_bits) for modality, codes in stored.codes.items()},
+        signs,
         torch.from_numpy(stored.labels),
         weight_stored=settings.stored,
         weight_keep=settings.keep,
         partners=settings.partners,
         seed=seed,
     )
-
-
-def _signs(packed: PackedCodes, n_bits: int) -> Tensor:
-    return torch.from_numpy(2 * unpack(packed, n_bits).astype(np.int8) - 1)
 
 
 def _description(
@@ -311,9 +295,5 @@ def _bits_moved(trainee: Trainee, stored: CodeSet, splits: Splits) -> dict[str, 
         return {}
     current = encode_records(trainee.feature_model, trainee.features.take(untrained), fingerprint="").codes
     before = stored.take(np.searchsorted(splits.retrieval, untrained)).codes
-    return {modality: _mean_distance(current[modality], before[modality]) for modality in current}
-
-
-def _mean_distance(a: PackedCodes, b: PackedCodes) -> float:
-    differing: NDArray[np.uint8] = np.bitwise_count(a ^ b)
-    return round(float(differing.sum(axis=1).mean()), 3)
+    moved = {name: np.bitwise_count(codes ^ before[name]).sum(axis=1) for name, codes in current.items()}
+    return {modality: round(float(bits.mean()), 3) for modality, bits in moved.items()}

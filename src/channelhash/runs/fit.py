@@ -49,8 +49,7 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
     ('text',)
     """
     torch.manual_seed(derive_seed(config.train.seed, "weights"))
-    settings = {name: getattr(config.model, name) for name in type(config.model).model_fields}
-    model = resolve_model(config.model_name).create(train_records, config.n_bits, **settings)
+    model = resolve_model(config.model_name).create(train_records, config.n_bits, **vars(config.model))
     model.name = config.model_name  # under which a saved model is built again, also one's own
     model.set_precision(config.train.precision)
     return model
@@ -70,10 +69,7 @@ def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
     if resolve_loss(config.loss_name).needs_teacher:
         raise InputError(f"loss.name: {config.loss_name!r} takes a teacher, not labels; use `channelhash distill`")
     torch.manual_seed(derive_seed(config.train.seed, "loss"))
-    settings = {
-        name: getattr(section, name) for section in (config.loss, config.terms) for name in type(section).model_fields
-    }
-    return make_loss(config.loss_name, config.n_bits, n_labels, **settings)
+    return make_loss(config.loss_name, config.n_bits, n_labels, **vars(config.loss) | vars(config.terms))
 
 
 def check_pairs(config: RunConfig, records: Records) -> None:

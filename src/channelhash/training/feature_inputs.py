@@ -299,20 +299,15 @@ def augmented_features(
 
 
 def _encoded(branch: Branch, batches: Iterator[Tensor], device: torch.device) -> Iterator[Rows]:
-    """Yield features of each batch. On a GPU a batch is sent off before the previous one's features are fetched."""
-    waiting: Tensor | None = None
+    """Yield features of each batch."""
     advice = (
         f"in the backbone with {_BATCH} items at a time; use a smaller model.backbone, train.precision bfloat16, or "
         "another train.device"
     )
     for inputs in batches:
         with memory_advice(advice):
-            features = branch.encoder(inputs.to(device, non_blocking=True))
-        if waiting is not None:
-            yield waiting.cpu().numpy()
-        waiting = features
-    if waiting is not None:
-        yield waiting.cpu().numpy()
+            features = branch.encoder(inputs.to(device, non_blocking=True)).cpu()
+        yield features.numpy()
 
 
 def _blocks(parts: Iterator[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
