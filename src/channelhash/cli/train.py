@@ -43,8 +43,11 @@ def demo(
         [
             text,
             f"{fit['fitting']} of {fit['shown']}",
-            *map(output.percent, (fit["fitting"] / fit["shown"], fit["chance"])),
+            output.percent(fit["fitting"] / fit["shown"]),
+            output.percent(fit["chance"]),
         ]
+        for text, fit in result["texts"].items()
+    ]
         for text, fit in result["texts"].items()
     ]
     title = "Pictures found that show all of what the words ask for"
