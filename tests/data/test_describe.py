@@ -45,8 +45,7 @@ def test_problems_are_named(tmp_path):
     bad = tmp_path / "bad.jpg"
     assert result["problems"] == [
         "a line",
-        "found: 5 samples, the official collection has 25000; "
-        "is the archive complete, and are filters and split sizes the default ones?",
+        "found: 5 samples, the official collection has 25000; is the archive complete?",
         "1 of 4 samples have no label: they are similar to nothing and never relevant; label them or leave them out",
         "label 'sky' never occurs; leave it out of the labels",
         "id a occurs more than once: its rows stay on one side of query and retrieval",

@@ -165,5 +165,5 @@ def test_two_normal_forms_are_one_label(tmp_path):
 def test_labels_that_differ_in_capitals_alone_are_doubted(tmp_path):
     path = write_table(tmp_path / "t.csv", ["Stop sign", "stop  sign", "bee"])
     assert describe(load_table(path))["problems"] == [
-        "labels 'Stop sign' and 'stop  sign' differ in capitals or blanks only; if they are one label, write it one way"
+        "labels 'Stop sign' and 'stop  sign' differ in capitals or blanks only; write one label one way"
     ]

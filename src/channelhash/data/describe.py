@@ -38,7 +38,7 @@ def describe(
         "problems": [lines], "expected", "labels_per_item", "words_per_text", "chance", "protocol", "measures"}``.
         ``labels_per_item`` and ``words_per_text`` are {min, median, mean, max}; ``chance`` is the probability that two
         random samples share a label; ``protocol`` is a line about the literature's variant that has these counts, which
-        are then no problem (`protocols.recognise`); ``measures`` is what can be measured: ``"map"`` by labels,
+        are then no problem (`recognise`); ``measures`` is what can be measured: ``"map"`` by labels,
         ``"recall"`` by pairs of an image and a text.
 
     >>> labels = np.array([[True, False], [True, True], [False, False]])
@@ -54,8 +54,7 @@ def describe(
     compared = {} if protocol and counts["usable"] != (expected or {}).get("usable") else expected or {}
     problems = list(records.problems)
     problems += [
-        f"{name}: {count} samples, the official collection has {compared[name]}; "
-        "is the archive complete, and are filters and split sizes the default ones?"
+        f"{name}: {count} samples, the official collection has {compared[name]}; is the archive complete?"
         for name, count in (counts | partitions).items()
         if compared.get(name, count) != count
     ]
@@ -94,8 +93,7 @@ def _row_problems(records: Records) -> list[str]:
         if not occurs:
             problems.append(f"label {name!r} never occurs; leave it out of the labels")
     problems += [
-        f"labels {' and '.join(map(repr, names))} differ in capitals or blanks only; if they are one label, write it "
-        "one way"
+        f"labels {' and '.join(map(repr, names))} differ in capitals or blanks only; write one label one way"
         for names in spellings.values()
         if len(names) > 1
     ]

@@ -95,9 +95,9 @@ def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays], pat
 def _places(train: Arrays, database: Arrays) -> list[int] | None:
     """Return the database place of each training row, none used twice; None if a row is missing."""
     rows = defaultdict[bytes, list[int]](list)
-    for place, key in enumerate(_row_keys(database, train)):
+    for place, key in enumerate(_row_keys(database)):
         rows[key].append(place)
-    keys = _row_keys(train, database)
+    keys = _row_keys(train)
     needed = Counter(keys)
     if any(len(rows[key]) < count for key, count in needed.items()):
         return None
@@ -105,13 +105,10 @@ def _places(train: Arrays, database: Arrays) -> list[int] | None:
     return [next(free[key]) for key in keys]
 
 
-def _row_keys(part: Arrays, other: Arrays) -> list[bytes]:
-    """Return the bytes of each row, in a type that holds the values of both parts."""
-    columns: list[NDArray[Any]] = []
-    for role in sorted(part):
-        dtype = np.result_type(part[role], other[role])
-        columns.append(np.ascontiguousarray(part[role].astype(dtype)).reshape(len(part[role]), -1))
-    return [b"".join(values[row].tobytes() for values in columns) for row in range(len(columns[0]))]
+def _row_keys(part: Arrays) -> list[bytes]:
+    """Return the bytes of each row, in a type that holds the values of all parts."""
+    columns = [part[role].reshape(len(part[role]), -1).astype(np.float64) for role in sorted(part)]
+    return [row.tobytes() for row in np.hstack(columns)]
 
 
 _MODALITIES = ("image", "text")

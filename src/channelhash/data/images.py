@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -116,19 +115,16 @@ def visible_folders(root: Path, depth: int = 4) -> dict[Path, list[str]]:
     Hidden files and folders are left out, and ``__MACOSX``, which macOS adds to archives.
     """
     folders: dict[Path, list[str]] = {}
-    level = [root] if root.is_dir() else []
-    for _ in range(depth + 1):
-        below: list[Path] = []
-        for folder in level:
-            try:
-                entries = sorted(os.scandir(folder), key=attrgetter("name"))
-            except OSError as error:
-                raise InputError(f"{folder}: cannot be read ({error.strerror})") from None
-            visible = [entry for entry in entries if not entry.name.startswith(".")]
-            folders[folder] = [entry.name for entry in visible if entry.is_file()]
-            below += [Path(entry.path) for entry in visible if entry.is_dir() and entry.name != "__MACOSX"]
-        level = below
-    return folders
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror})")
+
+    for place, below, names in os.walk(root, onerror=refuse if root.is_dir() else None, followlinks=True):
+        folder = Path(place)
+        folders[folder] = sorted(name for name in names if not name.startswith("."))
+        is_last = len(folder.relative_to(root).parts) == depth
+        below[:] = sorted(name for name in below if not is_last and name[0] != "." and name != "__MACOSX")
+    return dict(sorted(folders.items(), key=lambda entry: len(entry[0].parts)))
 
 
 class _Pixels:

@@ -21,7 +21,7 @@ Method = Literal["random", "stratified", "per_class", "given"]
 #: Size of T; ``rest`` is all but Q, V_q and a row.
 TrainRows = int | Literal["rest"] | None
 
-#: Ids of rows from a file that comes in parts (`feature_parts.join_parts`).
+#: Ids of rows from a file of features that comes in parts.
 _PART_ID = re.compile(r"(train|database|query)\d+")
 
 
@@ -68,7 +68,7 @@ def draw_splits(
         validation_queries: size of V_q.
         seed: of the draw.
         method: ``"stratified"`` draws each partition by iterative stratification
-            (`stratified_sampling.stratified_sample`), which without labels is at random. ``"per_class"`` reads
+            (`stratified_sample`), which without labels is at random. ``"per_class"`` reads
             ``queries`` and ``train`` as numbers per label, as much of the literature does, and draws V_q at random.
             Both need unique ids and, where there are labels, one row an image. ``"given"`` takes Q,
             T and R = T ∪ database from a features file that comes in parts and draws V_q alone.

@@ -65,23 +65,19 @@ def encode_bulk(
     if shard_items < 1:
         raise InputError(f"--shard-items {shard_items}: a shard has at least 1 item")
     next(input_files(data))  # where there is nothing to encode, nothing is written
-    try:
-        with _held(out):
-            encoder = load_model(model)
-            job = open_job(encoder, data, out.resolve(), root, shard_items)
-            finished = finished_shards(out, len(job.shards))
-            todo = [number for number in range(len(job.shards)) if number not in finished]
-            done = 0
-            total = sum(job.shards[number].items for number in todo)
-            trusted = python_names([encoder.name, encoder.architecture])  # or it would not have been loaded here
-            make = partial(ShardEncoder, model.resolve(), out.resolve(), job, trusted)
-            with closing(workers.run(make, lambda _: todo)) as results:
-                for items in results:
-                    done += items
-                    progress(done, total)
-            n_bad = _gather_bad(out, len(job.shards))
-    except BlockingIOError:
-        raise InputError(f"{out}: another process is encoding into this folder; wait for it, or end it") from None
+    with _held(out):
+        encoder = load_model(model)
+        job = open_job(encoder, data, out.resolve(), root, shard_items)
+        finished = finished_shards(out, len(job.shards))
+        todo = [number for number in range(len(job.shards)) if number not in finished]
+        done, total = 0, sum(job.shards[number].items for number in todo)
+        trusted = python_names([encoder.name, encoder.architecture])  # or it would not have been loaded here
+        make = partial(ShardEncoder, model.resolve(), out.resolve(), job, trusted)
+        with closing(workers.run(make, lambda _: todo)) as results:
+            for items in results:
+                done += items
+                progress(done, total)
+        n_bad = _gather_bad(out, len(job.shards))
     return {
         "out": str(out),
         "shards": len(job.shards),
@@ -176,14 +172,17 @@ def _held(out: Place) -> Iterator[None]:
     """Hold a folder alone, without what killed processes left; an object store has neither locks nor leftovers.
 
     Raises:
-        BlockingIOError: another process holds it.
+        InputError: another process holds it.
     """
     if not isinstance(out, Path):
         yield
         return
-    with locked(out / "job" / "lock", wait=False):
-        sweep(out)
-        yield
+    try:
+        with locked(out / "job" / "lock", wait=False):
+            sweep(out)
+            yield
+    except BlockingIOError:
+        raise InputError(f"{out}: another process is encoding into this folder; wait for it, or end it") from None
 
 
 def _gather_bad(out: Place, n_shards: int) -> int:
