@@ -119,7 +119,7 @@ def test_two_results_in_one_folder_are_not_mixed(tmp_path):
         read_export(tmp_path)
     with pytest.raises(InputError, match=r"one array of four; name its folder, or save one \.npz.*B_q"):
         read_export(tmp_path / "a-tst_binary.npy")
-    with pytest.raises(InputError, match=r"is no Parquet file; .* reads arrays of both sides"):
+    with pytest.raises(InputError, match=r"is no Parquet file; .* reads one \.npz of B_q"):
         ch.CodeSet.load(tmp_path / "a-tst_binary.npy")
 
 

@@ -75,7 +75,7 @@ def _open(path: str | Place) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
     if not where.is_file():
         raise InputError(f"{path}: no such file of codes")
     if where.suffix.lower() in (*ENDINGS, ".npy"):
-        raise InputError(f"{path}: is no Parquet file; `channelhash evaluate --codes` reads arrays of both sides")
+        raise InputError(f"{path}: is no Parquet file; `evaluate --codes` reads one .npz of B_q, B_r, L_q and L_r")
     with ExitStack() as stack:
         stack.enter_context(reading(path, "not a readable file of codes, perhaps truncated", "encode again"))
         source = where if isinstance(where, Path) else stack.enter_context(open_address(str(where)))
