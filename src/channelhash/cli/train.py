@@ -48,8 +48,6 @@ def demo(
         ]
         for text, fit in result["texts"].items()
     ]
-        for text, fit in result["texts"].items()
-    ]
     title = "Pictures found that show all of what the words ask for"
     output.print_table(title, ["words", "fit", "%", "chance, %"], answered, numeric=True)
     run = Path(result["runs"]["dsch"])

@@ -10,24 +10,9 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
+from channelhash.search import items as checks
 from channelhash.search.filters import Filter, parse_filter
-from channelhash.search.items import (
-    DEFAULT_MODALITY,
-    Answers,
-    IndexingRun,
-    Item,
-    Listed,
-    Metadata,
-    check_codes,
-    check_count,
-    check_ids,
-    check_metadata,
-    choose_modality,
-    codes_by_modality,
-    is_text,
-    merge_item,
-    no_answers,
-)
+from channelhash.search.items import Answers, IndexingRun, Item, Listed, Metadata, is_text, merge_item
 from channelhash.search.rank import FIRST, Ranking, Scored, Surest, check_outputs, check_projections, sure_distances
 
 __all__ = ["Answers", "Item", "Listed", "Store", "merge_item"]
@@ -113,7 +98,7 @@ class Store(ABC):
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items with all their codes, pass over unknown ids, and return how many were removed."""
-        names = check_ids(ids)
+        names = checks.check_ids(ids)
         self._check_writable()
         n_deleted = self._delete(names)
         self._seen_modalities = ()
@@ -141,8 +126,8 @@ class Store(ABC):
         Raises:
             InputError: an id is unknown, a value cannot be kept, or the store can only be read.
         """
-        names = check_ids(ids)
-        values = check_metadata(metadata, names)
+        names = checks.check_ids(ids)
+        values = checks.check_metadata(metadata, names)
         self._check_writable()
         if self.get(names):
             self._write(names, {}, self.n_bits or 0, values, True)
@@ -165,7 +150,7 @@ class Store(ABC):
         where_tree, modalities = self._filter(where), self.modalities
         if not modalities:
             return [], np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8)
-        return self._all_codes(choose_modality(modality, modalities, self.address), where_tree)
+        return self._all_codes(checks.choose_modality(modality, modalities, self.address), where_tree)
 
     def search(self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None) -> Answers:
         """Find the ``k`` items nearest to every query among those that have a code of ``modality`` and pass ``where``.
@@ -179,9 +164,9 @@ class Store(ABC):
         Raises:
             InputError: ``k`` is below 1, the store has no such codes, or the filter is wrong.
         """
-        count = check_count(k, "k", 1)
+        count = checks.check_count(k, "k", 1)
         queries, where_tree, searched = self._checked_search(codes, modality, where)
-        return self._nearest(queries, count, searched, where_tree) if searched else no_answers(len(queries))
+        return self._nearest(queries, count, searched, where_tree) if searched else checks.no_answers(len(queries))
 
     def search_radius(
         self,
@@ -196,10 +181,10 @@ class Store(ABC):
         Raises:
             InputError: ``radius`` is below 0 or ``limit`` below 1; or as `search`.
         """
-        bits = check_count(radius, "radius", 0)
-        count = None if limit is None else check_count(limit, "limit", 1)
+        bits = checks.check_count(radius, "radius", 0)
+        count = None if limit is None else checks.check_count(limit, "limit", 1)
         queries, where_tree, searched = self._checked_search(codes, modality, where)
-        return self._within(queries, bits, count, searched, where_tree) if searched else no_answers(len(queries))
+        return self._within(queries, bits, count, searched, where_tree) if searched else checks.no_answers(len(queries))
 
     def search_surest(
         self,
@@ -230,12 +215,12 @@ class Store(ABC):
         [['b', 'a']]
         """
         if radius is not None:
-            check_count(radius, "radius", 0)
+            checks.check_count(radius, "radius", 0)
         if radius is None or k is not None:
-            check_count(k or 0, "k", 1)
+            checks.check_count(k or 0, "k", 1)
         rows, where_tree, searched = self._checked_outputs(outputs, modality, where)
         if not searched:
-            return Surest(*no_answers(len(rows)), [np.zeros(0) for _ in rows])
+            return Surest(*checks.no_answers(len(rows)), [np.zeros(0) for _ in rows])
         return self._surest(rows, k, k and max(k, FIRST), radius, searched, where_tree)
 
     def search_projections(
@@ -263,11 +248,11 @@ class Store(ABC):
         """
         if not self.projected:
             raise InputError(f"{self.address}: keeps no projections; search its codes, or make a store that keeps them")
-        count = check_count(k, "k", 1)
-        scored = None if first is None else max(count, check_count(first, "first", 1))
+        count = checks.check_count(k, "k", 1)
+        scored = None if first is None else max(count, checks.check_count(first, "first", 1))
         rows, where_tree, searched = self._checked_outputs(outputs, modality, where)
         if not searched:
-            return Scored(*no_answers(len(rows)), [np.zeros(0, np.float32) for _ in rows])
+            return Scored(*checks.no_answers(len(rows)), [np.zeros(0, np.float32) for _ in rows])
         return self._scored(rows, count, scored, searched, where_tree)
 
     def search_words(
@@ -295,7 +280,7 @@ class Store(ABC):
 
         Milliseconds among a million captions, see `channelhash.search.local.word_search`.
         """
-        count = check_count(k, "k", 1)
+        count = checks.check_count(k, "k", 1)
         if not all(map(is_text, (text, *without))):
             raise InputError("words: hold half a character (a lone surrogate), which no text has")
         if not self.has_words:
@@ -308,7 +293,7 @@ class Store(ABC):
 
     def choose_modality(self, modality: str | None = None) -> str:
         """Return the modality that a search of a store with items goes through; arguments and errors as in `search`."""
-        return choose_modality(modality, self._known_modalities(modality), self.address)
+        return checks.choose_modality(modality, self._known_modalities(modality), self.address)
 
     def info(self) -> dict[str, Any]:
         """Return JSON-able facts.
@@ -336,10 +321,10 @@ class Store(ABC):
         projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None,
         replace: bool,
     ) -> None:
-        names = check_ids(ids)
-        values = check_metadata(metadata, names)
+        names = checks.check_ids(ids)
+        values = checks.check_metadata(metadata, names)
         self._check_writable()
-        by_modality, n_bits = codes_by_modality(codes, modality, len(names), self.n_bits)
+        by_modality, n_bits = checks.codes_by_modality(codes, modality, len(names), self.n_bits)
         beside = check_projections(projections, by_modality, n_bits)
         if self.projected != (beside is not None):
             problem = "keeps projections; give those of the codes" if self.projected else "keeps no projections"
@@ -355,10 +340,10 @@ class Store(ABC):
     ) -> tuple[PackedCodes, Filter | None, str]:
         """Return the queries, the filter and the modality to search, empty if the store has no codes."""
         n_bits = self.n_bits
-        queries = np.asarray(codes) if n_bits is None else check_codes(codes, n_bits, "queries")
+        queries = np.asarray(codes) if n_bits is None else checks.check_codes(codes, n_bits, "queries")
         where_tree = self._filter(where)
         seen = self._known_modalities(modality)
-        return queries, where_tree, choose_modality(modality, seen, self.address) if seen else ""
+        return queries, where_tree, checks.choose_modality(modality, seen, self.address) if seen else ""
 
     def _checked_outputs(
         self, outputs: NDArray[Any], modality: str | None, where: str | None
@@ -368,7 +353,7 @@ class Store(ABC):
 
     def _known_modalities(self, modality: str | None) -> tuple[str, ...]:
         """Return the modalities, asked anew only where the one to be searched was not there: it takes a request."""
-        if (modality or DEFAULT_MODALITY) not in self._seen_modalities:
+        if (modality or checks.DEFAULT_MODALITY) not in self._seen_modalities:
             self._seen_modalities = self.modalities
         return self._seen_modalities
 

@@ -15,7 +15,7 @@ from tests.search.contract import PROJECTED, check_any_calls
 import channelhash as ch
 from channelhash.errors import InputError, JobError
 from channelhash.search import index as code_index
-from channelhash.search import store as store_contract
+from channelhash.search import items as checks
 from channelhash.search.index import CodeIndex
 from channelhash.search.local import database as items_database
 from channelhash.search.local import snapshots as layers
@@ -221,15 +221,15 @@ def test_code_length_and_model_come_from_whoever_makes_it_and_stay(tmp_path):
 
 def test_two_processes_that_make_a_store_at_once_agree(tmp_path, monkeypatch):
     first, second = (ch.open_store(tmp_path / "store", n_bits=n_bits) for n_bits in (16, 24))
-    check = store_contract.codes_by_modality
+    check = checks.codes_by_modality
 
     def check_while_the_other_is_quicker(*arguments: object) -> object:
         checked = check(*arguments)
-        monkeypatch.setattr(store_contract, "codes_by_modality", check)
+        monkeypatch.setattr(checks, "codes_by_modality", check)
         first.add(["a"], codes(1, n_bytes=2))
         return checked
 
-    monkeypatch.setattr(store_contract, "codes_by_modality", check_while_the_other_is_quicker)
+    monkeypatch.setattr(checks, "codes_by_modality", check_while_the_other_is_quicker)
     with pytest.raises(InputError, match="holds codes of 16 bits, not 24"):
         second.add(["b"], codes(1, n_bytes=3))
     assert first.ids() == ["a"]

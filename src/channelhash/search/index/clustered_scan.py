@@ -22,18 +22,7 @@ from numpy.typing import NDArray
 
 from channelhash.search.index.arrays import Clusters, DistinctCodes, Search, Words
 from channelhash.search.index.brute_force import Matches
-from channelhash.search.index.linear_scan import (
-    BLOCK,
-    CHUNK,
-    HALF,
-    LIMIT,
-    LOWER,
-    WITHIN,
-    begin_one,
-    measure,
-    take_near,
-    write_one,
-)
+from channelhash.search.index.linear_scan import BLOCK, CHUNK, HALF, LIMIT, LOWER, WITHIN, fresh, measure, take, write
 from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
 from channelhash.utils.seeds import generator
 
@@ -68,7 +57,7 @@ def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped
     for start in range(begin, end, BLOCK):
         size = min(BLOCK, end - start)
         measure(distances, code, codes, start, size)
-        take_near(distances, start, size, k, entries, counts, state, starts, rows, allowed)
+        take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
 
 
 @njit(nogil=True)
@@ -113,7 +102,7 @@ def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-
 @njit(cache=True, nogil=True)
 def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[no-untyped-def]
     """Write the answers of one query and return their number; -1 if the search is given up."""
-    code, found = search.queries[q], begin_one(search)
+    code, found = search.queries[q], fresh(search)
     met = found.entries[0, 0], found.counts[0, 0], found.states[0, 0]
     pivots, offsets, shift, state = clusters.pivots, clusters.offsets, clusters.shift[0], met[2]
     p, measured = pivots.shape[1], np.empty(BLOCK, dtype=np.uint16)
@@ -135,7 +124,7 @@ def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[n
     for pivot in np.sort(listed[:n]):
         begin, end = _cut(np.int64(pivot & LOWER), np.int64(pivot >> HALF), state[LIMIT], offsets, shift)
         _visit(code, begin, end, measured, search, met)
-    return write_one(found, search, rows[q], distances[q])
+    return write(found, search, rows[q], distances[q])
 
 
 @parallel_loop()

@@ -58,7 +58,7 @@ def _any_near(distances, limit):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def take_near(distances, start, size, k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
+def take(distances, start, size, k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Add those of ``size`` measured codes, the first of which is ``start``, that are within the limit and count."""
     for chunk in range(0, size, CHUNK):
         if not _any_near(distances[chunk : chunk + CHUNK], np.uint16(state[LIMIT])):
@@ -138,7 +138,7 @@ def _nearest_task(task, division, search, found):  # type: ignore[no-untyped-def
         for q in range(first, last):
             measure(distances, queries[q], codes, start, size)
             entries, counts, state = found.entries[segment, q], found.counts[segment, q], found.states[segment, q]
-            take_near(distances, start, size, k, entries, counts, state, starts, rows, allowed)
+            take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
 
 
 @parallel_loop()
@@ -219,7 +219,7 @@ def _no_candidates(search: Search, passes: int, room: int) -> Candidates:
 
 
 @njit(nogil=True)
-def begin_one(search):  # type: ignore[no-untyped-def]
+def fresh(search):  # type: ignore[no-untyped-def]
     """Return what one pass of one query starts from; with room for codes that are met again, as in forged files."""
     states = np.zeros((1, 1, 3), dtype=np.int64)
     states[0, 0, LIMIT] = search.radius
@@ -330,8 +330,8 @@ def _write_rows(best, search, out_rows, out_distances):  # type: ignore[no-untyp
 
 
 @njit(nogil=True)
-def write_one(candidates, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
-    """Write the answers of one query, from `begin_one`, and return their number."""
+def write(candidates, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
+    """Write the answers of one query, from `fresh`, and return their number."""
     return _write_rows(_best_entries(0, candidates, search), search, out_rows, out_distances)
 
 
