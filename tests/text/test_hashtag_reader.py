@@ -3,6 +3,7 @@
 import pytest
 
 from channelhash.text.hashtag_reader import TextReader
+from small_runs import run_command, run_json
 
 KNOWN = {"golden", "gate", "bridge", "sunset", "####", "d##", "blue", "sky", "zyxwv"}
 
@@ -30,6 +31,17 @@ def test_run_together_words_are_split_and_misspelt_ones_corrected(reader):
         ("brigde", "corrected", ("bridge",)),
         ("goldengate", "split", ("golden", "gate")),
     ]
+
+
+def test_a_command_shows_how_words_are_read(few_english_words, capsys):
+    words = run_json(capsys, "data", "explain-text", "goldengate brigde 日本")["words"]
+    assert [(word["outcome"], word["tokens"]) for word in words] == [
+        ("split", ["golden", "gate"]),
+        ("corrected", ["bridge"]),
+        ("dropped", []),
+    ]
+    assert run_command("data", "explain-text", "brigde") == 0
+    assert "corrected" in capsys.readouterr().out
 
 
 def test_digits_are_masked_before_a_word_is_segmented(reader):

@@ -1,5 +1,6 @@
 """``channelhash data …``"""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,22 @@ def download(
         )
         lines.append(f"copy of your own, as one of {', '.join(IMAGE_LAYOUTS)} below {root}")
     show(result, as_json, *lines, f"Next: channelhash data describe {name} --root {root}")
+
+
+@app.command("explain-text")
+def explain_text(text: str = typer.Argument(..., help="Hashtags or words."), as_json: AsJson = False) -> None:
+    """Show how words are read: kept, corrected, split, or dropped. The vocabulary is SymSpell's English words.
+
+    Example: channelhash data explain-text "goldengate brigde 2007"
+    """
+    from channelhash.text.hashtag_reader import english_reader
+
+    words = [asdict(reading) for reading in english_reader().read(text)]
+    if as_json:
+        print_json({"words": words})
+        return
+    rows = [[word["word"], word["outcome"], " ".join(word["tokens"]), " ".join(word["unknown"])] for word in words]
+    print_table("Reading", ["word", "outcome", "tokens", "unknown parts"], rows)
 
 
 @app.command()
