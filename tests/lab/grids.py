@@ -1,5 +1,6 @@
 """Grids of registered experiments, and results in memory with known figures."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,14 @@ from typing import Any
 import numpy as np
 
 from channelhash.lab.experiments.experiment import base_configuration, load_experiment, make_grid
-from channelhash.lab.experiments.results import Result, Status, read_runs
+from channelhash.lab.experiments.results import Result, Status
 from channelhash.lab.experiments.runner import Grid
 from channelhash.lab.experiments.tables import to_markdown
+from pages import ROOT
+
+sys.path.insert(0, str(ROOT / "tools" / "site"))
+
+from raw_scores import read_runs
 
 
 def named_grid(name: str, base: str | Path, folder: Path, overrides: Sequence[str] = (), **more: Any) -> Grid:

@@ -14,7 +14,6 @@ from channelhash.lab.experiments.comparisons import (
     holm,
     seed_test,
     significance_table,
-    wins_table,
 )
 from channelhash.metrics import paired_test
 from channelhash.metrics.significance import PairedTest
@@ -119,9 +118,6 @@ def test_runs_of_other_queries_are_refused():
         compare_methods([made_result("a", 0), made_result("b", 0, loss=SCH)])
 
 
-SCH = {"name": "sch", "kappa_q": 0.0}
-
-
 def test_differences_are_in_points_and_small_p_values_bold():
     comparisons = [
         Comparison(
@@ -138,25 +134,3 @@ def test_differences_are_in_points_and_small_p_values_bold():
         ["text → image", "DSCH against SCH, k = 32", "−2.00", "0.050", "1990", "–", "–", "–"],
     ]
     assert [[cell.text for cell in row if cell.bold] for row in table.rows] == [["< 0.001"], [], ["0.050"]]
-
-
-def test_wins_are_counted_over_complete_cells():
-    results = [
-        made_result(method, seed, {"image->text": share, "text->image": 0.5}, k, loss=loss)
-        for method, loss, shares in (("SCH", SCH, {16: 0.6, 32: 0.4}), ("DSCH", None, {16: 0.5, 32: 0.5, 64: 0.5}))
-        for k, share in shares.items()
-        for seed in range(2)
-    ]
-    # At 64 bits DSCH stands alone; at 128 a run failed.
-    results += [
-        made_result("SCH", 0, 0.9, 128, loss=SCH),
-        made_result("DSCH", 0, 0.1, 128),
-        made_result("DSCH", 1, n_bits=128, status="failed"),
-    ]
-    table = wins_table(results)
-    assert [[cell.text for cell in row] for row in table.rows] == [
-        ["SCH", "1", "2", "1", "4"],
-        ["DSCH", "1", "2", "1", "4"],
-    ]
-    assert "left out because a run there has no figure: 2." in table.caption
-    assert "left out" not in wins_table(results[:10]).caption

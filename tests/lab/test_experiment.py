@@ -85,7 +85,7 @@ def test_an_experiment_of_ones_own_runs(in_folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "bits", "tables", "plots"),
     [
-        ("losses", "8,12", ["losses-test-last", "significance-test-last", "wins-test-last"], ["map-over-bits"]),
+        ("losses", "8,12", ["losses-test-last", "significance-test-last"], ["map-over-bits"]),
         ("gamma-w", "8", ["gamma-w-validation-last", "gamma-w-test-last"], ["gamma-w-k8-kq0.01"]),
         ("factorial", "8", ["losses-test-last", "effects-k8"], ["training-k8"]),
     ],

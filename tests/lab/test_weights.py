@@ -75,7 +75,6 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
 
     names = {path.name for path in (folder / "tables").iterdir()}
     assert {"means.md", "differences-test.md", "chosen-weights.md", "learning-rates.md", "losses-test-last.md"} <= names
-    assert (folder / "plots" / "tuning.png").exists()
     assert_made_again("weights", folder)
 
     with open(folder / "runs.csv", newline="") as file:

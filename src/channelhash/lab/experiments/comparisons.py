@@ -1,8 +1,8 @@
-"""Whether methods differ, over queries and over seeds, and how often each is best: tests and their tables."""
+"""Whether methods differ, over queries and over seeds: tests and their table."""
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,16 +11,7 @@ from scipy import stats
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.tables import (
-    CHECKPOINT_NAMES,
-    VIEW_NAMES,
-    Cell,
-    Table,
-    outcome,
-    signed,
-    spread,
-    task_names,
-)
+from channelhash.lab.experiments.tables import CHECKPOINT_NAMES, VIEW_NAMES, Cell, Table, signed
 from channelhash.metrics.significance import PairedTest, paired_test
 from channelhash.utils.plotting import arrow
 
@@ -35,7 +26,7 @@ class SeedTest(NamedTuple):
     seeds: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Comparison:
     """Two methods in one cell: mean of ``first`` − ``second``, scores in [0, 1].
 
@@ -135,16 +126,11 @@ def compare_methods(
                 first, second = (runs.get((method, n_bits, task)) for method in pair)
                 if first and second:
                     tests.append(Comparison(*pair, n_bits, task, *_compare(first, second, task, resamples)))
-    query_ps = iter(holm([test.queries.p_value for test in tests if test.queries]))
-    seed_ps = iter(holm([test.seeds.p_value for test in tests if test.seeds]))
-    return [
-        replace(
-            test,
-            queries_p=next(query_ps) if test.queries else None,
-            seeds_p=next(seed_ps) if test.seeds else None,
-        )
-        for test in tests
-    ]
+    for over in ("queries", "seeds"):
+        made = [test for test in tests if getattr(test, over)]
+        for test, p_value in zip(made, holm([getattr(test, over).p_value for test in made]), strict=True):
+            setattr(test, f"{over}_p", p_value)
+    return tests
 
 
 def _compare(
@@ -169,45 +155,8 @@ def _compare(
     return paired_test(means[0], means[1], resamples), over_seeds
 
 
-class _Wins(NamedTuple):
-    """Numbers of cells in which a method is strictly best, level with the best of the others, and behind it.
-
-    >>> _Wins(best=3, tied=1, behind=2).cells
-    6
-    """
-
-    best: int
-    tied: int
-    behind: int
-
-    @property
-    def cells(self) -> int:
-        """Number of all cells."""
-        return sum(self)
-
-
-def count_wins(cells: Sequence[Mapping[str, float]], method: str) -> _Wins:
-    """Count ``method`` against the best other one, cell by cell.
-
-    Args:
-        cells: method -> mean in percent; compared to two decimals, as tables print it.
-        method: counted where a cell has it and at least one other.
-
-    >>> count_wins([{"a": 1.0, "b": 2.0}, {"a": 2.001, "b": 2.0}], "b")
-    _Wins(best=1, tied=1, behind=0)
-    """
-    counts = {1: 0, 0: 0, -1: 0}
-    for cell in cells:
-        rivals = [round(mean, 2) for name, mean in cell.items() if name != method]
-        if method in cell and rivals:
-            mean, best = round(cell[method], 2), max(rivals)
-            counts[(mean > best) - (mean < best)] += 1
-    return _Wins(counts[1], counts[0], counts[-1])
-
-
 #: A corrected p-value up to this counts as a difference.
 LEVEL = 0.05
-_WHERE = f"{VIEW_NAMES['test']}, {CHECKPOINT_NAMES['last']}"
 
 
 def significance_table(comparisons: Sequence[Comparison]) -> Table:
@@ -226,7 +175,7 @@ def significance_table(comparisons: Sequence[Comparison]) -> Table:
         rows.append((Cell(arrow(test.task)), methods, *over_queries, *over_seeds))
     return Table(
         "significance-test-last",
-        f"Differences of tie-aware mAP: {_WHERE}",
+        f"Differences of tie-aware mAP: {VIEW_NAMES['test']}, {CHECKPOINT_NAMES['last']}",
         ("Task", "Methods", "Difference", "p (queries)", "Queries", "95 % interval (seeds)", "p (seeds)", "Seeds"),
         tuple(rows),
         "First method − second, in percentage points, over their common seeds. Over queries: sign-flip permutation "
@@ -246,42 +195,6 @@ def significance_tables(results: Sequence[Result], pairs: Sequence[tuple[str, st
         return []
     comparisons = compare_methods(results, pairs)
     return [significance_table(comparisons)] if comparisons else []
-
-
-def wins_table(results: Sequence[Result]) -> Table:
-    """Count the cells (task × code length × model) in which each method is strictly best, tied, and behind.
-
-    A cell in which a run failed or is missing is left out for all methods.
-
-    Raises:
-        InputError: see `tables.outcome`.
-    """
-    places: dict[tuple[str, int], dict[str, list[Result]]] = {}
-    for run in results:
-        methods = places.setdefault((run.settings["model"]["name"], run.n_bits), {})
-        methods.setdefault(run.method, []).append(run)
-    cells, left_out = [], 0
-    for methods in places.values():
-        for task in task_names(results, "test", "last"):
-            outcomes = {method: outcome(group, task) for method, group in methods.items()}
-            if any(cell.absent for cell in outcomes.values()):
-                left_out += 1
-            else:
-                cells.append({method: spread(cell.scores).mean for method, cell in outcomes.items()})
-    rows = []
-    for method in dict.fromkeys(result.method for result in results):
-        wins = count_wins(cells, method)
-        rows.append((Cell(method), *(Cell(str(number)) for number in (*wins, wins.cells))))
-    note = f" Cells left out because a run there has no figure: {left_out}." if left_out else ""
-    return Table(
-        "wins-test-last",
-        f"Cells won by tie-aware mAP: {_WHERE}",
-        ("Method", "Strictly best", "Tied", "Behind", "Cells"),
-        tuple(rows),
-        "A cell is a task at a code length; means over seeds, compared to two decimals as printed. Tied: level with "
-        f"the best of the others. A count is no test: cells share queries, labels and seeds.{note}",
-        labels=1,
-    )
 
 
 def _p_value(value: float | None) -> Cell:

@@ -8,8 +8,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from channelhash.config import make_config, read_sections
 from channelhash.errors import InputError
 from channelhash.lab.experiments import studies
@@ -179,7 +177,6 @@ class Experiment:
         bits: code lengths by default.
         grid: makes the runs of a design.
         run: carries a grid out in a folder.
-        plots: draws the plots of all results, by file name.
         trials: makes the table of each folder of trials below the grid's; empty where nothing is tuned.
         splits: see `Design`.
 
@@ -194,7 +191,6 @@ class Experiment:
     bits: tuple[int, ...] = _PAPER_BITS
     grid: Callable[[Design], list[GridRun]] = _compare_losses
     run: Callable[[Grid, Path, Execution], list[Result]] = run_grid
-    plots: Callable[[Sequence[Result]], dict[str, Figure]] = grid_plots
     trials: Mapping[str, Callable[[Sequence[Result]], Table]] = field(default_factory=dict)
     splits: bool = False
 
@@ -302,6 +298,6 @@ def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
     write_runs({"": results}, folder / "runs.csv")  # after the tables, with what they measured
     if trials:
         write_runs(trials, folder / "trials.csv")
-    for name, figure in experiment.plots(results).items():
+    for name, figure in grid_plots(results).items():
         write_figure(figure, folder / "plots", name)
     return paths

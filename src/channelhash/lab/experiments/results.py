@@ -1,7 +1,6 @@
 """The results of a grid's runs, as tables, tests and plots read them."""
 
 import csv
-import gzip
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -207,24 +206,6 @@ def _row(trials: str, result: Result) -> dict[str, Any]:
     }
 
 
-def read_runs(path: Path) -> dict[str, list[Result]]:
-    """Return what `write_runs` wrote into a ``.csv`` file, or one that was packed to ``.csv.gz`` since.
-
-    The results have no AP of single queries, and settings without folders and devices.
-
-    Raises:
-        InputError: the file is another one.
-    """
-    content = path.read_bytes()
-    rows = csv.DictReader(io.StringIO((gzip.decompress(content) if path.suffix == ".gz" else content).decode()))
-    if missing := {*_OF_RUN, "settings"} - set(rows.fieldnames or ()):
-        raise InputError(f"{path}: has no column {min(missing)}; give runs.csv or trials.csv of a grid")
-    results: dict[str, list[Result]] = {}
-    for row in rows:
-        results.setdefault(row["trials"], []).append(_result(row))
-    return results
-
-
 def _without_folders(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_folders(each) for key, each in value.items()}
@@ -250,21 +231,6 @@ def _numbers(scores: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _numbers(value, f"{prefix}{key}/")
         elif isinstance(value, int | float):
             yield f"{prefix}{key}", value
-
-
-def _result(row: Mapping[str, str]) -> Result:
-    epochs: dict[str, Any] = {}
-    for column, text in row.items():
-        *folders, name = column.split("/")
-        if folders and text:
-            scores = epochs
-            for key in folders:
-                scores = scores.setdefault(key, {})
-            scores[name] = float(text)
-    status: Status = row["status"]  # type: ignore[assignment]  # as `write_runs` wrote it
-    settings, measured = (json.loads(row.get(name) or "{}") for name in ("settings", "measured"))
-    about = row["run"], Path(row["run"]), row["method"], settings, status, row["error"]
-    return Result(*about, epochs, seconds=float(row["seconds"]), measured=measured)
 
 
 #: Method, seed and the retrieval set that was searched.

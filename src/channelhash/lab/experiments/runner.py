@@ -29,9 +29,6 @@ from channelhash.utils.processes import interrupts_held, process_pool
 from channelhash.utils.python_names import check_trusted, failing_line, python_names, trusting
 from channelhash.utils.reading import parse_yaml
 
-#: AP_T of each query of one task, and the task's scores by name.
-_Evaluated = tuple[NDArray[np.float64], Mapping[str, Any]]
-
 
 @dataclass(frozen=True)
 class GridRun:
@@ -133,8 +130,7 @@ def run_and_evaluate(name: str, configuration: str, folder: Path) -> str:
             check_trusted(sections, run / "config.yaml")
             config = make_config(sections)
             start_run(config, run, resume=resume)
-            epochs = _evaluate(config, run)
-        _write_result(run, epochs, round(time.perf_counter() - start, 2))
+            _evaluate(config, run, start)
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
         line = " ".join((failing_line(error) or f"{type(error).__name__}: {error}").split())
         write_text(run / "failed.txt", line)
@@ -142,9 +138,14 @@ def run_and_evaluate(name: str, configuration: str, folder: Path) -> str:
     return ""
 
 
-def _evaluate(config: RunConfig, run: Path) -> dict[str, dict[str, dict[str, _Evaluated]]]:
-    """Score the last and the best epoch: on the test split over R and R∖T, and on validation."""
-    epochs: dict[str, dict[str, dict[str, _Evaluated]]] = {}
+def _evaluate(config: RunConfig, run: Path, start: float) -> None:
+    """Score the last and the best epoch, on the test split over R and R∖T and on validation.
+
+    Write ``result.json`` and ``query_ap.npz`` into the run's folder, as `results.read_grid` reads them; ``start`` is
+    the time when the run began.
+    """
+    query_ap: dict[str, NDArray[np.float64]] = {}
+    epochs: dict[str, dict[str, Mapping[str, Any]]] = {}
     best = (run / "checkpoints" / "best").exists()
     for checkpoint in ("last", "best") if best else ("last",):
         test = run_codes(run, "test", checkpoint)
@@ -161,28 +162,14 @@ def _evaluate(config: RunConfig, run: Path) -> dict[str, dict[str, dict[str, _Ev
                 raise InputError(
                     "an experiment compares mAP by labels, and this collection has none; evaluate each run"
                 )
-            epochs[checkpoint][view] = {
-                task: (histograms[task].average_precision(), scores) for task, scores in tasks.items()
-            }
-    return epochs
-
-
-def _write_result(run: Path, epochs: Mapping[str, Mapping[str, Mapping[str, _Evaluated]]], seconds: float) -> None:
-    """Write ``result.json`` and ``query_ap.npz`` into a run's folder, as `results.read_grid` reads them.
-
-    ``epochs`` is checkpoint -> view -> task -> (AP of each query, scores), ``seconds`` the wall time of the run.
-    """
-    query_ap: dict[str, NDArray[np.float64]] = {}
-    scores: dict[str, dict[str, dict[str, Mapping[str, Any]]]] = {}
-    for checkpoint, views in epochs.items():
-        for view, tasks in views.items():
-            for task, (average_precision, values) in tasks.items():
-                query_ap[f"{checkpoint}|{view}|{task}"] = average_precision
-                scores.setdefault(checkpoint, {}).setdefault(view, {})[task] = values
+            epochs[checkpoint][view] = tasks
+            for task in tasks:
+                query_ap[f"{checkpoint}|{view}|{task}"] = histograms[task].average_precision()
     with atomic_path(run / "query_ap.npz") as path, open(path, "wb") as file:
         np.savez(file, **query_ap)  # type: ignore[arg-type]  # its stub takes any keyword for allow_pickle
     # Written last: a run with this file is finished.
-    write_text(run / "result.json", json.dumps({"epochs": scores, "seconds": seconds}))
+    result = {"epochs": epochs, "seconds": round(time.perf_counter() - start, 2)}
+    write_text(run / "result.json", json.dumps(result))
 
 
 def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> Iterator[tuple[str, str]]:

@@ -125,7 +125,7 @@ def _how_good(results: Sequence[Result], levels: Mapping[str, tuple[float, float
                 percent = 100 * result.score(task)
                 rows.setdefault(result.method, []).append(page.Mark(percent, f"{result.name}: {percent:.2f}"))
         band = {method: (100 * levels[task][0], 100 * levels[task][1]) for method in rows if task in levels}
-        charts.append(page.level_chart(f"Tie-aware mAP {arrow(task)}, %", rows, band, whole=False))
+        charts.append(page.level_chart(f"Tie-aware mAP {arrow(task)}, %", rows, band))
     note = page.Text("A mark a run. Chance is the 95 % interval of codes that know nothing.")
     return [page.Charts(charts), note] if charts else []
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -45,17 +46,8 @@ class Mark:
     interval: tuple[float, float] | None = None
 
 
-def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bool = True) -> _Chart | None:
-    """Draw ``series``: name -> (x, y) by rising x; points that are not finite are left out.
-
-    Args:
-        title: what y is.
-        x_label: what x is.
-        series: the lines.
-        whole: x counts something, so ticks are whole numbers.
-
-    Returns:
-        The chart; None without a finite point.
+def line_chart(title: str, x_label: str, series: Mapping[str, Points]) -> _Chart | None:
+    """Draw ``series``: name -> (count x, y) by rising x, without points that are not finite; None where no point is.
 
     >>> line_chart("Mean loss", "epoch", {"loss": [(1, 2.5), (2, 0.5)]}).description
     'Mean loss over epoch. loss: 2.5 to 0.5.'
@@ -69,22 +61,18 @@ def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bo
         x, y = np.array(points, dtype=float).T
         line(axes, number, x, y, name)
     axes.set_xlabel(x_label)
-    if whole:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     ends = "; ".join(f"{name}: {points[0][1]:.4g} to {points[-1][1]:.4g}" for name, points in finite.items())
     return _finish(figure, axes, title, f"{title} over {x_label}. {ends}.")
 
 
-def level_chart(
-    title: str, rows: Mapping[str, Sequence[Mark]], chance: Mapping[str, tuple[float, float]], whole: bool = True
-) -> _Chart:
+def level_chart(title: str, rows: Mapping[str, Sequence[Mark]], chance: Mapping[str, tuple[float, float]]) -> _Chart:
     """Draw values side by side, a row a name, with the interval of chance as a band.
 
     Args:
         title: what the values are.
         rows: name -> its values; at least one in all.
         chance: name -> interval of chance in percent, where it is known.
-        whole: the axis goes from 0 to 100.
 
     >>> level_chart("mAP, %", {"DSCH": [Mark(40.0, "seed 0: 40.0")]}, {"DSCH": (30.0, 31.0)}).description
     'mAP, %. DSCH: seed 0: 40.0; chance 30.0 to 31.0.'
@@ -104,8 +92,6 @@ def level_chart(
     axes.scatter(x, y, 36, COLORS[0], label="run", zorder=3)
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    if whole:
-        axes.set_xlim(0, 100)
     return _finish(figure, axes, title, f"{title}. {'. '.join(said)}.")
 
 
@@ -129,33 +115,24 @@ def _finish(figure: Figure, axes: Axes, title: str, description: str) -> _Chart:
 
 
 _NUMBER = re.compile(r"[-−+]?[\d,.]+( %)?|–")
-_NOT_IN_AN_ID = re.compile(r"[^a-z0-9]+")
-
-
-class _Kind:
-    """What the template tells blocks apart by."""
-
-    @property
-    def kind(self) -> str:
-        return type(self).__name__.lower()
 
 
 @dataclass(frozen=True)
-class Text(_Kind):
+class Text:
     """A paragraph."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Listing(_Kind):
+class Listing:
     """Lines to copy, or a file as it is."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Table(_Kind):
+class Table:
     """Rows as long as the header; the first column names the rows."""
 
     header: Sequence[str]
@@ -174,7 +151,7 @@ class Table(_Kind):
 
 
 @dataclass(frozen=True)
-class Plot(_Kind):
+class Plot:
     """An image within the page; ``uri`` as `data_uri` returns it."""
 
     uri: str
@@ -182,7 +159,7 @@ class Plot(_Kind):
 
 
 @dataclass(frozen=True)
-class Charts(_Kind):
+class Charts:
     """Charts side by side."""
 
     charts: Sequence[_Chart]
@@ -208,39 +185,22 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Answers(_Kind):
+class Answers:
     """Queries, each with the items that it found: one row of cards a query."""
 
     caption: str
     rows: Sequence[Sequence[Card]]
 
 
-@dataclass(frozen=True)
-class Folded(_Kind):
-    """Blocks that are folded away until a reader opens them."""
-
-    summary: str
-    blocks: "Sequence[Block]"
+# The template tells blocks apart by the names of their classes.
+Block = Text | Listing | Table | Plot | Charts | Answers
 
 
-Block = Text | Listing | Table | Plot | Charts | Answers | Folded
-
-
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A heading, which the table of contents names, and what is below it."""
 
     title: str
     blocks: Sequence[Block]
-
-    @property
-    def anchor(self) -> str:
-        """The section's id in the page.
-
-        >>> Section("Code health", []).anchor
-        'code-health'
-        """
-        return _NOT_IN_AN_ID.sub("-", self.title.lower()).strip("-")
 
 
 @dataclass(frozen=True)

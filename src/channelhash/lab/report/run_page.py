@@ -172,7 +172,6 @@ _T = TypeVar("_T")
 Sections = Mapping[str, Mapping[str, Any]]
 
 _PROBLEMS = 20
-_LABELS = 24
 _PARTITIONS = {
     "query": "queries Q",
     "retrieval": "retrieval set R",
@@ -202,8 +201,6 @@ def run_page(folder: Path) -> page.Page:
     if not (folder / "environment.json").exists():
         notes.append("No environment was recorded.")
     examples = example_blocks(*codes, notes) if codes else []
-    plots = page.plots_in(folder / "plots")
-    folded = page.Folded("The plots of `evaluate`, as they are in plots/", plots)
     name = folder.resolve().name
     return page.Page(
         title=name,
@@ -211,12 +208,12 @@ def run_page(folder: Path) -> page.Page:
         verdict=scores.verdict(standings),
         at_chance=any(standing.at_chance for standing in standings),
         notes=notes,
-        facts=scores.headline(evaluations),
+        facts=[(f"{each.measure} {arrow(each.task)}", f"{100 * each.score:.2f} %") for each in standings],
         sections=[
             page.Section("How good", _how_good(standings)),
             page.Section("Retrieval examples", examples),
             page.Section("Training", _training(log)),
-            page.Section("Plots", [*scores.curves(evaluations), *([folded] if plots else [])]),
+            page.Section("Plots", page.plots_in(folder / "plots")),
             page.Section("Scores", [scores.score_table(title, tasks) for title, tasks in evaluations]),
             page.Section("Data", _data(folder, counts, codes)),
             page.Section("Code health", _health_blocks(*codes, bounds) if codes else []),
@@ -375,8 +372,7 @@ def _labels(query: CodeSet, database: CodeSet) -> page.Block:
         (name, f"{q:,}", f"{r:,}", scores.print_score(float(q + r) / (len(query) + len(database))))
         for name, q, r in zip(query.label_names, in_q, in_r, strict=True)
     ]
-    table = page.Table(["label", "in Q", "in R", "of all, %"], rows, "Items with each label")
-    return table if len(rows) <= _LABELS else page.Folded(f"{len(rows)} labels", [table])
+    return page.Table(["label", "in Q", "in R", "of all, %"], rows, "Items with each label")
 
 
 def _repeat(name: str) -> list[page.Block]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
-from channelhash.lab.report.page import Charts, Points, Table, line_chart
+from channelhash.lab.report.page import Table
 from channelhash.metrics.histogram import hamming_histogram
 from channelhash.metrics.significance import bootstrap_interval
 from channelhash.utils.plotting import arrow
@@ -186,7 +186,7 @@ def read_evaluations(folder: Path) -> list[tuple[str, Tasks]]:
 
 
 def score_table(title: str, tasks: Tasks) -> Table:
-    """Return a table of the single scores; lists (a number a radius) are drawn by `curves`.
+    """Return a table of the single scores; lists (a number a radius) are left out.
 
     >>> score_table("test split", {"image->text": {"map_tie_aware": 0.5}}).rows
     [('mAP tie-aware', '50.00')]
@@ -244,46 +244,3 @@ def _tasks(tasks: Any, path: Path) -> Tasks:
     if not isinstance(tasks, dict) or not tasks or not all(isinstance(report, dict) for report in tasks.values()):
         raise InputError(f"{path.name}: holds no scores by task, as this version writes; evaluate the run again")
     return tasks
-
-
-def headline(evaluations: Sequence[tuple[str, Tasks]]) -> list[tuple[str, str]]:
-    """Return the tie-aware mAP of each cross-modal task of the first evaluation, and the chance level; without labels
-    Recall@10.
-
-    >>> headline([("test", {"image->text": {"map_tie_aware": 0.5, "chance": 0.1}})])
-    [('mAP image → text', '50.00 %'), ('chance level', '10.00 %')]
-    """
-    if not evaluations:
-        return []
-    tasks = evaluations[0][1]
-    facts = [
-        (f"mAP {arrow(task)}", f"{print_score(report['map_tie_aware'])} %")
-        for task, report in tasks.items()
-        if isinstance(report.get("map_tie_aware"), float) and task.partition("->")[0] != task.partition("->")[2]
-    ]
-    if not facts:
-        recalls = ((task, report.get("recall_at")) for task, report in tasks.items())
-        return [
-            (f"Recall@10 {arrow(task)}", f"{print_score(recall['10'])} %")
-            for task, recall in recalls
-            if isinstance(recall, dict) and "10" in recall
-        ]
-    chances = [report["chance"] for report in tasks.values() if isinstance(report.get("chance"), float)]
-    return facts + [("chance level", f"{print_score(chances[0])} %")] * bool(facts and chances)
-
-
-def curves(evaluations: Sequence[tuple[str, Tasks]]) -> list[Charts]:
-    """Draw precision over recall, and precision within each radius, of the first evaluation's tasks."""
-    lines: dict[str, Points] = {}
-    within: dict[str, Points] = {}
-    for task, report in evaluations[0][1].items() if evaluations else ():
-        both, radius = (report.get(key) or {} for key in ("precision_recall_curve", "by_radius"))
-        pairs = zip(both.get("recall", []), both.get("precision", []), strict=True)
-        lines[arrow(task)] = [(100 * x, 100 * y) for x, y in pairs if y is not None]
-        within[arrow(task)] = [(x, 100 * y) for x, y in enumerate(radius.get("precision", [])) if y is not None]
-    charts = (
-        line_chart("Precision, %, all queries together", "recall, %", lines, whole=False),
-        line_chart("Precision, %, within a radius", "bits", within),
-    )
-    drawn = [chart for chart in charts if chart]
-    return [Charts(drawn)] if drawn else []

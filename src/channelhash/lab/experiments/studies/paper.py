@@ -5,7 +5,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-from channelhash.lab.experiments.comparisons import significance_tables, wins_table
+from channelhash.lab.experiments.comparisons import significance_tables
 from channelhash.lab.experiments.experiment import (
     METHODS,
     PAPER_KINDS,
@@ -21,11 +21,10 @@ from channelhash.lab.experiments.tables import all_views, architectures_table, g
 
 
 def _losses_tables(results: Sequence[Result]) -> list[Table]:
-    """Return scores by method and code length, tests of every pair, wins, and the paper's numbers beside them."""
+    """Return scores by method and code length, tests of every pair, and the paper's numbers beside them."""
     return [
         *all_views(losses_table, results),
         *significance_tables(results),
-        wins_table(results),
         *comparison_tables(results, "losses"),
     ]
 
@@ -90,8 +89,8 @@ def _architectures_grid(design: Design) -> list[GridRun]:
 
 
 def _architectures_tables(results: Sequence[Result]) -> list[Table]:
-    """Return scores by model and method, wins, tests within each model, and the paper's numbers beside them."""
-    tables = [*all_views(architectures_table, results), wins_table(results)]
+    """Return scores by model and method, tests within each model, and the paper's numbers beside them."""
+    tables = all_views(architectures_table, results)
     for model in dict.fromkeys(result.settings["model"]["name"] for result in results):
         of_model = [result for result in results if result.settings["model"]["name"] == model]
         for table in significance_tables(of_model):

@@ -7,21 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from channelhash.config import make_config
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.comparisons import LEVEL, SeedTest, holm, print_p, seed_test
 from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result, Table
-from channelhash.lab.experiments.plots import grid_plots
 from channelhash.lab.experiments.results import VIEWS, Place, query_means
 from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.tables import VIEW_NAMES, Cell, all_views, losses_table, signed, spread_cells
 from channelhash.losses import PUBLISHED
 from channelhash.metrics.significance import Interval, bootstrap_interval
 from channelhash.training.trainer import selection_score
-from channelhash.utils.plotting import COLORS
 
 #: Folders of the trials of learning rates and of weights below the grid's.
 TRIALS, WEIGHT_TRIALS = "tuning", "tuning-weights"
@@ -221,7 +218,7 @@ def means_table(results: Sequence[Result]) -> Table:
     losses = list(dict.fromkeys(result.method.removesuffix(TUNED) for result in results))
     columns = []
     for view, score in _COLUMNS.values():
-        means = _method_means(results, view, score)
+        means = method_means(results, view, score)
         columns += [spread_cells([means.get(loss + form, ()) for loss in losses]) for form in ("", TUNED)]
     rows = [(Cell(loss), *row) for loss, row in zip(losses, zip(*columns, strict=True), strict=True)]
     lengths = sorted({result.n_bits for result in results})
@@ -251,7 +248,7 @@ def _cells(results: Sequence[Result], view: str, score: str = "map_tie_aware") -
     return cells
 
 
-def _method_means(results: Sequence[Result], view: str, score: str) -> dict[str, list[float]]:
+def method_means(results: Sequence[Result], view: str, score: str) -> dict[str, list[float]]:
     """Map each method to the mean score over tasks and code lengths of each seed that has all cells, in [0, 1]."""
     means = {}
     for method, runs in _by_method(results).items():
@@ -375,59 +372,6 @@ def _chosen_table(trials: Sequence[Result]) -> Table:
     )
 
 
-def _plots(results: Sequence[Result]) -> dict[str, Figure]:
-    """Return the plots of every grid, and what tuning brings each loss."""
-    tuned = any(result.method.endswith(TUNED) and result.status == "finished" for result in results)
-    return {**grid_plots(results), **({"tuning": tuning_plot(results)} if tuned else {})}
-
-
-#: Points of mAP that the plot shows below the lowest tuned mean.
-_ROOM = 4.0
-
-
-def tuning_plot(results: Sequence[Result], view: str = "leak_free") -> Figure:
-    """Draw the mean tie-aware mAP of each loss as published and tuned, a row a loss, the best tuned one on top.
-
-    Args:
-        results: finished runs of ``experiment weights``, tuned ones among them.
-        view: the retrieval set, ``test`` or ``leak_free``.
-
-    Returns:
-        A plot in percent, with the sample standard deviation over seeds as error bars.
-    """
-    means = {name: 100 * np.array(each) for name, each in _method_means(results, view, "map_tie_aware").items()}
-    losses = sorted(
-        {method.removesuffix(TUNED) for method in means},
-        key=lambda loss: means.get(loss + TUNED, means.get(loss, np.zeros(1))).mean(),
-    )
-    figure = Figure(figsize=(7.2, 0.6 + 0.3 * len(losses)), layout="constrained")
-    axes = figure.subplots()
-    for form, label, color, filled in (("", "as published", COLORS[1], False), (TUNED, "tuned alike", COLORS[0], True)):
-        rows = [row for row, loss in enumerate(losses) if loss + form in means]
-        scores = [means[losses[row] + form] for row in rows]
-        axes.errorbar(
-            [score.mean() for score in scores],
-            rows,
-            xerr=[score.std(ddof=1) if len(score) > 1 else 0.0 for score in scores],
-            fmt="o",
-            color=color,
-            markerfacecolor=color if filled else "white",
-            markersize=6,
-            elinewidth=1.0,
-            label=label,
-        )
-    left = min(float(score.mean()) for method, score in means.items() if method.endswith(TUNED)) - _ROOM
-    for row, loss in enumerate(losses):
-        if loss in means and means[loss].mean() < left:  # a loss that fails as published would squeeze all others
-            axes.annotate(f"◂ {means[loss].mean():.1f}", (left, row), color=COLORS[1], va="center", fontsize=9)
-    axes.set_xlim(left=left)
-    axes.set_yticks(range(len(losses)), losses)
-    axes.set_xlabel("tie-aware mAP on items that nobody trained on, %" if view == "leak_free" else "tie-aware mAP, %")
-    axes.grid(axis="x", alpha=0.3)
-    axes.legend(loc="lower right")
-    return figure
-
-
 EXPERIMENT = Experiment(
     name="weights",
     title="Losses as published and tuned alike",
@@ -435,7 +379,6 @@ EXPERIMENT = Experiment(
     grid=_grid,
     run=run_weights,
     tables=_tables,
-    plots=_plots,
     trials={TRIALS: learning_rates_table, WEIGHT_TRIALS: _chosen_table},
     splits=True,
 )
