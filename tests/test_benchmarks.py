@@ -2,9 +2,7 @@
 
 import runpy
 import sys
-import time
 
-import numpy as np
 import pytest
 import torch
 
@@ -80,17 +78,3 @@ def test_the_literal_evaluation_gives_the_scores_of_the_report(monkeypatch):
     for name in ("precision", "recall"):
         assert scores[f"radius_2_{name}"] == pytest.approx(report["radius_2"][name])
     assert scores["map_at_300"] == pytest.approx(scores["map_in_order"])
-
-
-def test_the_time_of_a_part_is_scaled_to_the_whole(monkeypatch):
-    timing = load("timing", "timing", monkeypatch)
-    clock = iter(range(100))
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    row = timing["compare"]("x", "y", lambda: None, "other", lambda: None, repeats=3, part=0.25)
-    assert (row["seconds"], row["baseline_seconds"], row["ratio"]) == (1, 4, 4)
-
-
-def test_extra_memory_is_what_a_run_takes_beside_what_was_there(monkeypatch):
-    measure, kept = load("timing", "timing", monkeypatch)["measure_extra_memory"], np.ones(20_000_000)  # 160 MB
-    assert 70 < measure(lambda: np.ones(10_000_000).sum()) < 120
-    assert measure(lambda: kept.sum()) < 40

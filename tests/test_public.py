@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import yaml
 from PIL import Image
@@ -84,17 +83,6 @@ def test_evaluate_gives_the_reports_that_the_command_prints(run, capsys):
     assert ch.evaluate(run, leak_free=True) == json.loads(capsys.readouterr().out)["tasks"]
 
 
-def test_evaluate_refuses_unknown_and_empty_splits(config, run, tmp_path):
-    with pytest.raises(InputError, match="did you mean 'validation'"):
-        ch.evaluate(run, "validatoin")
-    with pytest.raises(InputError, match="--leak-free"):
-        ch.evaluate(run, "validation", leak_free=True)
-    run = ch.train(config, ["data.validation_queries=0", "train.epochs=1"], out=tmp_path / "run")
-    assert run.validation == {}
-    with pytest.raises(InputError, match="the validation partition is empty"):
-        ch.evaluate(run, "validation")
-
-
 def test_index_makes_a_store_and_brings_it_up_to_date(tmp_path, model):
     photos = picture_folder(tmp_path / "photos")
     index = ch.index(photos, model=model)
@@ -123,13 +111,6 @@ def test_an_index_is_searched_with_words_an_image_or_an_item(tmp_path, model):
         index.search()
     with pytest.raises(InputError, match="at least 1 answer"):
         index.search("words", k=0)
-    index.store.close()
-
-
-def test_a_table_of_features_is_indexed_with_a_run(run, tmp_path):
-    features = run.folder.parent / "f.npz"
-    index = ch.index(features, tmp_path / "store", model=run)
-    assert index.store.info()["items"] == len(np.load(features)["id"])
     index.store.close()
 
 

@@ -1,4 +1,4 @@
-"""The image of `channelhash serve`: its file is as docs/how-to/docker.md says, and its commands work without rights."""
+"""The image of `channelhash serve`: its file is as docs/how-to/docker.md says; that beside Milvus too."""
 
 import json
 import os
@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import channelhash as ch
+from channelhash.search.milvus.collection import TOKEN_VARIABLE, parse_address
 from pages import ROOT
 
 FILE = ROOT / "deploy" / "docker" / "Dockerfile"
@@ -104,3 +105,27 @@ def test_its_commands_serve_a_store_where_only_the_store_and_tmp_can_be_written(
         rest, errors = process.communicate(timeout=60)
     assert "Stopped." in rest, errors
     assert process.returncode in (143, -15)
+
+
+def test_compose_serves_a_collection_of_its_milvus():
+    services = yaml.safe_load((ROOT / "deploy" / "docker-compose.yaml").read_text())["services"]
+    assert set(services) == {"etcd", "minio", "milvus", "search"}
+    for name, service in services.items():
+        assert "build" in service or service["healthcheck"]["test"], name
+        assert "build" in service or ":latest" not in service["image"], name
+        for other in service.get("depends_on", {}):
+            assert other in services
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:"), "reached from this machine alone"
+    assert services["milvus"]["environment"]["COMMON_SECURITY_AUTHORIZATIONENABLED"] == "true"
+    search = services["search"]
+    address = parse_address(search["command"][0])
+    assert address.uri == "http://milvus:19530"
+    assert TOKEN_VARIABLE in search["environment"]
+    secrets = [word for word in search["command"] if "token-file" in word]
+    assert secrets == [f"--token-file=/run/secrets/{search['secrets'][0]}"]
+    dockerfile = ROOT / "deploy" / search["build"]["context"] / search["build"]["dockerfile"]
+    assert f"ARG {next(iter(search['build']['args']))}=" in dockerfile.read_text()
+    assert "milvus" in search["build"]["args"]["EXTRAS"].split(",")
+    assert search["read_only"]
+    assert search["tmpfs"] == ["/tmp"]

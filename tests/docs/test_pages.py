@@ -17,6 +17,7 @@ RUN = [
 ]
 #: Page -> the page whose files it goes on from.
 GOES_ON_FROM = {"serve": "own-pictures", "scale-out": "own-pictures"}
+README = ROOT / "README.md"
 #: Pages that take more than a few seconds.
 SLOW = {"first-run", "paper-tables"}
 
@@ -46,7 +47,7 @@ def test_the_blocks_of_a_page_run(page, finished):
     finished(page)
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_and_pictures_of_a_page_exist(page):
     text = page.read_text(encoding="utf-8")
     for block in blocks_of(text):
@@ -57,3 +58,10 @@ def test_commands_and_pictures_of_a_page_exist(page):
         assert (page.parent / path).exists() or path == "../images/architecture.svg", path
     for path in re.findall(r"configs/\w+\.yaml", text):
         assert (ROOT / path).exists(), path
+
+
+def test_the_python_example_of_the_readme_runs(capsys):
+    blocks = [block for block in blocks_of(README.read_text(encoding="utf-8")) if block.kind == "python"]
+    for block in blocks:
+        exec(compile(block.code, f"README.md, line {block.line}", "exec"), {})
+    assert "(8, 8)" in capsys.readouterr().out

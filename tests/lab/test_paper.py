@@ -3,7 +3,6 @@
 import inspect
 import json
 from collections import Counter
-from dataclasses import replace
 from math import sqrt
 
 import pytest
@@ -125,14 +124,10 @@ CODE = {"tdsrdh": {"model.frozen_batchnorm": ("eval", "train"), "model.mask_padd
 @pytest.mark.parametrize(
     ("model", "change", "named"),
     [
-        ("tdsrdh", {}, {}),
         ("tdsrdh", {"model__pretrained": "IMAGENET1K_V2@/w/r.pt", "train__features": "bank"}, {}),
         ("tdsrdh", {"model__word_vectors": "/w/glove.txt"},
          {"model.word_vectors": ("/w/glove.txt", "GoogleNews-vectors-negative300.bin")}),
-        ("tdsrdh", {"model__segmentation_words": 100_000}, {"model.segmentation_words": (100_000, 3_000_000)}),
         ("cliphash", {"model__preprocess": "openclip"}, {"model.preprocess": ("openclip", "paper")}),
-        ("cliphash", {"train__augment": "none", "train__epochs": 30},
-         {"train.augment": ("none", "progressive"), "train.epochs": (30, 200)}),
         ("tdsrdh", {"train__learning_rate": 1e-4, "train__batch_size": 512, "train__mask_tokens": 0.1},
          {"train.learning_rate": (1e-4, 1e-5), "train.batch_size": (512, 128), "train.mask_tokens": (0.1, 0.0)}),
         ("tdsrdh", {"data__only_labels": ["sky"]}, {"data.only_labels": (["sky"], None)}),
@@ -148,7 +143,6 @@ def test_every_difference_is_found(model, change, named):
     ("model", "change"),
     [
         ("tdsrdh", {"model__word_vectors": None}),
-        ("tdsrdh", {"model__backbone": "resnet50"}),
         ("tdsrdh", {"model__pretrained": "/w/r.pt"}),  # whose weights are these?
         ("tdsrdh", {"model__hidden": {"image": [64]}}),
         ("cliphash", {"model__normalize": True}),
@@ -157,10 +151,6 @@ def test_every_difference_is_found(model, change, named):
 )
 def test_another_model_is_not_compared(model, change):
     assert not is_same_model(changed(model, **change))
-    settings = {**changed(model, "mirflickr25k", **change), "loss": DSCH}
-    settings["model"]["n_bits"] = 32
-    settings["train"]["seed"] = 0
-    assert comparison_tables([replace(run(model=model), settings=settings)], "architectures") == []
 
 
 def test_the_caption_names_each_difference():
@@ -243,15 +233,6 @@ def test_all_printed_numbers_are_there():
         ("architectures", "mAP_T", "test"): 48,
     }
     assert all(40 < number.mean < 100 and 0 <= number.std <= 1 for number in numbers)
-    losses, again = (
-        {
-            (number.dataset, number.loss, number.printed_task): (number.mean, number.std)
-            for number in numbers
-            if (number.table, number.model, number.n_bits) == (table, "TDSRDH", 32)
-        }
-        for table in ("losses", "architectures")
-    )
-    assert losses == again, "the table of architectures repeats that of losses"
 
 
 def test_only_labels_of_map_are_in_doubt():
@@ -324,7 +305,6 @@ def test_a_failed_run_is_seen_beside_the_printed_number():
     "unlike",
     [
         {"loss": SCH | {"kappa_q": 0.01}},
-        {"loss": DSCH | {"gamma_w": 4.0}},
         {"loss": DSCH | {"pairs": 0.1}},
         {"loss": {"name": "own"}},
         {"kind": "synthetic"},

@@ -2,14 +2,12 @@
 
 import json
 import math
-import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.errors import InputError
 from channelhash.lab.report import scores
 from channelhash.lab.report.page import Mark, level_chart, line_chart
 from channelhash.metrics.report import evaluate
@@ -92,13 +90,6 @@ def test_figures_of_a_grids_run_are_found_by_epoch_and_view(tmp_path):
     assert titles == ["test split, last epoch", "leak free, last epoch", "validation split, best epoch"]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"tasks": {}}', '{"tasks": {"a->b": 0.5}}'])
-def test_other_files_are_refused_by_name(tmp_path, text):
-    (tmp_path / "metrics.json").write_text(text)
-    with pytest.raises(InputError, match=re.escape("metrics.json: ")):
-        scores.read_evaluations(tmp_path)
-
-
 def code_sets(seed: int, told: bool) -> tuple[CodeSet, CodeSet]:
     """Queries and a database of random codes, or of codes that are their labels."""
     random = np.random.default_rng(seed)
@@ -144,10 +135,3 @@ def test_recall_stands_beside_the_binomial_interval_of_guessing(recall, at_chanc
     assert standing.chance == pytest.approx((0.05, 0.16), abs=0.011)  # scipy.stats.binom(100, 0.1).interval(0.95)
     assert standing.at_chance is at_chance
     assert standing.measure == "Recall@10"
-
-
-def test_the_verdict_names_the_directions_at_chance():
-    good, bad = (scores.Standing(task, score, (0, 1), (0.3, 0.4)) for task, score in (("a->b", 0.5), ("b->a", 0.4)))
-    assert scores.verdict([good, good]) == "This run is better than chance."
-    assert scores.verdict([good, bad]) == "This run is partly at chance: b → a gets 40.0 %, chance 30.0 to 40.0 %."
-    assert scores.verdict([bad, bad]).startswith("This run is at chance: b → a gets")

@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-import statistics
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +16,6 @@ from channelhash.lab.experiments.tables import (
     architectures_table,
     gamma_w_table,
     losses_table,
-    spread,
     to_csv,
     to_latex,
     to_markdown,
@@ -128,14 +126,6 @@ def test_symbols_are_set_as_mathematics_and_signs_escaped(text, latex):
     assert latex_rows(to_latex(table))[1][1].strip() == latex
 
 
-def test_markdown_escapes_what_would_change_the_text():
-    table = Table("t", "", ("a|b",), ((Cell("*x* __init__ a_b <i> `c`\nd"),),), "")
-    assert to_markdown(table).splitlines()[2:5:2] == [
-        r"| a\|b |",
-        r"| \*x\* \_\_init\_\_ a_b \<i\> \`c\` d |",
-    ]
-
-
 def test_tables_that_cannot_be_written_are_refused(tmp_path):
     with pytest.raises(ValueError, match="row 0 has 1 cells, the header 2"):
         Table("t", "", ("a", "b"), ((Cell("x"),),), "")
@@ -152,14 +142,6 @@ def cells(table: Table) -> dict[tuple[str, str], list[str]]:
         (row[0].text, row[1].text): [f"*{cell.text}*" if cell.bold else cell.text for cell in row[2:]]
         for row in table.rows
     }
-
-
-@given(st.lists(st.floats(0, 1), min_size=2, max_size=6))
-def test_a_spread_is_mean_and_sample_deviation_in_percent(shares):
-    found = spread(shares)
-    assert found.mean == pytest.approx(100 * statistics.fmean(shares))
-    assert found.std == pytest.approx(100 * statistics.stdev(shares), abs=1e-9)
-    assert found.runs == len(shares)
 
 
 def test_methods_stand_against_lengths_in_a_block_a_task():
@@ -213,16 +195,10 @@ def test_cells_hold_seeds_of_one_method_only():
 
 
 def test_architectures_stand_side_by_side():
-    results = [
-        made_result(method, seed, share + 0.02 * seed, model=model, loss=loss)
-        for model, lift in (("tdsrdh", 0.0), ("cliphash", 0.1))
-        for method, loss, share in (("SCH", SCH, 0.5), ("DSCH", None, 0.6 - 2 * lift))
-        for seed in range(2)
-    ]
+    results = [made_result("SCH", 0, share, model=model) for model, share in (("tdsrdh", 0.5), ("cliphash", 0.4))]
     table = architectures_table(results)
     assert table.header == ("Task", "Method", "tdsrdh, k = 32", "cliphash, k = 32")
-    assert cells(table)["image → text", "SCH"] == ["51.00 ± 1.41", "*51.00 ± 1.41*"]
-    assert cells(table)["image → text", "DSCH"] == ["*61.00 ± 1.41*", "41.00 ± 1.41"]
+    assert cells(table)["image → text", "SCH"] == ["50.00", "40.00"]
 
 
 def test_a_sweep_shows_both_figures():
