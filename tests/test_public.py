@@ -83,6 +83,14 @@ def test_evaluate_gives_the_reports_that_the_command_prints(run, capsys):
     assert ch.evaluate(run, leak_free=True) == json.loads(capsys.readouterr().out)["tasks"]
 
 
+def test_evaluate_refuses_unknown_and_empty_splits(config, run, tmp_path):
+    with pytest.raises(InputError, match="did you mean 'validation'"):
+        ch.evaluate(run, "validatoin")
+    run = ch.train(config, ["data.validation_queries=0", "train.epochs=1"], out=tmp_path / "run")
+    with pytest.raises(InputError, match="the validation partition is empty"):
+        ch.evaluate(run, "validation")
+
+
 def test_index_makes_a_store_and_brings_it_up_to_date(tmp_path, model):
     photos = picture_folder(tmp_path / "photos")
     index = ch.index(photos, model=model)

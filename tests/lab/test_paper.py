@@ -294,13 +294,6 @@ def test_architectures_are_compared():
     assert found["mAP_T, text → text", "CLIPHash, SCH"][1:4] == ["76.88 ± 0.45", "+3.12", "–"]
 
 
-def test_a_failed_run_is_seen_beside_the_printed_number():
-    found = texts(comparison_table([run(status="failed")], "losses"))
-    assert found["mAP_T, image → text", "DSCH, k = 32"] == [
-        "1 failed", "86.49 ± 0.29", "–", "–", "76.80 ± 0.18", "–", "–",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "unlike",
     [

@@ -137,12 +137,6 @@ def test_every_grid_fits_every_data_set(name, dataset, tmp_path):
     runs = grid.runs
     assert grid.name == name
     assert len({run.name for run in runs}) == len(runs)
-    if dataset != "synthetic":
-        train = runs[0].config.train
-        assert (train.epochs, train.batch_size, train.learning_rate) == (200, 128, 1e-5)
-        assert train.augment == "progressive"
-        if name == "architectures":
-            assert {run.config.model_name for run in runs} == {"tdsrdh", "cliphash"}
 
 
 @pytest.mark.parametrize(
