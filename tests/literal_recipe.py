@@ -1,6 +1,5 @@
 """Codes by an exported file and what ``export.json`` says, without channelhash: the description transcribed."""
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -58,11 +57,7 @@ def prepared(recipe: dict, items) -> np.ndarray:
 def tokens(recipe: dict, text: str) -> np.ndarray:
     words = [word.strip(recipe["punctuation"]) for word in text.lower().split()]
     words = [word for word in words if word]
-    if recipe["kind"] == "vocabulary":
-        ids = [recipe["words"].index(word) + 1 for word in words if word in recipe["words"]]
-    else:
-        digests = [hashlib.blake2b(word.encode("utf-8"), digest_size=8).digest() for word in words]
-        ids = [int.from_bytes(digest, "little") % recipe["n_buckets"] + 1 for digest in digests]
+    ids = [recipe["words"].index(word) + 1 for word in words if word in recipe["words"]]
     ids = ids[: recipe["max_tokens"]]
     return np.array(ids + [recipe["padding"]] * (recipe["max_tokens"] - len(ids)), np.int32)
 

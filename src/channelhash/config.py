@@ -12,7 +12,7 @@ from channelhash.data.collection import DataSource
 from channelhash.data.registry import SplitSettings, check_data
 from channelhash.errors import InputError
 from channelhash.losses import Terms, loss_settings, resolve_loss, with_published, with_recommended
-from channelhash.models import MODELS, resolve_model
+from channelhash.models import resolve_model
 from channelhash.utils.python_names import check_trusted, python_names, trusting
 from channelhash.utils.reading import read_yaml_sections
 from channelhash.utils.typed_settings import (
@@ -62,18 +62,12 @@ class TrainSettings(Settings):
             without augmentation, ``bank`` with it, and ``online`` for a model without a frozen backbone.
         feature_dtype: number type of cached features.
         workers: processes that read images from disk; None is one per core.
-        mask_tokens: probability of hiding a token of a training text in its place.
-        replace_tokens: probability of another, random token instead.
-        drop_tokens: probability of leaving a token out.
         label_noise: share of the training rows that are given the labels of another row, to measure what that costs.
         device: where to train; ``auto`` takes a GPU if there is one.
         precision: matrix products in bfloat16 or float32; ``auto`` is bfloat16 on a GPU. Losses are always float32.
         accumulate: batches whose gradients are averaged for one step; the loss sees the pairs within each batch.
         compile: compile the model with ``torch.compile``.
         patience: stop after this number of validations without a better one; 0 never stops early.
-
-    >>> TrainSettings(mask_tokens=0.1).changes_tokens
-    True
     """
 
     epochs: int = Field(200, ge=1)
@@ -96,21 +90,12 @@ class TrainSettings(Settings):
     features: Literal["auto", "online", "cached", "bank"] = "auto"
     feature_dtype: Literal["float16", "float32"] = "float32"
     workers: int | None = Field(None, ge=0)
-    mask_tokens: float = Field(0.0, ge=0, le=1)
-    replace_tokens: float = Field(0.0, ge=0, le=1)
-    drop_tokens: float = Field(0.0, ge=0, le=1)
-
     label_noise: float = Field(0.0, ge=0, le=1)
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     accumulate: int = Field(1, ge=1)
     compile: bool = False
     patience: int = Field(0, ge=0)
-
-    @property
-    def changes_tokens(self) -> bool:
-        """Whether tokens of training texts are changed at random."""
-        return bool(self.mask_tokens or self.replace_tokens or self.drop_tokens)
 
 
 class EvaluateSettings(Settings):
@@ -269,12 +254,6 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     own, terms = read_both(own_keys, settings_of(Terms), with_published(loss_name, loss), "loss", f"loss {loss_name!r}")
     if problem := Terms(**terms.model_dump()).problem(loss_class):
         raise InputError(f"loss.{problem}")
-    train = read_settings(TrainSettings, values.get("train", {}), "train")
-    if train.changes_tokens and not resolve_model(model_name).tokens:
-        raise InputError(
-            f"train: mask_tokens, replace_tokens and drop_tokens do not go with the texts of {model_name!r}; take "
-            f"{' or '.join(sorted(name for name, kind in MODELS.items() if kind.tokens))}, or set them to 0"
-        )
     return RunConfig(
         kind=kind,
         source=source,
@@ -285,7 +264,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
         loss_name=loss_name,
         loss=own,
         terms=terms,
-        train=train,
+        train=read_settings(TrainSettings, values.get("train", {}), "train"),
         evaluate=read_settings(EvaluateSettings, values.get("evaluate", {}), "evaluate"),
         extend=absolute(read_settings(ExtendSettings, values["extend"], "extend")) if "extend" in values else None,
     )

@@ -48,8 +48,7 @@ MODELS = {
 TRAIN = {"epochs": 200, "batch_size": 128, "learning_rate": 1e-5, "schedule": "paper", "weight_decay": 0.0,
          "alternate": "epoch", "augment": "progressive", "easy_weights": "kinds", "precision": "float32",
          "feature_dtype": "float32", "features": "auto", "keep": "last", "captions": "all", "average": 0.0,
-         "mask_tokens": 0.0, "replace_tokens": 0.0, "drop_tokens": 0.0, "accumulate": 1,
-         "patience": 0}  # fmt: skip
+         "accumulate": 1, "patience": 0}  # fmt: skip
 DSCH = {"name": "dsch", "gamma_w": 8.0, "lambda_neg": None, "tau": 1.0, "gamma_l": 1.0, "alpha": 1.0, "beta": 1.0,
         "kappa_q": 0.01}  # fmt: skip
 LOSSES = {
@@ -128,8 +127,8 @@ CODE = {"tdsrdh": {"model.frozen_batchnorm": ("eval", "train"), "model.mask_padd
         ("tdsrdh", {"model__word_vectors": "/w/glove.txt"},
          {"model.word_vectors": ("/w/glove.txt", "GoogleNews-vectors-negative300.bin")}),
         ("cliphash", {"model__preprocess": "openclip"}, {"model.preprocess": ("openclip", "paper")}),
-        ("tdsrdh", {"train__learning_rate": 1e-4, "train__batch_size": 512, "train__mask_tokens": 0.1},
-         {"train.learning_rate": (1e-4, 1e-5), "train.batch_size": (512, 128), "train.mask_tokens": (0.1, 0.0)}),
+        ("tdsrdh", {"train__learning_rate": 1e-4, "train__batch_size": 512},
+         {"train.learning_rate": (1e-4, 1e-5), "train.batch_size": (512, 128)}),
         ("tdsrdh", {"data__only_labels": ["sky"]}, {"data.only_labels": (["sky"], None)}),
     ],
     ids=str,

@@ -33,7 +33,6 @@ def create(settings, records) -> HashModel:
     "settings",
     [
         {"name": "small", "width": 8, "image_size": 16, "min_count": 1},
-        {"name": "small", "width": 8, "image_size": 9, "tokens": "hashed", "n_buckets": 70},
         "clip",
     ],
     ids=str,

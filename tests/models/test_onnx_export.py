@@ -49,9 +49,7 @@ def create(settings, records, n_bits=12) -> HashModel:
     "settings",
     [
         SMALL | {"image_size": 32, "min_count": 1},
-        SMALL | {"image_size": 48, "tokens": "hashed", "text_encoder": "transformer", "max_tokens": 9},
-        SMALL | {"image_size": 17, "min_count": 1, "text_encoder": "transformer"},
-        SMALL | {"image_size": 9, "tokens": "hashed", "n_buckets": 7},
+        SMALL | {"image_size": 17, "min_count": 1, "text_encoder": "transformer", "max_tokens": 9},
         resnet_model(mask_padding=False, image_size=64),
         "clip",
         "clip as in the paper, unit length",

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from safetensors.torch import load_file
 from channelhash.config import TrainSettings, read_config
 from channelhash.data.collection import load_collection
 from channelhash.data.image_loader import ImageFiles
-from channelhash.errors import InputError, JobError
+from channelhash.errors import JobError
 from channelhash.models import MODELS
 from channelhash.runs.fit import create_model
 from channelhash.training import feature_inputs
@@ -22,7 +21,6 @@ from channelhash.training.feature_inputs import (
     cached_features,
     collection_hash,
     encode_items,
-    feature_mode,
     feature_records,
 )
 from channelhash.training.sources import Bank, FromDisk, Held
@@ -240,13 +238,6 @@ def test_codes_do_not_depend_on_workers(items, tmp_path):
     ).all()
 
 
-def test_tokens_of_data_without_texts_cannot_be_changed(items):
-    records = picture_records(items.parent)
-    model = MODELS["small"].create(replace(records, items={"image": records.items["image"]}), 8)
-    with pytest.raises(InputError, match="the data has no texts; set them to 0"):
-        feature_mode(model, TrainSettings(mask_tokens=0.1))
-
-
 @pytest.mark.parametrize(
     ("model", "train", "says"),
     [
@@ -255,12 +246,10 @@ def test_tokens_of_data_without_texts_cannot_be_changed(items):
         ("resnet", {"features": "bank"}, "a bank holds augmented features"),
         ("resnet", {"features": "cached", "augment": "progressive"}, "cached features are not augmented"),
         ("drift", {"features": "cached"}, "no frozen backbone whose features stay the same"),
-        ("clip", {"mask_tokens": 0.1, "features": "online"}, "do not go with the texts of 'cliphash'"),
-        ("clip", {"drop_tokens": 0.1}, "do not go with the texts of 'cliphash'"),
     ],
 )
 def test_settings_that_contradict_one_another_are_refused(items, tmp_path, capsys, model, train, says):
-    sections = {"resnet": small_resnet(), "drift": small_resnet(frozen_batchnorm="train"), "clip": clip_model(tmp_path)}
+    sections = {"resnet": small_resnet(), "drift": small_resnet(frozen_batchnorm="train")}
     section = sections[model] if isinstance(model, str) else model
     config = picture_config(tmp_path / "c.yaml", items, section, **train)
     assert_refused(capsys, "train", config, "--out", tmp_path / "run", says=says)

@@ -194,14 +194,12 @@ def test_a_dry_run_measures_and_writes_nothing(tmp_path, train_settings, monkeyp
     assert plan["parameters"]["frozen"] > 1_500_000
     mode = plan["features"]
     assert mode == train_settings.get("features", "bank" if train_settings else "cached")
-    seconds, memory = plan["seconds"], plan["memory"]
+    seconds = plan["seconds"]
     assert 0 < seconds["step"] < elapsed
     assert seconds["total"] == pytest.approx(seconds["features"] + seconds["step"] * plan["steps"], rel=0.05, abs=0.01)
     assert (seconds["features"] > 0) == (mode != "online")
     assert seconds["total"] == pytest.approx(seconds["features"] + seconds["training"], abs=2e-4)
-    assert plan["measured"] == {"step": 10} | ({"image": 10, "text": 10} if mode != "online" else {})
-    assert memory["bank_mb"] == (round(3 * 30 * 24 * 4 / 1e6, 1) if mode == "bank" else 0)
-    assert memory["peak_mb"] > 100
+    assert plan["peak_mb"] > 100
     assert not (tmp_path / "cache").exists()
     assert not (tmp_path / "run").exists()
 

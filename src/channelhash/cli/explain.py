@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from channelhash.cli.options import AsJson, Sheet, StoreModel, TrustCode
+from channelhash.cli.options import AsJson, StoreModel, TrustCode
 from channelhash.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ def explain(
     patch: int = typer.Option(2, help="Side of the hidden patch in cells."),
     fill: Literal["grey", "blur"] = typer.Option("grey", help="Content of the patch: grey, or the picture blurred."),
     maps: bool = typer.Option(True, "--maps/--no-maps", help="Hide parts of pictures and leave out words in turn."),
-    sheet: Sheet = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -37,22 +36,17 @@ def explain(
 
     Give two of --image, --text and --like.
 
-    Example: channelhash explain runs/table --image dog.jpg --text "a dog on a beach" --sheet why.png
+    Example: channelhash explain runs/table --image dog.jpg --text "a dog on a beach"
     """
     from channelhash.explanation import MapSettings
     from channelhash.explanation import explain as explain_items
-    from channelhash.explanation.draw import draw_explanation
 
     settings = MapSettings(cells, patch, fill) if maps else None
     explanation = explain_items(store, image, text, like, by, model, settings)
-    if sheet:
-        draw_explanation(explanation, sheet)
     if as_json:
         print_json(explanation.as_dict())
         return
     _print_explanation(explanation)
-    if sheet:
-        typer.echo(f"Picture in {sheet}")
 
 
 def _print_explanation(explanation: "Explanation") -> None:

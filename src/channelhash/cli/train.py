@@ -103,8 +103,7 @@ def train(
     short = _short_overrides(config, data, images, epochs)
     resolved = read_config(config, [*short, *options.read_overrides(settings, skip_bad)])
     if dry_run:
-        with output.progress_bars() as progress:
-            plan = plan_run(resolved, progress)
+        plan = plan_run(resolved)
         if as_json:
             output.print_json(plan)
         else:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from channelhash.data.images import resize_of
 from channelhash.errors import InputError, JobError
-from channelhash.text.tokens import Vocabulary, encode_hashed, encode_vocabulary
+from channelhash.text.tokens import Vocabulary, encode_vocabulary
 from channelhash.utils.optional_imports import library
 from channelhash.utils.reading import reading
 
@@ -177,10 +177,6 @@ def _vocabulary(recipe: Mapping[str, Any], folder: Path) -> Prepare:
     )
 
 
-def _hashed(recipe: Mapping[str, Any], folder: Path) -> Prepare:
-    return partial(encode_hashed, n_buckets=int(recipe["n_buckets"]), max_tokens=int(recipe["max_tokens"]))
-
-
 def _tokenizer(recipe: Mapping[str, Any], folder: Path) -> Prepare:
     tokenizer = library("tokenizers", "tokenizers").Tokenizer.from_file(str(folder / str(recipe["tokenizer"])))
     return lambda texts: np.array([encoding.ids for encoding in tokenizer.encode_batch(list(texts))])
@@ -200,7 +196,6 @@ _PREPARE: dict[str, Callable[[Mapping[str, Any], Path], Prepare]] = {
     "pixels": _pixels,
     "features": _features,
     "vocabulary": _vocabulary,
-    "hashed": _hashed,
     "tokenizer": _tokenizer,
     "open_clip": _open_clip,
 }

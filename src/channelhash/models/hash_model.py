@@ -89,13 +89,10 @@ class ModelKind:
             configuration's section ``model``.
         build: ``(**architecture) -> {modality: Branch}``, from the JSON-able dictionary that ``create`` put into the
             model; called when a saved model is loaded.
-        tokens: whether texts become ``(n, m)`` int32 token ids, 0 for padding, some of which training may mask, replace
-            and drop.
     """
 
     create: Callable[..., "HashModel"]
     build: Callable[..., dict[str, Branch]]
-    tokens: bool = False
 
 
 class HashModel(nn.Module, ModelHubMixin):

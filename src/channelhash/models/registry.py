@@ -10,10 +10,10 @@ from channelhash.models.tdsrdh import build_tdsrdh_branches, create_tdsrdh_model
 
 #: name in a configuration -> how to create it for new data and build it again from a saved architecture.
 MODELS: dict[str, ModelKind] = {
-    "small": ModelKind(create_small_model, build_small_branches, tokens=True),
+    "small": ModelKind(create_small_model, build_small_branches),
     "features": ModelKind(create_features_model, build_features_branches),
     "aligned": ModelKind(create_aligned_model, build_aligned_branches),
-    "tdsrdh": ModelKind(create_tdsrdh_model, build_tdsrdh_branches, tokens=True),
+    "tdsrdh": ModelKind(create_tdsrdh_model, build_tdsrdh_branches),
     "cliphash": ModelKind(create_cliphash_model, build_cliphash_branches),
     "fitted": ModelKind(create_fitted_model, build_fitted_branches),
 }

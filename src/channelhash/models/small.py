@@ -10,7 +10,7 @@ from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
-from channelhash.models.text_encoders import BagOfTags, HashedTokens, TransformerText, VocabularyTokens
+from channelhash.models.text_encoders import BagOfTags, TransformerText, VocabularyTokens
 from channelhash.text.tokens import Vocabulary
 from channelhash.utils.typed_settings import Count
 
@@ -72,8 +72,6 @@ def create_small_model(
     width: Count = 32,
     text_encoder: Literal["bag", "transformer"] = "bag",
     text_width: Count = 256,
-    tokens: Literal["vocabulary", "hashed"] = "vocabulary",
-    n_buckets: Count = 16384,
     min_count: int = 2,
     max_tokens: Count = 64,
     hidden: list[Count] | None = None,
@@ -82,15 +80,12 @@ def create_small_model(
     """Create an untrained small model for the modalities of ``train``.
 
     Args:
-        train: training records; with ``tokens="vocabulary"`` the vocabulary is their words.
+        train: training records, whose words are the vocabulary; all others are dropped.
         n_bits: code length k.
         image_size: side of the images in pixels.
         width: channels of the first convolution, a multiple of 8.
         text_encoder: mean of token vectors, or one Transformer layer.
         text_width: width of a token's vector; for the Transformer a multiple of 4.
-        tokens: keep a vocabulary of the training words and drop all others, or hash words into buckets (nothing to
-            store; a word never trained on gets a bucket that may be untrained).
-        n_buckets: number of hash buckets.
         min_count: occurrences that a word needs to enter the vocabulary.
         max_tokens: longer texts are cut.
         hidden: widths of the head's hidden layers; ``[512]`` if None.
@@ -110,13 +105,13 @@ def create_small_model(
         raise InputError(f"model.width is {width}; choose a multiple of 8")
     if text_encoder == "transformer" and text_width % 4:  # attention heads
         raise InputError(f"model.text_width is {text_width}; choose a multiple of 4 for a Transformer")
-    vocabulary = None
-    if tokens == "vocabulary" and "text" in train.items:
+    vocabulary: list[str] = []
+    if "text" in train.items:
         vocabulary = list(Vocabulary.from_texts(map(str, train.items["text"]), min_count=min_count).words)
         if not vocabulary:
             raise InputError(f"model.min_count: no word occurs {min_count} times in the {len(train)} training texts")
     architecture: dict[str, Any] = dict(n_bits=n_bits, modalities=list(train.items), image_size=image_size, width=width)
-    architecture |= dict(text_encoder=text_encoder, text_width=text_width, vocabulary=vocabulary, n_buckets=n_buckets)
+    architecture |= dict(text_encoder=text_encoder, text_width=text_width, vocabulary=vocabulary)
     architecture |= dict(max_tokens=max_tokens, hidden=[512] if hidden is None else hidden, dropout=dropout)
     return HashModel("small", n_bits, architecture, build_small_branches(**architecture))
 
@@ -127,8 +122,7 @@ def build_small_branches(
     image_size: Count,
     width: Count,
     text_encoder: str,
-    vocabulary: list[str] | None,
-    n_buckets: Count,
+    vocabulary: list[str],
     max_tokens: Count,
     hidden: list[Count],
     dropout: float,
@@ -141,16 +135,12 @@ def build_small_branches(
         head = hash_head([image_encoder.n_features, *hidden, n_bits], dropout)
         branches["image"] = Branch(Square(image_size), image_encoder, head)
     if "text" in modalities:
-        prepare: HashedTokens | VocabularyTokens
-        if vocabulary is None:
-            prepare, n_tokens = HashedTokens(n_buckets, max_tokens), n_buckets
-        else:
-            prepare, n_tokens = VocabularyTokens(Vocabulary(tuple(vocabulary)), max_tokens), len(vocabulary)
         encoder: BagOfTags | TransformerText
         if text_encoder == "bag":
-            encoder = BagOfTags(n_tokens, text_width)
+            encoder = BagOfTags(len(vocabulary), text_width)
         else:
-            table = nn.Embedding(n_tokens + 1, text_width, padding_idx=0)
+            table = nn.Embedding(len(vocabulary) + 1, text_width, padding_idx=0)
             encoder = TransformerText(table, text_width, feed_forward=2 * text_width, max_tokens=max_tokens)
+        prepare = VocabularyTokens(Vocabulary(tuple(vocabulary)), max_tokens)
         branches["text"] = Branch(prepare, encoder, hash_head([text_width, *hidden, n_bits], dropout))
     return branches

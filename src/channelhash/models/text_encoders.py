@@ -10,34 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from channelhash.text.tokens import PUNCTUATION, Vocabulary, encode_hashed, encode_vocabulary
+from channelhash.text.tokens import PUNCTUATION, Vocabulary, encode_vocabulary
 
-_WORDS = (
+_STEPS = [
     "lower-case the text and split it at white space (Unicode's)",
     "strip the characters of `punctuation` from both ends of every word; leave out words of which nothing is left",
-)
-_PADDED = "keep the first max_tokens tokens, fill up with padding"
-
-
-@dataclass(frozen=True)
-class HashedTokens:
-    """Hash words into ``n_buckets`` buckets; texts -> ``(n, max_tokens)`` int32, 0 is padding.
-
-    >>> HashedTokens(n_buckets=100, max_tokens=3)(["a dog"]).shape
-    torch.Size([1, 3])
-    """
-
-    n_buckets: int
-    max_tokens: int
-
-    def __call__(self, texts: Sequence[str]) -> Tensor:
-        return torch.from_numpy(encode_hashed(list(texts), self.n_buckets, self.max_tokens))
-
-    def recipe(self) -> dict[str, Any]:
-        """Describe, JSON-able, how to do the same without this package."""
-        bucket = "BLAKE2b with a digest of 8 bytes of its UTF-8, read as a little-endian unsigned integer"
-        token = f"a word's token is {bucket}, modulo n_buckets, plus 1"
-        return _recipe("hashed", self.max_tokens, token, n_buckets=self.n_buckets)
+    "the token of words[i] is i + 1; leave out words that are not there",
+    "keep the first max_tokens tokens, fill up with padding",
+]
 
 
 @dataclass(frozen=True)
@@ -56,13 +36,15 @@ class VocabularyTokens:
 
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, how to do the same without this package."""
-        token = "the token of words[i] is i + 1; leave out words that are not there"
-        return _recipe("vocabulary", self.max_tokens, token, words=list(self.vocabulary.words))
-
-
-def _recipe(kind: str, max_tokens: int, token: str, **more: Any) -> dict[str, Any]:
-    steps = [*_WORDS, token, _PADDED]
-    return dict(kind=kind, steps=steps, punctuation=PUNCTUATION, max_tokens=max_tokens, padding=0) | more
+        words = list(self.vocabulary.words)
+        return dict(
+            kind="vocabulary",
+            steps=_STEPS,
+            punctuation=PUNCTUATION,
+            max_tokens=self.max_tokens,
+            padding=0,
+            words=words,
+        )
 
 
 class BagOfTags(nn.Module):
@@ -81,7 +63,7 @@ class BagOfTags(nn.Module):
         super().__init__()
         # padding_idx is left out of the mean, and an empty bag is zeros.
         self.tokens = nn.EmbeddingBag(n_tokens + 1, n_features, mode="mean", padding_idx=0)
-        # Small at first: a bucket that training never met has little weight among words that it met.
+        # Small at first: a word that training hardly met has little weight among words that it met.
         nn.init.normal_(self.tokens.weight, std=0.1)
         with torch.no_grad():
             self.tokens.weight[0].zero_()
@@ -178,10 +160,9 @@ class TransformerText(nn.Module):
             # Masked columns without a token in any row change nothing but cost: captions have 10 tokens, not 128.
             tokens, real = tokens[:, : int(used.max()) + 1], real[:, : int(used.max()) + 1]
         hidden = self.tokens(tokens) + self.positions[: tokens.shape[1]]
-        # A row of padding alone would attend to nothing, which is NaN: its first place stays visible and is
-        # left out of the mean below. (A first token that was masked is hidden like any other.)
-        first = ~real[:, :1] & real.any(1, keepdim=True)
-        hidden_from = torch.cat([first, ~real[:, 1:]], dim=1)
+        # A row of padding alone would attend to nothing, which is NaN: the first place, padding in no other row, stays
+        # visible and is left out of the mean below.
+        hidden_from = torch.cat([torch.zeros_like(real[:, :1]), ~real[:, 1:]], dim=1)
         hidden = self.layer(hidden, src_key_padding_mask=hidden_from if self.mask_padding else None)
         weight = real.unsqueeze(-1).to(hidden)
         mean: Tensor = (hidden * weight).sum(1) / weight.sum(1).clamp_min(1)

@@ -20,7 +20,7 @@ from channelhash.data.registry import SplitSettings
 from channelhash.errors import InputError
 from channelhash.losses import TEACHER_LOSSES, resolve_loss
 from channelhash.metrics.report import count_tasks
-from channelhash.models import MODELS, HashModel
+from channelhash.models import MODELS
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.fit import create_model, fit, fit_scales_of, prepare, relevant_pairs
 from channelhash.runs.folder import OpenedRun, claim_folder, describe_run, keep_splits, open_run, read_run, save_model
@@ -271,32 +271,3 @@ def _labelled_by(teacher: OpenedRun, records: Records, partners: Partners, modal
     # Rows without partner are in no split, and have no labels.
     labels = np.where(partners.of_student[:, None] >= 0, labels[partners.of_student], False)
     return replace(records, items=items, labels=labels, label_names=names)
-
-
-def _choose_modalities(records: Records, teacher: HashModel, chosen: Sequence[str]) -> tuple[str, ...]:
-    """Return the modalities that the student learns, in the teacher's order."""
-    both = [modality for modality in teacher.modalities if modality in records.items]
-    for modality in chosen:
-        if modality not in both:
-            raise InputError(
-                f"--modalities {modality}: the teacher has {', '.join(teacher.modalities)}, the student's data "
-                f"{', '.join(records.items)}"
-            )
-    if not both:
-        raise InputError(
-            f"the teacher encodes {', '.join(teacher.modalities)}, the student's data has {', '.join(records.items)}; "
-            "there is nothing to learn"
-        )
-    return tuple(modality for modality in both if not chosen or modality in chosen)
-
-
-def _check_origin(path: Path, origin: dict[str, Any]) -> None:
-    """Check that a student in this folder, if any, was begun with the same teacher and modalities."""
-    if not path.exists():
-        return
-    description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    for key in ("teacher_weights", "modalities"):
-        if description.get(key) != origin[key]:
-            raise InputError(
-                f"{path}: was begun with {key} {description.get(key)}, not {origin[key]}; choose another --out"
-            )

@@ -1,10 +1,8 @@
-"""Texts as token ids: words hashed into buckets, or looked up in a vocabulary. Token 0 is padding.
+"""Texts as token ids: words looked up in a vocabulary. Token 0 is padding.
 
-Each draw of a random change (the paper's future work; off by default) is a function of (seed, epoch, sample), as with
-images. Arrays are ``(n, m)`` int32 with 0 for padding; the result is a new array.
+Arrays are ``(n, m)`` int32 with 0 for padding. Each draw of a random change is a function of (seed, epoch, sample).
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -67,49 +65,12 @@ def encode_vocabulary(texts: Sequence[str], vocabulary: Vocabulary, max_tokens: 
     return pad_tokens([[token[word] for word in split_words(text) if word in token] for text in texts], max_tokens)
 
 
-def encode_hashed(texts: Sequence[str], n_buckets: int, max_tokens: int) -> TokenIds:
-    """Hash the words of each text to token ids 1 … ``n_buckets``, the same in every process.
-
-    Returns:
-        ``(n, max_tokens)`` int32; longer texts are cut, shorter ones padded with 0.
-
-    >>> encode_hashed(["dog dog", ""], n_buckets=100, max_tokens=3).tolist()
-    [[66, 66, 0], [0, 0, 0]]
-    """
-    return pad_tokens([[hash_word(word, n_buckets) for word in split_words(text)] for text in texts], max_tokens)
-
-
-def hash_word(word: str, n_buckets: int) -> int:
-    """Return the bucket of a word, 1 … ``n_buckets``.
-
-    >>> hash_word("dog", n_buckets=100)
-    66
-    """
-    digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") % n_buckets + 1
-
-
 def pad_tokens(tokens: Sequence[Sequence[int]], max_tokens: int) -> TokenIds:
     """Return lists of token ids as rows: the first ``max_tokens`` of each, padded with 0."""
     ids = np.zeros((len(tokens), max_tokens), dtype=np.int32)
     for row, several in enumerate(tokens):
         ids[row, : len(several)] = several[:max_tokens]
     return ids
-
-
-def mask_tokens(
-    tokens: TokenIds, samples: Sequence[int], seed: int, epoch: int, probability: float, mask_token: int
-) -> TokenIds:
-    """Replace each token by ``mask_token`` with ``probability``.
-
-    >>> mask_tokens(np.array([[5, 7, 0]], dtype=np.int32), [0], seed=0, epoch=0, probability=1, mask_token=9).tolist()
-    [[9, 9, 0]]
-    """
-    result = tokens.copy()
-    for row, sample in enumerate(samples):
-        hit = generator(seed, "mask tokens", epoch, sample).random(tokens.shape[1]) < probability
-        result[row, hit & (tokens[row] != 0)] = mask_token
-    return result
 
 
 def replace_tokens(

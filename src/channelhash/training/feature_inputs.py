@@ -64,8 +64,7 @@ def feature_mode(model: HashModel, settings: TrainSettings) -> Mode:
     """Return where the inputs of frozen encoders come from, with ``auto`` resolved.
 
     Raises:
-        InputError: the settings contradict one another, the model has no encoder whose features could be kept, or it
-            reads no text whose tokens could be changed.
+        InputError: the settings contradict one another, or the model has no encoder whose features could be kept.
 
     >>> from channelhash.models import MODELS
     >>> records = Records(("a", "b"), {"text": np.eye(2)}, np.ones((2, 1), dtype=bool), ("label",))
@@ -73,8 +72,6 @@ def feature_mode(model: HashModel, settings: TrainSettings) -> Mode:
     >>> feature_mode(model, TrainSettings())
     'online'
     """
-    if settings.changes_tokens and "text" not in model.modalities:
-        raise InputError("train: mask_tokens, replace_tokens and drop_tokens: the data has no texts; set them to 0")
     fixed = any(model.branch(modality).fixed for modality in model.modalities)
     augmented = settings.augment == "progressive"
     if settings.features == "auto":

@@ -1,10 +1,8 @@
 """Sources of training inputs, one a modality."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -13,7 +11,6 @@ from channelhash.augment.progressive import TABLE_EPOCHS, EasyWeights, Progressi
 from channelhash.config import TrainSettings
 from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.models.small import unit_pixels
-from channelhash.text.tokens import TokenIds, drop_tokens, mask_tokens, replace_tokens
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.npy_files import RowFile
 
@@ -83,8 +80,7 @@ class TrainingSet(NamedTuple):
 class Held:
     """Inputs of all rows in memory: pixels (uint8), token ids (int32), or features.
 
-    Pixels are augmented progressively. Token ids are masked, replaced and dropped with the settings' probabilities.
-    Features are taken as they are.
+    Pixels are augmented progressively if the settings say so; all else is taken as it is.
 
     >>> source = Held(torch.tensor([[1.0], [2.0], [3.0]]), TrainSettings())
     >>> [inputs.tolist() for inputs in source.batches(0, [torch.tensor([2, 0])])]
@@ -103,8 +99,6 @@ class Held:
         """Return the inputs of some rows in an epoch."""
         if self.values.dtype == torch.uint8 and self.settings.augment == "progressive":
             return self._augmented_pixels(epoch, rows)
-        if self.values.dtype == torch.int32:
-            return self._changed_tokens(epoch, rows)
         return self.values[rows]
 
     def _augmented_pixels(self, epoch: int, rows: Tensor) -> Tensor:
@@ -112,29 +106,6 @@ class Held:
         progression = Progression(settings.augment_seed, len(self.values), settings.epochs, settings.easy_weights)
         images = unit_pixels(self.values[rows])
         return augment_batch(images, rows.tolist(), epoch, progression, lambda row: unit_pixels(self.values[row]))
-
-    def _changed_tokens(self, epoch: int, rows: Tensor) -> Tensor:
-        settings = self.settings
-        if not settings.changes_tokens:
-            return self.values[rows]
-        tokens, samples, seed = self.values[rows].cpu().numpy(), rows.tolist(), settings.augment_seed
-        if settings.replace_tokens:
-            tokens = replace_tokens(tokens, samples, seed, epoch, settings.replace_tokens, self._known_tokens)
-        if settings.mask_tokens:
-            # 0 is padding, which no encoder reads.
-            tokens = mask_tokens(tokens, samples, seed, epoch, settings.mask_tokens, mask_token=0)
-        if settings.drop_tokens:
-            tokens = drop_tokens(tokens, samples, seed, epoch, settings.drop_tokens)
-        return torch.from_numpy(tokens).to(self.values.device)
-
-    @cached_property
-    def _known_tokens(self) -> TokenIds:
-        """Return the tokens of the training texts.
-
-        Other hash buckets are untrained, and each of 3,000,000 word vectors that is read once stays in memory.
-        """
-        tokens: TokenIds = np.unique(self.values[self.values != 0].cpu().numpy())
-        return tokens
 
 
 class FromDisk:
