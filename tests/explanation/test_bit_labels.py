@@ -61,15 +61,6 @@ def test_what_is_clear_is_significant_and_no_small_effect():
     assert clear_threshold(100, 500) == pytest.approx(0.38906, abs=1e-4)
 
 
-def test_chance_is_called_clear_in_at_most_some_of_many_worlds():
-    random = np.random.default_rng(0)
-    wrong = 0
-    for _ in range(200):
-        bits, labels = random.random((60, 8)) < 0.5, random.random((60, 10)) < 0.5
-        wrong += bool((np.abs(bit_label_correlation(pack(bits), 8, labels)) >= clear_threshold(60, 80)).any())
-    assert wrong <= 24  # 5 % of 200 are 10; 24 and more have a probability below 1e-4
-
-
 def test_a_meaning_has_to_be_clear_in_both_modalities_with_the_same_sign():
     image = np.array([[0.6, -0.5, 0.4, np.nan], [0.1, 0.9, -0.6, 0.0]])
     text = np.array([[0.3, 0.5, 0.0, 0.7], [0.9, 0.8, -0.3, 0.0]])
@@ -127,3 +118,35 @@ def test_without_labels_there_are_no_meanings(tmp_path):
     assert load_bit_labels(store) is None
     store.add(["a"], pack(np.ones((1, 8), bool)), "image")
     assert load_bit_labels(store) is None
+
+
+def pair(seed: int, k: int = 13) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return random.normal(size=k).astype(np.float32), random.normal(size=k).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_strengths_and_shares_are_what_they_say(seed):
+    first, second = pair(seed)
+    size = {0: math.sqrt(sum(float(x) ** 2 for x in first) / 13), 1: math.sqrt(sum(float(x) ** 2 for x in second) / 13)}
+    for j, bit in enumerate(compare_bits(first, second)):
+        assert bit.number == j + 1
+        assert bit.values == (first[j] >= 0, second[j] >= 0)
+        assert bit.agrees == (bit.values[0] == bit.values[1])
+        assert bit.strengths == pytest.approx((abs(first[j]) / size[0], abs(second[j]) / size[1]))
+        assert bit.share == pytest.approx(float(first[j]) * float(second[j]) / (13 * size[0] * size[1]))
+        assert (bit.share > 0) == bit.agrees
+
+
+def test_of_bare_bits_each_counts_the_same_and_none_has_a_strength():
+    first = np.array([1, -1, 1, 1], dtype=np.float32)
+    second = np.array([0.1, -2, -0.3, 0.4], dtype=np.float32)
+    bits = compare_bits(first, second, (False, True))
+    assert [bit.strengths[0] for bit in bits] == [None] * 4
+    assert all(bit.strengths[1] is not None for bit in bits)
+    assert {abs(bit.share) for bit in compare_bits(first, -first, (False, False))} == {0.25}
+
+
+def test_outputs_without_direction_have_no_share():
+    bits = compare_bits(np.zeros(3, np.float32), np.ones(3, np.float32))
+    assert [(bit.share, bit.strengths[0], bit.agrees) for bit in bits] == [(0.0, 0.0, True)] * 3

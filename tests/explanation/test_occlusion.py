@@ -7,7 +7,6 @@ from PIL import Image
 from channelhash.explanation.api import MapSettings, Side, explain_pair
 from channelhash.explanation.occlusion import (
     Grid,
-    distance_changes,
     hide,
     leave_out_each,
     make_filler,
@@ -15,7 +14,38 @@ from channelhash.explanation.occlusion import (
     map_image,
     map_words,
 )
-from explanation.made_encoders import WORDS, encode_quadrants, encode_words, white_quadrant
+
+WORDS = ("red", "green", "blue", "dark")
+
+
+def encode_quadrants(pictures):
+    """``(n, 4)``: +1 where a quadrant (upper left, upper right, lower left, lower right) is bright, −1 where dark."""
+    rows = []
+    for picture in pictures:
+        pixels = np.asarray(picture.convert("L"), dtype=np.float64)
+        half_y, half_x = pixels.shape[0] // 2, pixels.shape[1] // 2
+        quadrants = [
+            pixels[:half_y, :half_x],
+            pixels[:half_y, half_x:],
+            pixels[half_y:, :half_x],
+            pixels[half_y:, half_x:],
+        ]
+        rows.append([1.0 if quadrant.mean() > 160 else -1.0 for quadrant in quadrants])
+    return np.array(rows, dtype=np.float32)
+
+
+def encode_words(texts):
+    """``(n, 4)``: +1 where a word is there, −1 where not."""
+    return np.array([[1.0 if word in text.split() else -1.0 for word in WORDS] for text in texts], dtype=np.float32)
+
+
+def white_quadrant(row: int, column: int, size: tuple[int, int] = (64, 48)) -> Image.Image:
+    """A black picture with one white quadrant."""
+    width, height = size
+    pixels = np.zeros((height, width, 3), dtype=np.uint8)
+    pixels[row * height // 2 : (row + 1) * height // 2, column * width // 2 : (column + 1) * width // 2] = 255
+    return Image.fromarray(pixels)
+
 
 QUADRANTS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 
@@ -89,13 +119,6 @@ def test_a_map_is_hiding_one_patch_after_another(fill):
             count[top : top + 3, left : left + 3] += 1
     found = map_image(picture, grid, encode, other, fill)
     np.testing.assert_allclose(found.influence, total / count, atol=1e-5)
-
-
-def test_a_change_is_the_difference_of_two_distances():
-    random = np.random.default_rng(1)
-    whole, other, parts = random.normal(size=5), random.normal(size=5), random.normal(size=(3, 5))
-    expected = [relaxed(part, other) - relaxed(whole, other) for part in parts]
-    np.testing.assert_allclose(distance_changes(whole, parts, other), expected)
 
 
 def test_the_cells_cover_a_picture_whatever_its_size():

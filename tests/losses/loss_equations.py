@@ -1,5 +1,7 @@
 """The losses written exactly as the equations are: loops over i and j, in float64. Slow on purpose."""
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -38,67 +40,33 @@ def quantization(outputs: Outputs) -> Tensor:
     return total
 
 
+def pairs(outputs: Outputs, labels: Tensor, alpha: float, beta: float):
+    """Yield S, the weight of its set, and the distance of every ordered pair of codes."""
+    for codes_i, codes_j in itertools.product(outputs.values(), repeat=2):
+        for i, j in itertools.product(range(len(labels)), repeat=2):
+            s = similarity(labels, i, j)
+            yield s, set_weight(s, alpha, beta), hamming(codes_i[i], codes_j[j])
+
+
 def dsch(outputs, labels, k, lambda_neg, tau, gamma_w, gamma_l, alpha, beta, kappa_q):
-    n = len(labels)
-    total = torch.zeros((), dtype=torch.float64)
-    for codes_i in outputs.values():
-        for codes_j in outputs.values():
-            for i in range(n):
-                for j in range(n):
-                    s = similarity(labels, i, j)
-                    w = (1 - s) ** gamma_w * (k - lambda_neg - tau) + tau
-                    p = lambda_neg * (1 - s) - s * tau
-                    d = hamming(codes_i[i], codes_j[j])
-                    violation = max(0.0, (p - d).item(), (d - (p + w)).item())
-                    if violation > 0:
-                        signed = (p - d) if p - d > d - (p + w) else d - (p + w)
-                        total = total + (set_weight(s, alpha, beta) * signed) ** gamma_l
+    n, total = len(labels), torch.zeros((), dtype=torch.float64)
+    for s, weight, d in pairs(outputs, labels, alpha, beta):
+        w = (1 - s) ** gamma_w * (k - lambda_neg - tau) + tau
+        p = lambda_neg * (1 - s) - s * tau
+        if max(p - d, d - (p + w)) > 0:
+            total = total + (weight * max(p - d, d - (p + w))) ** gamma_l
     return total / n**2 + kappa_q / n * quantization(outputs)
 
 
-def dsch_by_modality(outputs, labels, k, lambda_neg, tau, gamma_w, gamma_l, alpha, beta, kappa_q):
-    """`dsch` with labels of each modality's own; bits are drawn together where those of a sample are the same."""
-    n = len(next(iter(labels.values())))
-    total = torch.zeros((), dtype=torch.float64)
-    for name_i, codes_i in outputs.items():
-        for name_j, codes_j in outputs.items():
-            for i in range(n):
-                for j in range(n):
-                    y_i, y_j = labels[name_i][i].double(), labels[name_j][j].double()
-                    s = 1.0 if i == j and y_i.tolist() == y_j.tolist() else cosine(y_i, y_j).item()
-                    s = 1.0 if abs(1 - s) < 1e-12 else s
-                    w = (1 - s) ** gamma_w * (k - lambda_neg - tau) + tau
-                    p = lambda_neg * (1 - s) - s * tau
-                    d = hamming(codes_i[i], codes_j[j])
-                    if d < p:
-                        total = total + (set_weight(s, alpha, beta) * (p - d)) ** gamma_l
-                    elif d > p + w:
-                        total = total + (set_weight(s, alpha, beta) * (d - p - w)) ** gamma_l
-    quantized = torch.zeros((), dtype=torch.float64)
-    for i in range(n):
-        for name, codes in outputs.items():
-            alike = [other for other in outputs if labels[other][i].tolist() == labels[name][i].tolist()]
-            for bit in range(k):
-                target = 1.0 if sum(outputs[other][i, bit].item() for other in alike) >= 0 else -1.0
-                quantized = quantized + (codes[i, bit] - target).abs()
-    return total / n**2 + kappa_q / n * quantized
-
-
 def sch(outputs, labels, k, tau, alpha, beta, kappa_q):
-    n = len(labels)
-    total = torch.zeros((), dtype=torch.float64)
-    for codes_i in outputs.values():
-        for codes_j in outputs.values():
-            for i in range(n):
-                for j in range(n):
-                    s = similarity(labels, i, j)
-                    lower = k / 2 if s == 0 else k / 2 * (1 - s) - tau
-                    upper = k if s == 0 else k / 2 * (1 - s)
-                    d = hamming(codes_i[i], codes_j[j])
-                    if d < lower:
-                        total = total + set_weight(s, alpha, beta) * (lower - d)
-                    elif d > upper:
-                        total = total + set_weight(s, alpha, beta) * (d - upper)
+    n, total = len(labels), torch.zeros((), dtype=torch.float64)
+    for s, weight, d in pairs(outputs, labels, alpha, beta):
+        lower = k / 2 if s == 0 else k / 2 * (1 - s) - tau
+        upper = k if s == 0 else k / 2 * (1 - s)
+        if d < lower:
+            total = total + weight * (lower - d)
+        elif d > upper:
+            total = total + weight * (d - upper)
     return total / n**2 + kappa_q / n * quantization(outputs)
 
 
@@ -110,15 +78,10 @@ def bsch(outputs, labels, k, similarity_ratio, rho, gamma_l, alpha, beta, kappa_
         similarity_ratio = sum(every) / zeros if zeros else float("inf")
     gap = min(rho * k / 2 * similarity_ratio, k / 2)
     total = torch.zeros((), dtype=torch.float64)
-    for codes_i in outputs.values():
-        for codes_j in outputs.values():
-            for i in range(n):
-                for j in range(n):
-                    s = similarity(labels, i, j)
-                    d = hamming(codes_i[i], codes_j[j])
-                    signed = (k / 2 + gap) - d if s == 0 else d - k / 2 * (1 - s)
-                    if signed > 0:
-                        total = total + (set_weight(s, alpha, beta) * signed) ** gamma_l
+    for s, weight, d in pairs(outputs, labels, alpha, beta):
+        signed = (k / 2 + gap) - d if s == 0 else d - k / 2 * (1 - s)
+        if signed > 0:
+            total = total + (weight * signed) ** gamma_l
     return total / n**2 + kappa_q / n * quantization(outputs)
 
 

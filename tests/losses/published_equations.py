@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from losses.baseline_equations import cosine, softmax_entropy, softplus
+from losses.baseline_equations import cosine, softplus
 
 
 def talr(x, labels, gamma=1.0):
@@ -94,74 +94,3 @@ def dcmh(f, g, labels, gamma=1.0, eta=1.0):
     total += gamma * (((f - b) ** 2).sum() + ((g - b) ** 2).sum())
     total += eta * ((f.sum(axis=0) ** 2).sum() + (g.sum(axis=0) ** 2).sum())
     return total / n**2
-
-
-def orthohash(codes, labels, codebook, s=8.0, m=0.2):
-    """kamwoh/orthohash, functions/loss/orthohash.py, label_smoothing with margin cos."""
-    values = []
-    for code, label in zip(codes, labels, strict=True):
-        logits = [s * (cosine(code, centre) - m * y) for centre, y in zip(codebook, label, strict=True)]
-        values.append(softmax_entropy(logits, label / label.sum()))
-    return np.mean(values)
-
-
-def greedyhash(feature, classes, weight):
-    """ssppp/GreedyHash, cifar1.py: one class an image."""
-    one_hot = np.eye(len(weight))[classes]
-    entropies = [softmax_entropy(list(weight @ np.sign(x)), y) for x, y in zip(feature, one_hot, strict=True)]
-    return np.mean(entropies) + 0.1 * np.mean(np.abs((np.abs(feature) - 1) ** 3))
-
-
-def idhn(hidden, labels, alpha=0.1, belta=5.0, gama=0.1):
-    """pectinid16/IDHN, train.py, hashing_loss; alpha, belta, gama are its names and defaults."""
-    d, m = hidden / (1 + np.abs(hidden)), hidden.shape[1]
-    values = []
-    for (a, y), (b, z) in itertools.product(zip(d, labels, strict=True), repeat=2):
-        similarity, distance = y @ z / math.sqrt(y.sum() * z.sum()), float(a @ b)
-        soft = 0.0 if similarity > 0.99 else similarity
-        scaled = belta * distance / m
-        hard = math.log(1 + math.exp(scaled)) - similarity * scaled
-        values.append(hard if soft < 0.01 else gama * m * ((distance + m) / 2 / m - similarity) ** 2)
-    return np.mean(values) + alpha * np.mean(np.abs(np.abs(d) - 1))
-
-
-def dnph(image, text, labels, proxies, noise_of, mrg=1.0):
-    """QinLab-WFU/OUR-DNPH, utils/utils.py and train/hash_train.py, without d_loss; ``noise_of``: π's codes."""
-    values, proxies = [], [p / np.linalg.norm(p) for p in proxies]
-    image, text = np.tanh(image), np.tanh(text)
-    for code, label in [*zip(image, labels, strict=True), *zip(text, labels, strict=True)]:
-        unit = code / np.linalg.norm(code)
-        logits = [-(((unit - p) ** 2).sum() + mrg * y) for p, y in zip(proxies, label, strict=True)]
-        values.append(softmax_entropy(logits, label))
-    noise = sum(np.mean([c @ u for c, u in zip(codes, noise_of(codes), strict=True)]) for codes in (image, text))
-    return np.mean(values) - 0.1 * noise
-
-
-def qsmi(image, text, labels):
-    """QinLab-WFU/DNpH, utils/qmi_loss.py with its defaults; tanh of model/hash_model.py."""
-    image, text = ((codes := np.tanh(z)) / np.linalg.norm(codes, axis=1, keepdims=True) for z in (image, text))
-    d = (labels @ labels.T > 0).astype(float)
-    m = d.shape[1] ** 2 / d.sum()
-    kernels = [0.5 * (a @ b.T + 1) for a, b in ((image, image), (text, text), (image, text))]
-    return sum(((d * y - 1) ** 2 + (1.0 / m) * y**2).sum() for y in kernels)
-
-
-def dcgh(image, text, labels, proxies):
-    """donnotnormal/DCGH, utils/utils.py, class HyP; tanh of model/hash_model.py."""
-
-    def unit(x):
-        return x / np.linalg.norm(x, axis=1, keepdims=True)
-
-    image, text, proxies = unit(np.tanh(image)), unit(np.tanh(text)), unit(proxies)
-    wanted = unit(labels) @ unit(labels).T
-    several = np.flatnonzero(labels.sum(axis=1) > 1)
-    apart = labels[several] @ labels[several].T == 0
-    total = 0.0
-    for codes in (image, text):
-        cos = codes @ proxies.T
-        total += (1 - cos)[labels == 1].mean() + np.maximum(cos, 0)[labels == 0].mean()
-        total += np.where(labels == 1, 1 - cos, 0).var(axis=1, ddof=1).mean()
-    for a, b in ((image, image), (text, text), (image, text)):
-        total += 0.05 * np.maximum(wanted - a @ b.T, 0)[wanted > 0].mean()
-        total += 0.8 * np.maximum(a[several] @ b[several].T, 0)[apart].mean()
-    return total

@@ -6,17 +6,13 @@ import torch
 from channelhash.errors import InputError
 from channelhash.losses import (
     LOSSES,
-    TEACHER_LOSSES,
     ChannelLoss,
-    DistillationLoss,
-    DSCHLoss,
     HashLoss,
     loss_settings,
     make_loss,
     resolve_loss,
 )
 from channelhash.losses.functional import Shard
-from channelhash.losses.incremental import ExtensionLoss
 from losses.test_losses import batch
 from losses.test_tiled_pairs import in_tiles, value_and_gradients
 
@@ -24,11 +20,6 @@ from losses.test_tiled_pairs import in_tiles, value_and_gradients
 def loss_of(name: str) -> HashLoss:
     torch.manual_seed(0)
     return make_loss(name, 16, n_labels=5).double()
-
-
-def extension(k: int, n: int) -> ExtensionLoss:
-    codes = {"image": torch.ones(n, k), "text": torch.ones(n, k)}
-    return ExtensionLoss(DSCHLoss(k), codes, torch.arange(n) > 2, codes, torch.ones(n, 5))
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -74,28 +65,6 @@ def test_a_loss_trains_its_anchor_alone_or_refuses_one(name):
     else:
         with pytest.raises(ValueError, match="trains all modalities at once; leave anchor out"):
             loss(outputs, labels, anchor="text")
-
-
-def test_an_extension_needs_rows():
-    outputs, labels = batch(16)
-    loss = extension(16, 7)
-    assert loss(outputs, labels, rows=torch.arange(7)).isfinite()
-    with pytest.raises(ValueError, match="needs the numbers of the batch's training rows"):
-        loss(outputs, labels)
-
-
-def test_only_losses_of_a_teacher_need_one():
-    assert all(kind.needs_teacher for kind in TEACHER_LOSSES.values())
-    assert not any(kind.needs_teacher for kind in LOSSES.values())
-    outputs, _ = batch(16)
-    assert DistillationLoss(16, ["image", "text"])(outputs, torch.randn(7, 2, 16)).isfinite()
-
-
-@pytest.mark.parametrize("name", sorted(LOSSES))
-def test_channels_are_those_of_a_channel_loss(name):
-    loss = loss_of(name)
-    assert (loss.channels is loss) == isinstance(loss, ChannelLoss)
-    assert loss.channels is None or loss.channels.bounds_for(torch.eye(3))(torch.tensor([0.5]))
 
 
 OWN = """

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from channelhash.losses import CSQLoss, HyP2Loss, make_loss
+from channelhash.losses import LOSSES, CSQLoss, HyP2Loss, loss_settings, make_loss
 from channelhash.losses.functional import hash_centres
 from channelhash.losses.hyp2 import largest_cosine
 from losses import baseline_equations as literal
@@ -95,6 +95,20 @@ def test_a_loss_equals_its_equation(name, change, modalities):
     loss = make_loss(name, 16, N_LABELS, **settings)
     expected = oracle_of(name, loss, settings)(arrays(outputs), labels.numpy().astype(float))
     assert loss(outputs, labels).item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_defaults_are_those_of_the_authors(name):
+    fields = loss_settings(LOSSES[name]).model_fields
+    defaults = {key: fields[key].default for key in DEFAULTS[name]}
+    computed = {"hashnet": {"alpha": None}, "hyp2": {"zeta": None}}  # of the code length
+    assert defaults == DEFAULTS[name] | computed.get(name, {})
+
+
+def test_proxies_of_dcgh_are_drawn_inside_the_cube_and_one_label_is_enough():
+    loss = make_loss("dcgh", 16, 1)
+    assert loss.proxies.abs().max() < 1  # tanh of what is drawn
+    assert loss({"image": torch.ones(2, 16)}, torch.ones(2, 1)).isfinite()
 
 
 @pytest.mark.parametrize("name", [name for name in BASELINES if name != "greedyhash"])

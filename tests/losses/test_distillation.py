@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from channelhash.losses import LOSSES, TEACHER_LOSSES, DistillationLoss
+from channelhash.losses import DistillationLoss
 from losses.loss_equations import hamming
 
 
@@ -66,7 +66,3 @@ def test_what_does_not_fit_is_refused():
         DistillationLoss(8, ["text"])(outputs, targets[:, :1])
     with pytest.raises(ValueError, match=r"targets \(5, 2, 8\), not"):
         DistillationLoss(8, ["image", "text"])(outputs, targets[:, :1])
-
-
-def test_it_is_no_loss_of_labels():
-    assert not TEACHER_LOSSES.keys() & LOSSES.keys()

@@ -79,6 +79,8 @@ def test_a_batch_is_parted_into_old_and_new():
     expected = expected + 0.7 * literal_stored(new, labels[3:], stored, stored_labels, own.bounds, 2.0, 1.0, 1.5)
     expected = expected + 0.3 * literal_keep(old, {modality: values[[0, 2, 3]] for modality, values in codes.items()})
     assert_same_value_and_gradient(outputs, loss(outputs, labels, rows=rows), expected)
+    with pytest.raises(ValueError, match="needs the numbers of the batch's training rows"):
+        loss(outputs, labels)
     assert not loss.state_dict()  # checkpoints hold nothing that never changes
 
 

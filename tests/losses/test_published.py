@@ -1,4 +1,4 @@
-"""``published: true``: each loss against its authors' formula, and the key in a configuration."""
+"""``published: true``: losses against their authors' formulas; ``recommended: true``: our weights."""
 
 import itertools
 import json
@@ -10,7 +10,8 @@ import yaml
 
 from channelhash.config import make_config, read_config
 from channelhash.errors import InputError
-from channelhash.losses import LOSSES, PUBLISHED, loss_settings, make_loss
+from channelhash.lab.experiments.experiment import Design, choose_losses
+from channelhash.losses import LOSSES, PUBLISHED, RECOMMENDED, loss_settings, make_loss
 from losses import published_equations as authors
 
 K, N, N_LABELS = 16, 6, 5
@@ -92,53 +93,6 @@ def test_dcmh_of_one_or_three_modalities():
     assert value(loss, labels, image=image, text=text, audio=third) == close(expected)
 
 
-def test_orthohash():
-    image, _, labels = draw()
-    loss = published("orthohash")
-    assert value(loss, labels, image=image) == close(authors.orthohash(image, labels, state(loss, "centres")))
-
-
-def test_greedyhash():
-    image, _, _ = draw()
-    classes = np.array([0, 1, 2, 3, 4, 0])
-    loss = published("greedyhash")
-    expected = authors.greedyhash(image, classes, state(loss, "classifier.weight"))
-    assert value(loss, np.eye(N_LABELS)[classes], image=image) == close(expected)
-
-
-def test_idhn():
-    image, _, labels = draw()
-    assert value(published("idhn"), labels, image=image) == close(authors.idhn(image, labels))
-
-
-def test_qsmi():
-    image, text, labels = draw()
-    ours = value(published("qsmi"), labels, image=image, text=text)
-    assert ours == close(authors.qsmi(image, text, labels) / (3 * N**2))
-
-
-def test_dcgh():
-    image, text, labels = draw()
-    loss = published("dcgh")
-    expected = authors.dcgh(image, text, labels, state(loss, "proxies"))
-    assert value(loss, labels, image=image, text=text) == close(expected)
-    assert loss.proxies.abs().max() < 1  # tanh of what is drawn
-    assert make_loss("dcgh", K, 1)({"image": torch.ones(2, K)}, torch.ones(2, 1)).isfinite()
-
-
-def test_dnph():
-    image, text, labels = draw()
-    loss = published("dnph")
-    drawn = loss.random_codes(torch.from_numpy(labels)).double().numpy()
-
-    def assigned(codes):
-        orders = itertools.permutations(range(N))
-        return drawn[list(min(orders, key=lambda order: np.linalg.norm(codes - drawn[list(order)], axis=1).sum()))]
-
-    expected = authors.dnph(image, text, labels, state(loss, "proxies"), assigned)
-    assert value(loss, labels, image=image, text=text) == close(expected)
-
-
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "tdsrdh"])
 def test_every_published_setting_has_a_slope_for_all_codes(name):
     image, text, labels = draw()
@@ -174,9 +128,51 @@ def test_a_configuration_is_written_back_with_the_settings_that_published_stands
         ({"name": "rsch", "published": True}, "loss.published: nobody else has published 'rsch'; .* talr"),
         ({"name": "talr", "published": "yes"}, "loss.published: is true or false, got 'yes'"),
         ({"name": "talr", "publish": True}, "unknown key loss.publish"),
+        ({"name": "rsch", "recommended": True}, "loss.recommended: is not known for 'rsch'; set it to false, or take"),
+        ({"name": "dsch", "recommended": "yes"}, "loss.recommended: is true or false, got 'yes'"),
+        ({"name": "dsch", "recommended": True, "published": True}, "loss.recommended: the weights are either ours or"),
     ],
     ids=json.dumps,
 )
 def test_what_cannot_be_is_refused(loss, says):
     with pytest.raises(InputError, match=says):
         make_config(SECTIONS | {"loss": loss})
+
+
+def configured(n_bits=32, **loss):
+    return make_config({**SECTIONS, "model": {"name": "small", "n_bits": n_bits}, "loss": loss})
+
+
+@pytest.mark.parametrize("name", RECOMMENDED)
+@pytest.mark.parametrize(("n_bits", "weight"), [(16, 4.0), (32, 8.0), (64, 16.0), (128, 32.0), (50, 12.5)])
+def test_recommended_weights_are_those_of_the_comparison(name, n_bits, weight, tmp_path):
+    config = configured(n_bits, name=name, recommended=True)
+    assert (config.loss.kappa_q, config.terms.average_precision) == (0.3, weight)
+    assert config == configured(n_bits, name=name, kappa_q=0.3, average_precision=weight)
+    assert "recommended" not in yaml.safe_load(config.to_yaml())["loss"]
+    (tmp_path / "c.yaml").write_text(config.to_yaml())
+    assert read_config(tmp_path / "c.yaml") == config
+
+
+def test_what_is_given_beside_recommended_weights_prevails():
+    config = configured(name="sch", recommended=True, kappa_q=0.1, contrastive=0.5)
+    assert (config.loss.kappa_q, config.terms.average_precision, config.terms.contrastive) == (0.1, 8.0, 0.5)
+    assert configured(name="dsch", recommended=False).loss.kappa_q == 0.01
+
+
+def test_the_recommended_loss_in_python():
+    outputs = {name: torch.randn(6, 16, generator=torch.Generator().manual_seed(3)) for name in ("image", "text")}
+    labels = torch.eye(6)[:, :3] + torch.eye(6)[:, 3:]
+    ours, literal = (
+        make_loss("dsch", 16, 3, **settings)(outputs, labels)
+        for settings in ({"recommended": True}, {"kappa_q": 0.3, "average_precision": 4.0})
+    )
+    assert ours == literal
+    assert ours != make_loss("dsch", 16, 3)(outputs, labels)
+
+
+def test_a_grid_compares_recommended_weights_at_each_code_length():
+    chosen = choose_losses(["dsch", "dsch:recommended"], {})
+    assert list(chosen) == ["DSCH", "DSCH, recommended"]
+    runs = Design(SECTIONS, [16, 64], [0]).runs("DSCH, recommended", chosen["DSCH, recommended"])
+    assert [run.config.terms.average_precision for run in runs] == [4.0, 16.0]

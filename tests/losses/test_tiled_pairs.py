@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from channelhash.losses import DSCHLoss, SCHLoss
 from channelhash.losses import functional as tiles
-from losses import loss_equations as literal
 from pages import ROOT
 
 
@@ -67,24 +66,6 @@ def test_tiles_and_their_shards_add_up_to_the_whole(case, side, parts):
         shards = [value_and_gradients(*case, shard=tiles.Shard(number, parts)) for number in range(parts)]
     for want, *pieces in zip(whole, *shards, strict=True):
         torch.testing.assert_close(torch.stack(pieces).sum(dim=0), want, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("side", [1, 2, 3, 7])
-def test_tiles_have_the_value_of_the_equation(side):
-    outputs, labels = draw_batch(7, 8)
-    labels[0] = False
-    labels[1] = labels[5]
-    with in_tiles(side):
-        ours = DSCHLoss(8)(outputs, labels)
-    expected = literal.dsch(outputs, labels, 8, 4.0, 1.0, 8.0, 1.0, 1.0, 1.0, 0.01)
-    assert ours.item() == pytest.approx(expected.item(), rel=1e-9)
-
-
-@pytest.mark.parametrize("loss", [DSCHLoss(6, gamma_l=2.0, alpha=2.0, kappa_q=0.0), SCHLoss(6)])
-def test_the_gradient_is_that_of_finite_differences(loss):
-    outputs, labels = draw_batch(6, 6)
-    with in_tiles(4):
-        assert torch.autograd.gradcheck(lambda a, b: loss({"a": a, "b": b}, labels), tuple(outputs.values()))
 
 
 def test_a_batch_above_the_side_of_a_tile_is_cut_and_stays_the_same():

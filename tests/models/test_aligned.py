@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import channelhash as ch
-from channelhash.config import read_config
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
@@ -164,21 +163,6 @@ def test_a_training_cut_short_resumes_to_the_same_weights(run, captions, tmp_pat
         ch.train(preset_path("photo"), overrides, out=cut, progress=stops)
     ch.train(preset_path("photo"), overrides, out=cut, resume=True)
     assert load_model(cut).fingerprint() == load_model(run).fingerprint()
-
-
-def test_labels_and_pairs_are_learned_by_the_same_outputs(captions, tmp_path):
-    hybrid = {
-        "data.label_columns": "null",
-        "loss.name": "dsch",
-        "loss.pairs": 1.0,
-        "model.nested": "null",
-        "train.epochs": 1,
-    }
-    settings = [value for value in preset_settings(captions, **hybrid) if value != "--set"]
-    run = ch.train(preset_path("photo"), settings, out=tmp_path / "run")
-    assert run.measure == "map_tie_aware"
-    config = read_config(run.folder / "config.yaml")
-    assert (config.loss_name, config.terms.pairs, config.terms.temperature) == ("dsch", 1.0, 0.06)
 
 
 def test_a_preset_or_a_file_is_named(captions, capsys):

@@ -113,17 +113,6 @@ def test_photos_images_have_features(tmp_path):
     np.testing.assert_allclose(encoder.features("image", [path]), expected, atol=1e-3 * np.abs(expected).max())
 
 
-def test_photo_finds_what_a_sentence_says(tmp_path):
-    paths = [tmp_path / "red.png", tmp_path / "blue.png"]
-    for path in paths:
-        Image.new("RGB", (300, 200), path.stem).save(path)
-    encoder = open_encoder("photo")
-    images = encoder.features("image", paths)
-    texts = encoder.features("text", ["a bright red wall", "the clear blue sky"])
-    cosines = (texts @ images.T) / np.linalg.norm(texts, axis=1)[:, None] / np.linalg.norm(images, axis=1)
-    assert cosines.argmax(axis=1).tolist() == [0, 1]
-
-
 def test_heads_of_other_weights_are_refused(monkeypatch):
     monkeypatch.setattr(photo_encoder, "_MINILM", photo_encoder._MINILM._replace(hash="0"))
     with pytest.raises(InputError, match="heads of all-MiniLM-L6-v2, not of all-MiniLM-L6-v2; reinstall"):

@@ -134,11 +134,6 @@ def test_pixels_are_the_centre_square():
     assert (pixels[0, 0, :, 1:-1] == 0).all()
 
 
-def test_grey_palette_and_transparent_pictures_can_be_read():
-    pictures = [Image.new(mode, (20, 20)) for mode in ("L", "P", "RGBA", "CMYK", "1", "I;16")]
-    assert Square(8)(pictures).shape == (6, 3, 8, 8)
-
-
 def test_unreadable_pictures_are_named(tmp_path, records):
     model = small(records)
     broken = tmp_path / "broken.jpg"
@@ -178,11 +173,6 @@ def test_damaged_and_missing_models_are_named(records, tmp_path):
         load_model(tmp_path / "nothing")
     with pytest.raises(InputError, match=r"no config\.json"):
         load_model(tmp_path)
-
-
-def test_fewer_than_one_bit_is_refused(records):
-    with pytest.raises(InputError, match="at least 1 bit"):
-        small(records, n_bits=0)
 
 
 def test_widths_that_cannot_be_are_refused_and_narrow_ones_are_built(records):

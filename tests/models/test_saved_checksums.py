@@ -1,20 +1,23 @@
-"""Damaged models are refused."""
+"""Saved models: damaged ones are refused, and each carries a card."""
 
 import contextlib
 import json
+import re
 import sys
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+import yaml
 
 import channelhash as ch
 from channelhash.data.records import Records
 from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS
 from channelhash.models.backbones import read_saved_weights
+from channelhash.models.description import model_card
 from channelhash.models.hash_model import damaged_files
+from small_runs import feature_config, run_command, write_features
 
 TEXTS = ("a dog on the beach", "a cat on the sea", "a dog and a cat")
 
@@ -77,11 +80,26 @@ def test_a_person_who_edits_a_description_removes_its_checksum(saved):
     ch.load_model(saved)
 
 
-def test_models_without_checksums_are_loaded(saved):
-    codes = ch.load_model(saved).encode_texts(TEXTS)
-    description = json.loads((saved / "config.json").read_text())
-    del description["checksum"]
-    (saved / "config.json").write_text(json.dumps(description, indent=2))
-    weights = load_file(saved / "model.safetensors")
-    save_file({name: values.clone() for name, values in weights.items()}, saved / "model.safetensors")
-    np.testing.assert_array_equal(ch.load_model(saved).encode_texts(TEXTS), codes)
+def test_a_card_says_what_the_model_is_and_how_it_was_trained():
+    settings = {"loss": {"name": "dsch", "kappa_q": 0.01}}
+    card = model_card("small", 33, ("image", "text"), 1_234_567, "abc", settings)
+    front = yaml.safe_load(card.split("---\n")[1])
+    assert front == {"library_name": "channelhash", "tags": ["cross-modal-hashing", "image", "text"]}
+    assert "codes of 33 bits (5 bytes an item)" in card
+    assert "1,234,567 trained parameters, fingerprint\n`abc`" in card
+    assert yaml.safe_load(re.search(r"```yaml\n(.*?)```", card, re.DOTALL)[1]) == settings
+    unknown = model_card("small", 16, ("text",), 5, "abc")
+    assert "## Training" not in unknown
+    assert 'encode_texts(["a dog on a beach"])' in unknown
+
+
+def test_a_trained_run_has_a_card_without_paths(tmp_path):
+    config = feature_config(tmp_path / "run.json", write_features(tmp_path / "features.npz"), epochs=2)
+    assert run_command("train", config, "--out", tmp_path / "run") == 0
+    card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    model = ch.load_model(tmp_path / "run")
+    assert model.fingerprint() in card
+    assert "kappa_q" in card
+    assert str(tmp_path) not in card
+    for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL):
+        compile(block, "README.md", "exec")

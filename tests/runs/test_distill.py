@@ -5,17 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 
 import channelhash as ch
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_config
-from channelhash.errors import InputError
-from channelhash.runs.distill import teacher_outputs
-from channelhash.runs.folder import open_run
-from channelhash.search.query import load_encoder
-from channelhash.serve.service import check_model
 from small_runs import assert_refused, feature_config, run_command, write_features
 from training.test_training import assert_same_run
 
@@ -69,19 +63,6 @@ def test_figures_are_those_of_the_codes(teacher, student):
     assert size["parameters"] == 20 * 32 + 32 + 12 * 32 + 32 + 2 * (32 * 12 + 12)
     assert size["bytes"] == sum(path.stat().st_size for path in (student / "model").iterdir())
     assert found["teacher_weights"] == ch.load_model(teacher).fingerprint()
-
-
-def test_the_student_learns_the_teachers_codes(teacher, student):
-    """Nearly all bits of the training rows: an untrained student has half of them."""
-    given = open_run(teacher)
-    rows = given.splits.train
-    targets = teacher_outputs(given, rows, ("image", "text"), lambda stage: lambda done, total: None)
-    model = ch.load_model(student)
-    for place, modality in enumerate(("image", "text")):
-        raw = given.collection.records.take(rows).items[modality]
-        assert torch.equal(targets[:, place], given.model.outputs(modality, raw))
-        own = model.outputs(modality, raw)
-        assert ((own >= 0) == (targets[:, place] >= 0)).float().mean() > 0.9
 
 
 def test_an_interrupted_student_resumes_to_the_same_weights(teacher, student, tmp_path, monkeypatch, capsys):
@@ -140,22 +121,6 @@ def test_a_student_of_pictures_learns_from_a_teacher_of_features(pictures, tmp_p
     picture = items.parent / "images" / "7.png"
     assert run_command("search", teacher, "--image", picture, "--model", tmp_path / "run", "--json", "-k", 5) == 0
     assert json.loads(capsys.readouterr().out)["results"]
-
-
-def test_a_store_takes_questions_from_the_student_and_items_from_its_own_model(teacher, student, tmp_path, capsys):
-    theirs, own = ch.load_model(teacher), ch.load_model(student)
-    assert own.comparable(theirs.fingerprint())
-    assert not theirs.comparable(own.fingerprint())
-    store = ch.open_store(tmp_path / "store", 12, theirs.fingerprint())
-    codes = CodeSet.load(teacher / "codes" / "test-retrieval.parquet")
-    store.add(codes.ids, codes.codes["text"], modality="text")
-    assert load_encoder(store, student).fingerprint() == own.fingerprint()
-    check_model(store, own)
-    with pytest.raises(InputError, match="two models cannot be compared"):
-        check_model(store, ch.HashModel("features", 12, {}, dict(theirs.branches), code_spaces=["x"]))
-    store.close()
-    features = teacher.parent / "f.npz"
-    assert_refused(capsys, "index", "add", tmp_path / "store", features, "--model", student, says="of another model")
 
 
 def test_a_yaml_file_says_the_student(teacher, tmp_path):

@@ -62,7 +62,7 @@ def test_pairs_are_learned_validated_and_evaluated_by_recall(run, capsys):
     result = json.loads(capsys.readouterr().out)
     for task, (queries, items) in {"image->text": (20, 40), "text->image": (40, 20)}.items():
         scores = result["tasks"][task]
-        assert list(scores) == ["recall_at", "median_rank", "recall_items", "queries", "skipped"]
+        assert set(scores) == {"recall_at", "median_rank", "recall_items", "queries", "skipped"}
         assert (scores["queries"], scores["recall_items"]) == (queries, items)
         assert scores["recall_at"]["10"] > 0.9 > 10 / items
     assert run_command("evaluate", run.folder) == run_command("report", run.folder) == 0

@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from channelhash.config import TrainSettings, read_config
 from channelhash.data.collection import load_collection
@@ -24,8 +23,11 @@ from channelhash.training.feature_inputs import (
     feature_records,
 )
 from channelhash.training.sources import Bank, FromDisk, Held
+from channelhash.utils.progress import no_stage_progress
 from picture_runs import clip_model, picture_config, picture_records, resnet_model, write_pictures
 from small_runs import assert_refused, run_command
+from training.test_distributed import losses
+from training.test_training import assert_same_run, weights
 
 CPU = torch.device("cpu")
 
@@ -45,26 +47,8 @@ def model_section(request, tmp_path):
     return clip_model(tmp_path) if request.param == "cliphash" else small_resnet()
 
 
-def silent(stage):
-    return lambda done, total: None
-
-
-def figures(run):
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
-
-
-def losses(run):
-    return [line["loss"] for line in figures(run)]
-
-
-def weights(run):
-    return load_file(run / "model" / "model.safetensors")
-
-
-@pytest.mark.parametrize("loss", ["dsch", "tdsrdh"])
-def test_both_architectures_train_and_are_evaluated(items, model_section, tmp_path, loss):
-    config = picture_config(tmp_path / "c.yaml", items, model_section, loss)
+def test_both_architectures_train_and_are_evaluated(items, model_section, tmp_path):
+    config = picture_config(tmp_path / "c.yaml", items, model_section, "tdsrdh")
     run = tmp_path / "run"
     assert run_command("train", config, "--out", run) == 0
     assert run_command("evaluate", run) == 0
@@ -183,7 +167,7 @@ def test_changed_pictures_texts_or_weights_are_computed_again(tmp_path, monkeypa
     model = MODELS["cliphash"].create(records, 8, **settings)
 
     def count(model=model, records=records):
-        feature_records(model, records, TrainSettings(workers=0), silent)
+        feature_records(model, records, TrainSettings(workers=0), no_stage_progress)
         return len(list((tmp_path / "cache" / "features").glob("features-*.npy")))
 
     assert count() == 2
@@ -225,8 +209,7 @@ def test_pictures_that_do_not_fit_into_memory_are_read_from_disk(items, tmp_path
         config = picture_config(tmp_path / "c.yaml", items, section, augment="progressive", workers=2)
         runs.append(tmp_path / f"run{limit}")
         assert run_command("train", config, "--out", runs[-1]) == 0
-    assert figures(runs[0]) == figures(runs[1])
-    assert all(torch.equal(value, weights(runs[1])[name]) for name, value in weights(runs[0]).items())
+    assert_same_run(*runs)
 
 
 def test_codes_do_not_depend_on_workers(items, tmp_path):

@@ -1,7 +1,6 @@
 """The options of the training protocol: accumulation, early stopping, precision, compilation, and what goes wrong."""
 
 import copy
-import json
 import time
 from functools import partial
 
@@ -38,10 +37,6 @@ def make_steps(records, loss=None, **settings):
     sources = {name: Held(prepare_inputs(model, records, name), checked) for name in model.modalities}
     loss = loss or DSCHLoss(12)
     return model, Steps(model, loss, torch.from_numpy(records.labels), checked, torch.device("cpu")), sources
-
-
-def log(run):
-    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 
 def test_accumulated_gradients_are_the_mean_of_their_batches(records):

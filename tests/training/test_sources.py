@@ -1,9 +1,15 @@
 """What a batch looks like with and without random changes."""
 
+import numpy as np
+import pytest
 import torch
+from PIL import Image
 
+from channelhash.augment.progressive import Progression, augment_batch
 from channelhash.config import TrainSettings
-from channelhash.training.sources import Held
+from channelhash.data.image_loader import ImageFiles, image_batches
+from channelhash.data.images import Square
+from channelhash.training.sources import AugmentedImages, Held
 
 TOKENS = torch.arange(1, 241, dtype=torch.int32).reshape(40, 6)
 PIXELS = torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -36,3 +42,23 @@ def test_pictures_are_augmented_and_features_never():
     assert 0 < sum(same) < 15  # a quarter stays unaltered
     features = {"image": torch.randn(40, 5)}
     assert torch.equal(batch_inputs(features, ROWS, 180, settings)["image"], features["image"][ROWS])
+
+
+@pytest.fixture
+def paths(tmp_path):
+    random = np.random.default_rng(0)
+    made = [tmp_path / f"{i}.png" for i in range(9)]
+    for path in made:
+        Image.fromarray(random.integers(0, 255, (40, 30, 3), np.uint8)).save(path)
+    return made
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_do_not_depend_on_workers(paths, workers):
+    pictures = AugmentedImages(ImageFiles(paths, Square(24)), seed=5)
+    batches = [torch.tensor([4, 0, 7]), torch.tensor([1, 2])]
+    draws = [[(190, row) for row in rows.tolist()] for rows in batches]
+    pixels = Square(24)(paths).float() / 255
+    for got, rows in zip(image_batches(pictures, draws, workers), batches, strict=True):
+        expected = augment_batch(pixels[rows], rows.tolist(), 190, Progression(5, 9), pixels.__getitem__)
+        torch.testing.assert_close(got, expected, rtol=0, atol=0)

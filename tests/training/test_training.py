@@ -39,8 +39,6 @@ def test_the_schedule_is_the_papers():
             expected = 1e-6
         assert learning_rate(e, 200, 1e-5) == pytest.approx(expected, rel=1e-12)
 
-
-def test_other_lengths_turn_at_the_same_shares():
     assert [learning_rate(e, 8, 1.0) == 1.0 for e in range(4)] == [True, True, True, True]
     assert learning_rate(6, 8, 1.0) == pytest.approx(0.1)
 
@@ -152,10 +150,6 @@ def test_an_averaged_training_resumes_to_the_same_weights_and_keeps_the_average(
         train(model, Watched(model, seen), data, settings, folder, Validator(scores), progress)
         return model
 
-    def stops(done, total):
-        if done == 3:
-            raise InterruptedError
-
     whole = run(tmp_path / "whole")
     weights = seen[1:]  # before each step but the first: after each but the last
     last = torch.load(tmp_path / "whole" / "checkpoints" / "last.pt", weights_only=True)
@@ -169,10 +163,20 @@ def test_an_averaged_training_resumes_to_the_same_weights_and_keeps_the_average(
     assert load_file(tmp_path / "whole" / "checkpoints" / "best" / "model.safetensors")[
         "branches.text.head.0.weight"
     ].equal(final)
-    with pytest.raises(InterruptedError):
-        run(tmp_path / "cut", stops)
-    resumed = run(tmp_path / "cut")
+    resumed = interrupted(run, tmp_path / "cut")
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
+
+
+def interrupted(run, folder):
+    """Return what a training gives that ended after three epochs and was started again."""
+
+    def stops(done, total):
+        if done == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        run(folder, stops)
+    return run(folder)
 
 
 class Watched(DSCHLoss):
@@ -223,14 +227,7 @@ def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name, rates, terms):
         assert not any(torch.equal(p, before) for p, before in zip(loss.parameters(), start, strict=True))
         return [*model.parameters(), *loss.parameters()]
 
-    def stops(done, total):
-        if done == 3:
-            raise InterruptedError
-
-    whole = run(tmp_path / "whole")
-    with pytest.raises(InterruptedError):
-        run(tmp_path / "cut", stops)
-    resumed = run(tmp_path / "cut")
+    whole, resumed = run(tmp_path / "whole"), interrupted(run, tmp_path / "cut")
     assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from channelhash.config import RunConfig, read_run_config, read_sections
 from channelhash.data.collection import Collection, join_records, join_splits, load_collection
@@ -28,11 +28,8 @@ from channelhash.utils.environment import environment, pick_device, record_envir
 from channelhash.utils.files import locked, sweep, write_text
 from channelhash.utils.python_names import python_names, trusting
 
-if TYPE_CHECKING:
-    from channelhash.config import RunConfig  # which needs PyTorch
 
-
-def draw_run_splits(config: "RunConfig", collection: Collection) -> Splits:
+def draw_run_splits(config: RunConfig, collection: Collection) -> Splits:
     """Return the splits of a run; in an extension the old items keep theirs."""
     new = make_splits(config.split, collection.new)
     if config.extend is None:
