@@ -111,8 +111,9 @@ def test_captions_may_come_later(photos, tmp_path, capsys):
     ids, said = search(capsys, photos, "red", "--trust-code")
     assert ids == []
     assert "codes are of images alone, which a text" in said
-    assert run_command("index", "add", photos, "--captions", tmp_path / "captions.csv", "--trust-code") == 0
-    assert run_command("index", "refit", photos, "--trust-code") == 0
+    shutil.rmtree(photos / ".channelhash")
+    command = ("index", "create", photos / ".channelhash", photos, "--captions", tmp_path / "captions.csv", *ENCODER)
+    assert run_command(*command) == 0
     ids, said = search(capsys, photos, "red", "-k", "20", "--trust-code")
     assert {int(name.removesuffix(".png")) % 3 for name in ids} == {0}
     assert said == ""

@@ -278,28 +278,6 @@ def backup(
     show(result, as_json, f"{done.n_items} items of {store} are in {to}, checked")
 
 
-@app.command()
-def refit(
-    store: str = _FOLDER,
-    codes: options.CodesMethod = typer.Option("auto", help="How codes are fitted, as in index create."),
-    bits: int | None = typer.Option(None, min=1, help="Code length; unchanged by default."),
-    trust_code: options.TrustCode = False,
-    as_json: options.AsJson = False,
-) -> None:
-    """Fit the codes of a store anew to what it holds now, and encode all its items again.
-
-    Do this when a store has grown much or has got captions. If killed, the store is unchanged; run the command again.
-
-    Example: channelhash index refit photos.store
-    """
-    from channelhash.indexing.refit import refit_store
-
-    with working(f"{store} is unchanged; the part of the new one that is done is kept beside it") as progress:
-        done = refit_store(store, codes, bits, progress)
-    result = {"store": store, "items": done.items, "seconds": done.seconds}
-    show(result, as_json, f"{done.items} items of {store} have new codes; {done.seconds:.1f} s")
-
-
 def _in_words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {count:,}" for name, count in value.items()) or "none"

@@ -26,9 +26,9 @@ from channelhash.search.store import Store
 DEPTH = 100
 #: Why what is written cannot be compared with the codes of an encoder without a text side, and what to do.
 ALONE = (
-    "these codes are of images alone, which a text cannot be compared with; give at least 100 captions (`channelhash "
-    "index add STORE --captions FILE`, then `channelhash index refit STORE`), make the store with an encoder of texts, "
-    "too (`--encoder openclip:NAME/WEIGHTS`), or ask with --image or --like"
+    "these codes are of images alone, which a text cannot be compared with; make the store with at least 100 captions "
+    "(`channelhash index create STORE PHOTOS --captions FILE`) or with an encoder of texts, too (`--encoder "
+    "openclip:NAME/WEIGHTS`), or ask with --image or --like"
 )
 
 _WORDS = "words"
