@@ -68,12 +68,6 @@ def ndcg(ranking: list[bool]) -> float:
     return gained / sum(1 / np.log2(1 + rank) for rank in range(1, sum(ranking) + 1))
 
 
-def roc_auc(ranking: list[bool]) -> float:
-    """Share of the pairs of a relevant and an irrelevant item in which the relevant one is nearer."""
-    pairs = [(i, j) for i, hit in enumerate(ranking) if hit for j, other in enumerate(ranking) if not other]
-    return sum(i < j for i, j in pairs) / len(pairs)
-
-
 def label_similarity(a: np.ndarray, b: np.ndarray) -> float:
     """eq. (1): the cosine of two label sets, 0 if one is empty."""
     shared = sum(1 for x, y in zip(a, b, strict=True) if x and y)

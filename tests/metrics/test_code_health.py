@@ -1,6 +1,5 @@
 """Bits, buckets and channels against loops over items and pairs."""
 
-import json
 from collections import Counter
 
 import numpy as np
@@ -96,18 +95,6 @@ def test_a_bit_its_copy_its_opposite_and_a_constant_one_over_blocks_of_items(mon
     health = ch.metrics.bit_health(ch.codes.pack(np.stack([bit, bit, ~bit, np.ones(50, dtype=bool)], axis=1)), 4)
     assert health["ones"] == pytest.approx([bit.mean(), bit.mean(), 1 - bit.mean(), 1])
     assert (health["constant"], health["correlation_mean"], health["correlation_max"]) == pytest.approx((1, 1, 1))
-
-
-def test_codes_where_the_loss_is_zero_lie_inside_their_channels():
-    """Two classes with opposite codes: the distances that DSCH asks for."""
-    labels = np.repeat(np.eye(2, dtype=bool), 3, axis=0)
-    codes = ch.codes.pack(np.repeat(labels[:, :1], 16, axis=1))
-    health = ch.metrics.code_report(ch.CodeSet(list("abcdef"), {"image": codes, "text": codes}, labels, 16))
-    for kinds in health["channels"].values():
-        assert kinds["dissimilar"]["inside"] == kinds["identical_labels"]["inside"] == 1.0
-        assert kinds["partly_similar"]["pairs"] == 0
-    assert health["bits"]["image"]["distinct"] == 2 / 6
-    json.dumps(health, allow_nan=False)
 
 
 def test_codes_that_cannot_be_judged_are_refused():

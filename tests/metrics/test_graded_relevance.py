@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import ndcg_score
 
 import channelhash as ch
-from channelhash.metrics import HammingHistogram, ranking
+from channelhash.metrics import HammingHistogram
 from metrics import ranking_equations as literal
 
 LABELS = st.lists(st.booleans(), min_size=4, max_size=4)
@@ -32,22 +31,6 @@ def test_graded_ndcg_is_the_mean_over_all_orders(wanted, groups):
     assume(any(any(group) for group in gains))
     expected = np.mean([literal.ndcg_graded(order) for order in literal.orders(gains)])
     assert histogram_of(wanted, groups).ndcg_graded() == pytest.approx(expected, abs=1e-9)
-
-
-@settings(max_examples=60)
-@given(st.integers(1, 6), st.integers(1, 40), st.integers(1, 12), st.integers(1, 9), st.integers(0, 2**32 - 1))
-def test_graded_ndcg_is_that_of_scikit_learn(nq, nd, k, c, seed):
-    random = np.random.default_rng(seed)
-    queries, items = (ch.codes.pack(random.random((n, k)) < 0.5) for n in (nq, nd + 1))
-    query_labels, labels = (random.random((n, c)) < 0.4 for n in (nq, nd + 1))
-    hist = ch.metrics.hamming_histogram(queries, items, query_labels, labels, n_bits=k)
-    actual = ranking.ndcg_graded(hist.total, hist.gains)
-    for q, distances in enumerate(ch.codes.hamming_distances(queries, items)):
-        gains = np.array([literal.label_similarity(query_labels[q], other) for other in labels])
-        if gains.any():
-            assert actual[q] == pytest.approx(ndcg_score(gains[None], -distances[None]), abs=1e-9)
-        else:
-            assert np.isnan(actual[q])
 
 
 def test_a_histogram_without_gains_has_no_graded_figure():

@@ -76,16 +76,6 @@ def test_ndcg_is_the_mean_over_all_orders(groups):
     assert ranking.ndcg(*literal.histograms(groups))[0] == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=40)
-@given(GROUPS)
-def test_roc_auc_is_the_mean_over_all_orders(groups):
-    total, relevant = literal.histograms(groups)
-    assume(relevant.sum() < total.sum())
-    expected = pytest.approx(np.mean([literal.roc_auc(order) for order in literal.orders(groups)]), abs=1e-12)
-    assert ranking.roc_auc_each(total, relevant)[0] == expected
-    assert ranking.roc_auc_micro(total, relevant) == expected
-
-
 @settings(max_examples=60)
 @given(st.lists(GROUPS, min_size=1, max_size=4), st.integers(0, 4))
 def test_lookups_within_a_radius_and_the_curve_are_those_of_the_items_found(queries, radius):

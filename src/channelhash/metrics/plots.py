@@ -73,7 +73,7 @@ def radius_plot(histograms: Histograms) -> Figure:
     """
     figure = Figure(figsize=(6.4, 8.6), layout="constrained")
     panels = figure.subplots(3, sharex=True)
-    farthest = max(_farthest(histogram) for histogram in histograms.values())
+    farthest = max(int(np.flatnonzero(counts.total.any(axis=0))[-1]) for counts in histograms.values())
     for number, (task, histogram) in enumerate(histograms.items()):
         curve = histogram.by_radius()
         for axes, values in zip(panels, curve, strict=True):
@@ -128,11 +128,6 @@ def distances_plot(histograms: Histograms) -> Figure:
         axes.set_visible(False)
     legend_below(figure, panels[0, 0])
     return figure
-
-
-def _farthest(histogram: HammingHistogram) -> int:
-    """Return the largest distance at which anything lies."""
-    return int(np.flatnonzero(histogram.total.any(axis=0))[-1])
 
 
 def _sizes(histograms: Histograms) -> str:

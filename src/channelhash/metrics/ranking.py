@@ -326,17 +326,6 @@ def by_radius(total: Counts, relevant: Counts) -> RadiusCurves:
     )
 
 
-class _Cut(NamedTuple):
-    """What a cut-off parts, ``(nq,)`` each: of a group of n items, r of them relevant, it takes m."""
-
-    n: Counts
-    r: Counts
-    m: Counts
-    total_before: Counts
-    relevant_before: Counts
-    ahead: tuple[Counts, Counts]
-
-
 def average_precision_at(total: Counts, relevant: Counts, z: int) -> Scores:
     """Compute AP@z of eq. (lit:ap), in expectation over the orders of ties.
 
@@ -360,11 +349,11 @@ def average_precision_at(total: Counts, relevant: Counts, z: int) -> Scores:
     >>> average_precision_at(np.array([[2, 2]]), np.array([[1, 1]]), z=2).tolist()
     [0.75]
     """
-    cut = _cut(total, relevant, z)
+    (n, r, taken, total_before, relevant_before), ahead = _cut(total, relevant, z)
     # Sum of precisions of the whole groups before the cut: AP_T of just those, times its divisor.
-    before = np.nan_to_num(average_precision(*cut.ahead)) * cut.relevant_before
-    harmonic = harmonic_difference(cut.total_before, cut.m)
-    expected = _expectation(cut.n, cut.r, cut.m, cut.total_before, cut.relevant_before, before, harmonic)
+    before = np.nan_to_num(average_precision(*ahead)) * relevant_before
+    harmonic = harmonic_difference(total_before, taken)
+    expected = _expectation(n, r, taken, total_before, relevant_before, before, harmonic)
     return np.where(relevant.sum(axis=1) > 0, expected, np.nan)
 
 
@@ -386,15 +375,18 @@ def average_precision_at_bounds(total: Counts, relevant: Counts, z: int) -> tupl
     >>> lower.round(3).tolist(), upper.round(3).tolist()
     ([0.5], [1.0])
     """
-    cut = _cut(total, relevant, z)
-    before = [np.nan_to_num(bound) * cut.relevant_before for bound in average_precision_bounds(*cut.ahead)]
-    bounds = _bounds(cut.n, cut.r, cut.m, cut.total_before, cut.relevant_before, *before)
+    group, ahead = _cut(total, relevant, z)
+    before = [np.nan_to_num(bound) * group[-1] for bound in average_precision_bounds(*ahead)]
+    bounds = _bounds(*group, *before)
     lower, upper = (np.where(relevant.sum(axis=1) > 0, bound, np.nan) for bound in bounds)
     return lower, upper
 
 
-def _cut(total: Counts, relevant: Counts, z: int) -> _Cut:
-    """Return the group that holds rank z, and the counts of the groups ahead of it."""
+def _cut(total: Counts, relevant: Counts, z: int) -> tuple[tuple[Counts, ...], tuple[Counts, Counts]]:
+    """Return the group that holds rank z, and the counts of the groups ahead of it.
+
+    Of the group, ``(nq,)`` each: items, relevant ones, items taken, and all items and relevant ones before it.
+    """
     if z < 1:
         raise ValueError(f"z is {z}; a cut-off is at least 1")
     rows = np.arange(len(total))
@@ -405,7 +397,7 @@ def _cut(total: Counts, relevant: Counts, z: int) -> _Cut:
     inside = np.arange(cut.max(initial=0)) < cut[:, None]
     ahead = total[:, : inside.shape[1]] * inside, relevant[:, : inside.shape[1]] * inside
     total_before = end[rows, cut] - n
-    return _Cut(n, r, sizes - total_before, total_before, ahead[1].sum(axis=1), ahead)
+    return (n, r, sizes - total_before, total_before, ahead[1].sum(axis=1)), ahead
 
 
 @njit(

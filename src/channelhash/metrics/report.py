@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
@@ -119,7 +119,6 @@ def evaluate_tasks(
     >>> evaluate_tasks(codes, codes)[1]["image->image"].n_bits
     8
     """
-    _check_comparable(query, database)
     instances = instance_recall(query, database)
     if query.labels is database.labels is None and instances:
         if conventions:
@@ -131,7 +130,7 @@ def evaluate_tasks(
     counts, in_order = {}, {}
     for task, of_task in pairs.items():
         counts[task] = hamming_histogram(*of_task, n_bits=query.n_bits, own=own)
-        in_order[task] = average_precisions_in_order(*of_task, counts[task], own)
+        in_order[task] = average_precisions_in_order(*of_task, query.n_bits, own)
     reports = report_tasks(counts, len(database), cutoffs, in_order)
     for task, found in instances.items():
         for key in ("recall_at", "median_rank", "recall_items"):
@@ -207,31 +206,16 @@ def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
     Raises:
         ValueError: the two do not fit together.
     """
-    _check_comparable(query, database)
-    if query.labels is None or database.labels is None:
-        raise ValueError("evaluation needs the labels of queries and database, or an image and a text of each query")
-    tasks = [
-        (query_modality, database_modality) for query_modality in query.codes for database_modality in database.codes
-    ]
-    tasks.sort(key=lambda task: task[0] == task[1])
-    return {
-        f"{query_modality}->{database_modality}": (
-            query.codes[query_modality],
-            database.codes[database_modality],
-            query.labels,
-            database.labels,
-        )
-        for query_modality, database_modality in tasks
-    }
-
-
-def _check_comparable(query: CodeSet, database: CodeSet) -> None:
     check_comparable(query, database)
     if query.label_names != database.label_names:
         raise ValueError(
             f"query labels are {_listed(query.label_names)}, database labels {_listed(database.label_names)}; "
             "both sets must be of one collection"
         )
+    if query.labels is None or database.labels is None:
+        raise ValueError("evaluation needs the labels of queries and database, or an image and a text of each query")
+    tasks = sorted(product(query.codes, database.codes), key=lambda task: task[0] == task[1])
+    return {f"{a}->{b}": (query.codes[a], database.codes[b], query.labels, database.labels) for a, b in tasks}
 
 
 def report_tasks(
@@ -249,10 +233,7 @@ def report_tasks(
     >>> report_tasks(count_tasks(codes, codes), 2)["image->image"]["chance"]
     1.0
     """
-    # Counting keeps all cores busy, the scores of a task only one.
-    with ThreadPoolExecutor(max_workers=len(counts)) as threads:
-        scores = threads.map(lambda task: report(counts[task], cutoffs, (in_order or {}).get(task)), counts)
-        reports = dict(zip(counts, scores, strict=True))
+    reports = {task: report(counted, cutoffs, (in_order or {}).get(task)) for task, counted in counts.items()}
     for task, histogram in counts.items():
         if left_out := n_items * len(histogram.total) - int(histogram.total.sum()):
             reports[task]["own_left_out"] = left_out
