@@ -13,17 +13,10 @@ from channelhash.data.registry import SplitSettings, check_data
 from channelhash.errors import InputError
 from channelhash.losses import Terms, loss_settings, resolve_loss, with_published, with_recommended
 from channelhash.models import resolve_model
+from channelhash.utils import typed_settings
 from channelhash.utils.python_names import check_trusted, python_names, trusting
 from channelhash.utils.reading import read_yaml_sections
-from channelhash.utils.typed_settings import (
-    Settings,
-    absolute,
-    apply_override,
-    read_both,
-    read_settings,
-    settings_of,
-    unknown,
-)
+from channelhash.utils.typed_settings import Settings, absolute, apply_override, read_both, read_settings, settings_of
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")
 _CHOICES = ("only_labels", "without_labels")
@@ -237,7 +230,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     """Check a nested dictionary of sections; errors as in `read_config`."""
     for section in values:
         if section not in _SECTIONS:
-            raise InputError(unknown(f"section {section!r}", section, list(_SECTIONS)))
+            raise InputError(typed_settings.unknown(f"section {section!r}", section, list(_SECTIONS)))
     data, model, loss = (dict(values.get(section, {})) for section in ("data", "model", "loss"))
     for section, key, keys in (("data", "kind", data), ("model", "name", model), ("loss", "name", loss)):
         if key not in keys:

@@ -55,16 +55,6 @@ def test_a_copy_is_no_move_and_neither_is_another_content(tmp_path, model, store
     assert (done.moved, done.added, done.items) == (0, 2, 5)
 
 
-def test_a_collection_that_moved_is_not_encoded_again(tmp_path, model, store, no_encoding):
-    folder = picture_folder(tmp_path / "photos", 3)
-    index_source(store, model, read_source(folder))
-    folder.rename(tmp_path / "elsewhere")
-    with no_encoding():
-        done = index_source(store, model, read_source(tmp_path / "elsewhere"))
-    assert (done.unchanged, done.replaced) == (3, 0)
-    assert store.get(["0.png"])[0].metadata["image"] == str(tmp_path / "elsewhere" / "0.png")
-
-
 def test_several_captions_are_kept_and_their_code_is_of_the_mean(tmp_path, model, store, monkeypatch):
     folder, captions = picture_folder(tmp_path / "photos", 5), tmp_path / "tokens.txt"
     captions.write_text("1.png#0\ta dark red picture\n1.png#1\ta green picture\nlost.png#0\tx\n0.png#0\tblue\n")
@@ -182,35 +172,6 @@ def test_a_file_that_is_being_written_is_one_line_and_tried_again(tmp_path, mode
     done = index_source(store, model, read_source(folder))
     assert (done.added, done.problems) == (2, (f"{file}: changed while it was read; index it again",))
     assert index_source(store, model, read_source(folder)).added == 1
-
-
-def test_a_folder_that_goes_while_it_is_indexed_loses_nothing(tmp_path, model, store):
-    folder = picture_folder(tmp_path / "photos", 3)
-    index_source(store, model, read_source(folder))
-    (folder / "new.png").write_bytes((folder / "0.png").read_bytes())
-    source = read_source(folder)
-    folder.rename(tmp_path / "elsewhere")
-    done = index_source(store, model, source)
-    assert (done.added, done.items) == (0, 3)
-    assert all("no such picture" in line for line in done.problems)
-
-
-def test_a_write_that_fails_ends_the_job_and_keeps_whole_batches(tmp_path, model, store, monkeypatch):
-    folder, written = picture_folder(tmp_path / "photos", 9), []
-    monkeypatch.setattr(encode, "_BATCH", 2)
-    upsert = store.upsert
-
-    def failing(ids, *arguments, **options):
-        if len(written) == 2:
-            raise InputError("the disk is full")
-        upsert(ids, *arguments, **options)
-        written.append(list(ids))
-
-    monkeypatch.setattr(store, "upsert", failing)
-    with pytest.raises(InputError, match="the disk is full"):
-        index_source(store, model, read_source(folder))
-    assert written == [["0.png", "2.png"], ["4.png", "6.png"]]
-    assert store.ids() == ["0.png", "2.png", "4.png", "6.png"]
 
 
 def test_what_other_programs_keep_beside_photographs_is_left_out(tmp_path, model, store):

@@ -10,25 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.indexing.source import PhotoSource, read_photo_source, read_source, write_photo_source
-from channelhash.search.local.check import backup_store
 from picture_runs import write_pictures
 from small_runs import feature_config, write_features
-from small_stores import picture_folder
-
-
-def test_a_folder_is_read_at_any_depth_without_what_is_hidden(tmp_path):
-    folder = picture_folder(tmp_path / "photos", 4)
-    for hidden in (".trash/x.png", "deep/._1.png"):
-        (folder / hidden).parent.mkdir(exist_ok=True)
-        (folder / hidden).write_bytes(b"no picture")
-    (folder / "notes.txt").write_text("no picture either")
-    (folder / "5.JPG").write_bytes(b"")
-    source = read_source(folder)
-    assert source.records.ids == ("0.png", "2.png", "5.JPG", "deep/er/1.png", "deep/er/3.png")
-    assert source.metadata[3] == {"image": str(folder / "deep/er/1.png")}
 
 
 def test_a_table_brings_its_further_columns_as_metadata(tmp_path):
@@ -215,23 +200,9 @@ def test_a_store_elsewhere_names_the_folder_absolutely(photos, tmp_path, monkeyp
     assert read_photo_source(Path("moved")) == PhotoSource(photos)
 
 
-def test_other_stores_have_none(tmp_path):
-    assert read_photo_source(tmp_path) is None
-
-
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"folder": "/a", "checksum": "0"}'])
 def test_a_damaged_one_is_one_line(photos, content):
     write_photo_source(photos / ".channelhash", PhotoSource(photos))
     (photos / ".channelhash" / "source.json").write_text(content)
     with pytest.raises(InputError, match=r"source\.json: is damaged; remove it, and name folder"):
         read_photo_source(photos / ".channelhash")
-
-
-def test_a_backup_has_it_too(photos, tmp_path):
-    place = photos / ".channelhash"
-    write_photo_source(place, PhotoSource(photos))  # before the store has its first items
-    store = ch.open_store(place, n_bits=8)
-    store.add(["a.jpg"], np.array([[7]], np.uint8))
-    store.close()
-    backup_store(place, tmp_path / "copy")
-    assert (tmp_path / "copy" / "source.json").read_text() == (place / "source.json").read_text()

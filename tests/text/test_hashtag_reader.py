@@ -17,22 +17,6 @@ def read(reader, text):
     return [(r.word, r.outcome, r.tokens) for r in reader.read(text)]
 
 
-def test_known_words_and_masked_digits_are_kept(reader):
-    assert read(reader, "Sunset 2007 #D80") == [
-        ("sunset", "kept", ("sunset",)),
-        ("2007", "kept", ("####",)),
-        ("d80", "kept", ("d##",)),
-    ]
-
-
-def test_run_together_words_are_split_and_misspelt_ones_corrected(reader):
-    assert read(reader, "skyblue brigde goldengate") == [
-        ("skyblue", "split", ("sky", "blue")),
-        ("brigde", "corrected", ("bridge",)),
-        ("goldengate", "split", ("golden", "gate")),
-    ]
-
-
 def test_a_command_shows_how_words_are_read(few_english_words, capsys):
     words = run_json(capsys, "data", "explain-text", "goldengate brigde 日本")["words"]
     assert [(word["outcome"], word["tokens"]) for word in words] == [
@@ -42,15 +26,6 @@ def test_a_command_shows_how_words_are_read(few_english_words, capsys):
     ]
     assert run_command("data", "explain-text", "brigde") == 0
     assert "corrected" in capsys.readouterr().out
-
-
-def test_digits_are_masked_before_a_word_is_segmented(reader):
-    assert read(reader, "Sunset2007") == [("sunset2007", "split", ("sunset", "####"))]
-
-
-def test_a_misspelling_can_outweigh_a_split(reader):
-    """SymSpell reads "bluesky" as "bluesy": the protocol's procedure, with its losses."""
-    assert read(reader, "bluesky") == [("bluesky", "dropped", ())]
 
 
 def test_the_vocabularys_own_words_help_the_segmentation(reader, few_english_words):
@@ -73,6 +48,19 @@ def test_texts_are_cut_after_the_longest_length(reader):
     assert reader.tokens("sunset " * 200) == ["sunset"] * 128
     assert reader.tokens("skyblue skyblue", max_tokens=3) == ["sky", "blue", "sky"]
     assert reader.tokens("") == []
+
+
+def test_words_are_kept_corrected_split_or_dropped(reader):
+    assert read(reader, "Sunset 2007 #D80 skyblue brigde goldengate Sunset2007 bluesky") == [
+        ("sunset", "kept", ("sunset",)),
+        ("2007", "kept", ("####",)),
+        ("d80", "kept", ("d##",)),
+        ("skyblue", "split", ("sky", "blue")),
+        ("brigde", "corrected", ("bridge",)),
+        ("goldengate", "split", ("golden", "gate")),
+        ("sunset2007", "split", ("sunset", "####")),  # digits are masked before
+        ("bluesky", "dropped", ()),  # SymSpell reads "bluesy": the protocol's procedure, with its losses
+    ]
 
 
 @pytest.mark.parametrize(

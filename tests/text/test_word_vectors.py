@@ -1,9 +1,8 @@
-"""word2vec files, byte for byte, and their cache."""
+"""word2vec files, byte for byte, and their cache; texts as rows of their vectors."""
 
 import json
 import struct
 import tracemalloc
-import uuid
 
 import numpy as np
 import pytest
@@ -11,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channelhash.errors import InputError
-from channelhash.text.word_vectors import open_word_vectors
+from channelhash.text import hashtag_reader as reading
+from channelhash.text import word_vectors
+from channelhash.text.word_vectors import cached_vector_tokens, encode_vectors, open_word_vectors, vector_reader
 
 WORDS = ["Sea", "sea", "café", "##", "Sunset"]
 VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3) / 4
@@ -57,23 +58,14 @@ def test_every_word_is_found_in_its_row(tmp_path_factory, words):
         np.testing.assert_array_equal(opened.vectors[opened.row(word)], vectors[i])
 
 
-def test_the_cache_is_mapped_and_not_built_twice(tmp_path, monkeypatch):
-    path = write_binary(tmp_path / "v.bin")
-    built = open_word_vectors(path, tmp_path / "cache")
-    monkeypatch.setattr("channelhash.text.word_vectors._build", None)
-    again = open_word_vectors(path, tmp_path / "cache")
-    assert again.hash == built.hash
-    for array in (again.vectors, again._hashes, again._rows, again._offsets, again._words):
-        assert isinstance(array, np.memmap)
-
-
-def test_opening_a_cache_reads_samples_of_it_and_builds_no_dictionary(tmp_path):
+def test_opening_a_cache_reads_samples_of_it_and_builds_no_dictionary(tmp_path, monkeypatch):
     count, width = 50_000, 200
     vectors = np.random.default_rng(0).normal(size=(count, width)).astype("<f4")
     entries = b"".join(f"Word{i} ".encode() + vector.tobytes() for i, vector in enumerate(vectors))
     (tmp_path / "v.bin").write_bytes(f"{count} {width}\n".encode() + entries)
     open_word_vectors(tmp_path / "v.bin", tmp_path / "cache", "float32")
     tracemalloc.start()
+    monkeypatch.setattr("channelhash.text.word_vectors._build", None)  # it is not built twice
     opened = open_word_vectors(tmp_path / "v.bin", tmp_path / "cache", "float32")
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -104,15 +96,6 @@ def test_an_interrupted_build_is_never_read(tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path):
-    path = write_binary(tmp_path / "v.bin")
-    left = tmp_path / "cache" / f".v-0123.{uuid.uuid4().hex}.tmp"
-    left.mkdir(parents=True)
-    (left / "everything.npy").write_bytes(b"half")
-    open_word_vectors(path, tmp_path / "cache")
-    assert not left.exists()
-
-
 def test_two_builds_at_the_same_time_do_not_disturb_each_other(tmp_path):
     path = write_binary(tmp_path / "v.bin")
     second = []
@@ -126,12 +109,12 @@ def test_two_builds_at_the_same_time_do_not_disturb_each_other(tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-@pytest.mark.parametrize("name", ["vectors.npy", "hashes.npy", "rows.npy", "offsets.npy", "words.bin"])
+@pytest.mark.parametrize("name", ["hashes.npy", "rows.npy", "offsets.npy", "vectors.bin", "words.bin"])
 def test_a_cache_whose_pages_were_lost_is_not_read_as_zeros(tmp_path, name):
     path = write_binary(tmp_path / "v.bin")
     open_word_vectors(path, tmp_path / "cache")
     lost = next((tmp_path / "cache").iterdir()) / name
-    keep = 0 if name == "words.bin" else 128  # the header of a .npy file
+    keep = 0 if name.endswith(".bin") else 128  # the header of a .npy file
     lost.write_bytes(lost.read_bytes()[:keep] + bytes(lost.stat().st_size - keep))
     with pytest.raises(InputError, match="damaged cache of word vectors"):
         open_word_vectors(path, tmp_path / "cache")
@@ -153,6 +136,7 @@ def test_a_damaged_cache_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
+        ("v.bin", b"", "no such file of word vectors"),
         ("v.bin", b"not a header\n", "does not begin with the number of words and of dimensions"),
         ("v.bin", b"2 3\nsea " + struct.pack("<3f", 1, 2, 3) + b"\nsky " + b"\0" * 5, "ends in word 2 of 2"),
         ("v.bin", b"9999999 300\nsea " + struct.pack("<3f", 1, 2, 3), "ends in word 1 of 9999999"),
@@ -169,14 +153,55 @@ def test_a_damaged_cache_is_named(tmp_path):
     ],
 )
 def test_files_that_do_not_fit_are_named(tmp_path, name, content, says):
-    (tmp_path / name).write_bytes(content)
+    if content:
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError) as caught:
         open_word_vectors(tmp_path / name, tmp_path / "cache")
     assert str(tmp_path / name) in str(caught.value)
     assert says in str(caught.value)
-    assert not [entry for entry in (tmp_path / "cache").iterdir() if not entry.name.startswith(".")]
+    assert not [*(tmp_path / "cache").glob("[!.]*")]
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InputError, match="no such file of word vectors"):
-        open_word_vectors(tmp_path / "v.bin", tmp_path)
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    root, words = tmp_path_factory.mktemp("vectors"), ["Sunset", "####", "golden", "gate", "zyxwv"]
+    file = write_binary(root / "v.bin", words, np.repeat(np.arange(5, dtype=np.float32)[:, None], 2, axis=1))
+    return open_word_vectors(file, root / "cache")
+
+
+@pytest.mark.usefixtures("few_english_words")
+def test_a_token_is_the_row_of_its_vector_plus_one(vectors):
+    ids = encode_vectors(["#SUNSET qqqq 2007 goldengate", "", "sunset " * 9], vector_reader(vectors), vectors, 6)
+    assert ids.tolist() == [[1, 2, 3, 4, 0, 0], [0] * 6, [1] * 6]
+    assert ids.dtype == np.int32
+    assert vectors.vectors[ids[0, :4] - 1, 0].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.usefixtures("few_english_words")
+def test_only_the_most_frequent_words_help_the_segmentation(vectors):
+    assert vector_reader(vectors).tokens("goldenzyxwv") == ["golden", "zyxwv"]
+    assert vector_reader(vectors, segmentation_words=4).tokens("goldenzyxwv") != ["golden", "zyxwv"]
+
+
+@pytest.mark.usefixtures("few_english_words")
+def test_ids_are_cached_by_vocabulary_and_reading(vectors, tmp_path, monkeypatch):
+    texts = ["sunset 2007", "goldengate", "nothing"] * 5
+    monkeypatch.setattr(word_vectors, "_CHUNK", 4)
+    first = cached_vector_tokens(texts, vectors, tmp_path, max_tokens=4)
+    np.testing.assert_array_equal(first, encode_vectors(texts, vector_reader(vectors), vectors, 4))
+    assert cached_vector_tokens(texts, vectors, tmp_path, max_tokens=3).shape == (15, 3)
+    cached_vector_tokens(texts, vectors, tmp_path, segmentation_words=0, max_tokens=4)
+    assert len(list(tmp_path.glob("*.npy"))) == 3
+    reverse = cached_vector_tokens(texts[::-1], vectors, tmp_path, max_tokens=4)
+    np.testing.assert_array_equal(reverse, first[::-1])
+    monkeypatch.setattr(reading, "_speller", None)  # a cache that is there needs no speller
+    assert isinstance(cached_vector_tokens(texts, vectors, tmp_path, max_tokens=4), np.memmap)
+    assert cached_vector_tokens([], vectors, tmp_path, max_tokens=4).shape == (0, 4)
+
+
+@pytest.mark.usefixtures("few_english_words")
+def test_rows_in_another_order_are_damage(vectors, tmp_path):
+    tokens = np.array(cached_vector_tokens(["sunset", "2007"], vectors, tmp_path, max_tokens=4))
+    np.save(next(tmp_path.glob("*.npy")), tokens[::-1].copy())
+    with pytest.raises(InputError, match=r"tokens-.*\.npy: block 0 is damaged; remove the file"):
+        cached_vector_tokens(["sunset", "2007"], vectors, tmp_path, max_tokens=4)

@@ -1,15 +1,12 @@
 import json
-import os
 import platform
 import re
 import subprocess
 from pathlib import Path
 
-import pytest
 import torch
 
-from channelhash.errors import InputError
-from channelhash.utils.environment import environment, git_commit, read_environments, record_environment, usable_cores
+from channelhash.utils.environment import environment, git_commit, read_environments, record_environment
 
 
 def test_the_environment_says_what_computes_and_not_where():
@@ -21,17 +18,6 @@ def test_the_environment_says_what_computes_and_not_where():
     assert platform.node() not in re.findall(r"[\w.-]+", text)
     assert str(Path.home()) not in text
     assert str(Path.cwd()) not in text
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are given out by Linux alone")
-def test_cores_are_those_that_the_process_was_given():
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert usable_cores() == 1
-    finally:
-        os.sched_setaffinity(0, before)
-    assert usable_cores() == len(before)
 
 
 def test_only_a_tracked_file_has_a_commit(tmp_path):
@@ -60,11 +46,3 @@ def test_a_run_that_goes_on_elsewhere_keeps_both_environments(tmp_path):
     for version in ("1", "1", "2"):
         record_environment(path, {"channelhash": version})
     assert read_environments(path) == [{"channelhash": "1"}, {"channelhash": "2"}]
-
-
-@pytest.mark.parametrize("text", ["{", "{}", "[1]"])
-def test_another_file_in_its_place_is_refused_by_name(tmp_path, text):
-    path = tmp_path / "environment.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match=re.escape(str(path))):
-        read_environments(path)

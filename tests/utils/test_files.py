@@ -129,11 +129,6 @@ def test_a_full_disk_a_quota_and_a_limit_are_alike(number):
         raise OSError(number, os.strerror(number))
 
 
-def test_other_errors_stay_what_they_are():
-    with pytest.raises(PermissionError), space_for(Path("codes")):
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-
 def test_a_training_without_room_names_the_file_and_goes_on_when_there_is(tmp_path, capsys):
     config = feature_config(tmp_path / "run.yaml", write_features(tmp_path / "f.npz"), epochs=2)
     out = tmp_path / "run"

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from channelhash.utils import image_grid
-from channelhash.utils.image_grid import Cell, draw_line, write_contact_sheet
+from channelhash.utils.image_grid import Cell, draw_line, wrap, write_contact_sheet
 
 
 def test_a_picture_that_cannot_be_read_any_more_is_drawn_as_its_caption(tmp_path):
@@ -14,6 +14,10 @@ def test_a_picture_that_cannot_be_read_any_more_is_drawn_as_its_caption(tmp_path
     write_contact_sheet([cells, [Cell(None, "a dog"), Cell(None, "a dog")]], tmp_path / "sheet.png")
     first, second = np.split(np.asarray(Image.open(tmp_path / "sheet.png")), 2)
     np.testing.assert_array_equal(first, second)
+
+
+def test_wide_letters_keep_to_their_column():
+    assert wrap("浜辺の犬" * 6) == ["浜辺の犬浜辺の犬浜辺の", "犬浜辺の犬浜辺の犬浜辺", "の犬"]
 
 
 def drawn(text: str) -> np.ndarray:

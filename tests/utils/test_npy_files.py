@@ -10,7 +10,7 @@ import pytest
 
 from channelhash.errors import InputError, JobError
 from channelhash.utils import npy_files as module
-from channelhash.utils.npy_files import array_from_npy, read_npy, row_file
+from channelhash.utils.npy_files import array_from_npy, row_file
 
 KEY = {"weights": "abc", "items": "def"}
 SIZES = [3, 3, 3, 1]
@@ -135,9 +135,8 @@ def saved(values: object, **options: bool) -> bytes:
 
 
 @pytest.mark.parametrize("values", [np.arange(6).reshape(2, 3), np.array(7), np.empty((2, 0), np.uint32), np.eye(2)])
-def test_arrays_come_back(values, tmp_path):
-    np.save(tmp_path / "a.npy", values)
-    found = read_npy(tmp_path / "a.npy")
+def test_arrays_come_back(values):
+    found = array_from_npy(saved(values))
     np.testing.assert_array_equal(found, values)
     assert (found.dtype, found.flags.writeable, found.flags.aligned) == (values.dtype, False, True)
 
@@ -157,10 +156,9 @@ def test_arrays_come_back(values, tmp_path):
         (saved(np.arange(3)).replace(b"(3,), ", b"(-3,),"), "24 bytes of values where the shape is"),
     ],
 )
-def test_other_files_are_refused(content, message, tmp_path):
-    (tmp_path / "a.npy").write_bytes(content)
-    with pytest.raises(ValueError, match=f"a.npy: .*{message}"):
-        read_npy(tmp_path / "a.npy")
+def test_other_files_are_refused(content, message):
+    with pytest.raises(ValueError, match=message):
+        array_from_npy(content)
 
 
 def test_any_changed_byte_of_a_header_is_refused_or_harmless():

@@ -16,13 +16,6 @@ def load(path: Path, count: int = 3, share: float | None = None) -> None:
     """A function whose arguments are settings."""
 
 
-def test_a_functions_arguments_are_its_settings():
-    kind = settings_of(load)
-    values = read_settings(kind, {"path": "a/b"}, "data")
-    assert values.model_dump() == {"path": Path("a/b"), "count": 3, "share": None}
-    assert list(settings_of(load, frozenset({"count"})).model_fields) == ["path", "share"]
-
-
 @pytest.mark.parametrize(
     ("values", "says"),
     [

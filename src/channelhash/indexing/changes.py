@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -62,57 +61,43 @@ class Indexed:
     skipped: dict[str, int] = field(default_factory=dict)
 
 
-class Changes(NamedTuple):
-    """Rows of a source as compared with a store.
-
-    Attributes:
-        todo: rows to encode, in order.
-        stored: rows whose id the store has.
-        gone: stored items of the source's folder that are no longer among its images.
-
-    >>> Changes([1, 2], {0, 2}, []).todo
-    [1, 2]
-    """
-
-    todo: list[int]
-    stored: set[int]
-    gone: list[Listed]
-
-
-def find_changes(store: Store, source: Source, progress: Progress) -> Changes:
+def find_changes(store: Store, source: Source, progress: Progress) -> tuple[list[int], set[int], list[Listed]]:
     """Compare a source with what is stored, by one pass over the store and a look at each file.
 
     Where only an image's times are new, or its folder was moved, or copied together with the store that lies in it, the
     store is updated here.
+
+    Returns:
+        Rows to encode, in order; rows whose id the store has; stored items of the source's folder that are no longer
+        among its images.
     """
     copied = source.folder is not None and Path(store.address).resolve().is_relative_to(source.folder.resolve())
     ids = source.records.ids
     rows = {name: row for row, name in enumerate(ids)}
     images = {values.get("image") for values in source.metadata} if source.folder is not None else set()
-    changes = Changes([], set(), [])
+    todo, stored, gone = list[int](), set[int](), list[Listed]()
     touched: list[tuple[str, dict[str, Value]]] = []
     for item in store.listed():
         row = rows.get(item.id)
         if row is None:
             if source.folder is not None and _is_gone(item, source.folder, source.unread, images):
-                changes.gone.append(item)
+                gone.append(item)
             continue
-        changes.stored.add(row)
+        stored.add(row)
         news = _news(item, source, row, copied)
         if news is None:
-            changes.todo.append(row)
+            todo.append(row)
         elif news:
             touched.append((item.id, news))
-        if len(changes.stored) % _LOOK == 0:
-            progress(len(changes.stored), len(ids))
+        if len(stored) % _LOOK == 0:
+            progress(len(stored), len(ids))
     for start in range(0, len(touched), _LOOK):
         some = touched[start : start + _LOOK]
         store.update([name for name, _ in some], [news for _, news in some])
-    changes.todo.extend(row for row in range(len(ids)) if row not in changes.stored)
-    changes.todo.sort()
+    todo = sorted([*todo, *(row for row in range(len(ids)) if row not in stored)])
     if ids:
         progress(len(ids), len(ids))
-    return changes
+    return todo, stored, gone
 
 
 def _is_gone(item: Listed, folder: Path, unread: Sequence[str], images: Collection[Value]) -> bool:
@@ -265,16 +250,16 @@ def find_unchanged(folder: Path, progress: StageProgress = no_stage_progress) ->
         return None
     source = read_source(kept.folder, None, kept.exclude, kept.captions)
     with closing(open_store(folder)) as store:
-        changes = find_changes(
+        todo, _, gone = find_changes(
             store, with_modalities(source, list(description["architecture"]["widths"])), progress("look")
         )
         unreadable = []
-        for row in changes.todo:
+        for row in todo:
             problem = image_problem(Path(str(source.metadata[row]["image"])))
             if problem is None:
                 return None
             unreadable.append(problem)
-        if changes.gone:
+        if gone:
             return None
         return Indexed(
             unchanged=len(source.records) - len(unreadable),

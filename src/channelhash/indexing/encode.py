@@ -3,10 +3,7 @@
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,8 +76,8 @@ def index_source(
 
     An item is left alone if the store has its codes, its metadata are the same, and it was encoded from the same text,
     features or image file: one of the same size and modification time, or else of the same content. An image that was
-    moved in its folder keeps its codes. Images are read, encoded and written at the same time, batch by batch in order:
-    a job that was killed goes on where it was.
+    moved in its folder keeps its codes. Images are encoded and written batch by batch in order, while the next ones are
+    read: a job that was killed goes on where it was.
 
     Args:
         store: a writable store of ``model``'s codes.
@@ -99,28 +96,28 @@ def index_source(
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
     source = encodable(source, model)
-    changes = find_changes(store, source, progress("look"))
-    moved = _keep_moved(store, source, [row for row in changes.todo if row not in changes.stored], changes.gone)
-    todo = [row for row in changes.todo if row not in moved]
+    changed, stored, gone = find_changes(store, source, progress("look"))
+    moved = _keep_moved(store, source, [row for row in changed if row not in stored], gone)
+    todo = [row for row in changed if row not in moved]
     encoding, advance = time.perf_counter(), progress("encode")
     problems, written, done = [*source.records.problems], set[int](), 0
     encoded = {row for batch in ready for row in batch.rows}
     rest = [row for row in todo if row not in encoded]
     every = chain((batch for batch in ready if batch.rows), encode_batches(model, source, rest))
-    with closing(_written(every, partial(_write, store, source.records.ids))) as batches:
-        for batch in batches:
-            problems += batch.problems
-            done += len(batch.rows) + len(batch.problems)
-            written.update(batch.rows)
-            advance(done, len(todo))
+    for batch in every:
+        _write(store, source.records.ids, batch)
+        problems += batch.problems
+        done += len(batch.rows) + len(batch.problems)
+        written.update(batch.rows)
+        advance(done, len(todo))
     encoding_seconds = time.perf_counter() - encoding
-    replaced = len(written & changes.stored)
-    lost = [item.id for item in changes.gone if item.id in store] if prune else []  # those moved have another id now
+    replaced = len(written & stored)
+    lost = [item.id for item in gone if item.id in store] if prune else []  # those moved have another id now
     pruned = store.delete(lost) if lost else 0
     return Indexed(
         added=len(written) - replaced,
         replaced=replaced,
-        unchanged=len(source.records) - len(changes.todo),
+        unchanged=len(source.records) - len(changed),
         pruned=pruned,
         problems=tuple(problems),
         items=len(store),
@@ -129,20 +126,6 @@ def index_source(
         moved=len(moved),
         skipped=source.records.removed if source.folder is not None else {},
     )
-
-
-def _written(batches: Iterable[Batch], write: Callable[[Batch], None]) -> Generator[Batch, None, None]:
-    """Yield batches in order, each when it is written; a thread writes one while the next is encoded."""
-    with ThreadPoolExecutor(1) as thread:
-        before: tuple[Batch, Future[None]] | None = None
-        for batch in batches:
-            if before is not None:
-                before[1].result()
-                yield before[0]
-            before = batch, thread.submit(write, batch)
-        if before is not None:
-            before[1].result()
-            yield before[0]
 
 
 def _write(store: Store, ids: Sequence[str], batch: Batch) -> None:
@@ -186,7 +169,8 @@ def encode_batches(model: HashModel, source: Source, todo: Sequence[int]) -> Ite
                 continue
             rows.append(row)
             own = source.metadata[row]
-            metadata.append({**_but_given_dates(reading, own), **own, STATE: reading[STATE]})
+            dates = dict.fromkeys(DATES) if any(map(own.get, DATES)) else {}  # a given one stands alone
+            metadata.append({**reading, **dates, **own, STATE: reading[STATE]})
         outputs = {} if inputs is None else model.outputs_prepared({"image": inputs})
         for modality in modalities:
             if modality != "image" and rows:
@@ -196,11 +180,6 @@ def encode_batches(model: HashModel, source: Source, todo: Sequence[int]) -> Ite
             yield from with_captions(source, batch, model.outputs("text", texts))
         else:
             yield batch
-
-
-def _but_given_dates(header: _Header, given: _Header) -> _Header:
-    """Return what an image's file says; none of its dates where one is given."""
-    return {**header, **dict.fromkeys(DATES)} if any(map(given.get, DATES)) else header
 
 
 def with_captions(source: Source, batch: Batch, each: Tensor) -> Iterator[Batch]:

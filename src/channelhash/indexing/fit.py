@@ -1,7 +1,7 @@
 """Fit the codes of a new store to its items; features computed for that are used again when the items are written."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -54,20 +54,7 @@ class NewCodes:
             )
 
 
-@dataclass(frozen=True)
-class FittedCodes:
-    """A model fitted to a sample of a source's items, and what became of the sample.
-
-    Attributes:
-        model: makes the codes.
-        ready: batches of the sample, encoded, to be written.
-    """
-
-    model: HashModel
-    ready: list[Batch] = field(default_factory=list)
-
-
-def fit_source(source: Source, new: NewCodes, progress: Progress) -> FittedCodes:
+def fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[HashModel, list[Batch]]:
     """Fit codes to at most `SAMPLE` items of a source, images that cannot be read left out.
 
     Memory grows with the sample's features, about 5 KB an image with ``photo``.
@@ -76,6 +63,9 @@ def fit_source(source: Source, new: NewCodes, progress: Progress) -> FittedCodes
         source: the items.
         new: an encoder and how codes are fitted.
         progress: called with (done, n) while features are computed.
+
+    Returns:
+        The model, and batches of the sample, encoded, to be written.
 
     Raises:
         InputError: the encoder cannot be opened or does not take these items, or none can be read; or as `fit_codes`.
@@ -97,7 +87,7 @@ def fit_source(source: Source, new: NewCodes, progress: Progress) -> FittedCodes
         raise InputError(f"{problems[0]}; none of the {len(rows):,} pictures can be read, give others")
     features = {name: values.numpy() for name, values in _features(source, encoder, batches, texts).items()}
     model = fit_codes(encoder, features, new.n_bits, new.codes, new.seed)
-    return FittedCodes(model, list(_ready(model, source, batches, texts)))
+    return model, list(_ready(model, source, batches, texts))
 
 
 def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:

@@ -14,8 +14,8 @@ from PIL import Image
 from channelhash.errors import InputError, JobError
 from channelhash.indexing.changes import Indexed, fit_of
 from channelhash.indexing.code_files import claim_folder
-from channelhash.indexing.encode import index_source
-from channelhash.indexing.fit import FittedCodes, NewCodes, fit_source
+from channelhash.indexing.encode import Batch, index_source
+from channelhash.indexing.fit import NewCodes, fit_source
 from channelhash.indexing.source import Source, read_photo_source, read_source, write_photo_source
 from channelhash.models import HashModel, load_model
 from channelhash.models.description import Word, in_one_word
@@ -264,7 +264,7 @@ def _create_store(
         claim_folder(Path(address))
     fits = codes.encoder is None or is_encoder(codes.encoder)
     if not fits:
-        fitted = FittedCodes(load_model(Path(str(codes.encoder))))
+        encoder, ready = load_model(Path(str(codes.encoder))), list[Batch]()
     elif not in_folder:
         raise InputError(f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it")
     elif source is None:
@@ -272,8 +272,7 @@ def _create_store(
             f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: --model RUN"
         )
     else:
-        fitted = fit_source(source, codes, progress("fit"))
-    encoder = fitted.model
+        encoder, ready = fit_source(source, codes, progress("fit"))
     if in_folder:
         encoder.save_pretrained(Path(address) / "model")
     keeps = fits if projections is None else projections
@@ -281,8 +280,8 @@ def _create_store(
     store.make()  # so that it keeps projections also if this ends before the first items
     if not in_folder and len(store):
         raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
-    done, seconds = _add(store, fitted, source, progress), time.perf_counter() - began
-    return replace(done, seconds=seconds, rate=done.added / seconds) if fitted.ready else done
+    done, seconds = _add(store, encoder, source, progress, ready=ready), time.perf_counter() - began
+    return replace(done, seconds=seconds, rate=done.added / seconds) if ready else done
 
 
 def add_to_store(
@@ -323,27 +322,27 @@ def _add_to_store(
         made_by = encoder.fingerprint()
         if store.model in encoder.extends:  # not its code_spaces: a student makes queries, but adds nothing
             made_by = store.model
-            if store.model_folder is not None:
-                _take_over(store.model_folder, encoder)
-    return _add(open_store(address, encoder.n_bits, made_by), FittedCodes(encoder), source, progress, prune)
-
-
-def _take_over(folder: Path, encoder: HashModel) -> None:
-    """Make ``encoder``, which reads the store's codes, the store's own model, unless that extends it in turn."""
-    if encoder.fingerprint() not in load_model(folder).extends:
-        encoder.save_pretrained(folder / "model")
+            folder = store.model_folder  # whose model may extend this one in turn, and stays then
+            if folder is not None and encoder.fingerprint() not in load_model(folder).extends:
+                encoder.save_pretrained(folder / "model")
+    return _add(open_store(address, encoder.n_bits, made_by), encoder, source, progress, prune)
 
 
 def _add(
-    store: Store, codes: FittedCodes, source: Source | None, progress: StageProgress, prune: bool = False
+    store: Store,
+    model: HashModel,
+    source: Source | None,
+    progress: StageProgress,
+    prune: bool = False,
+    ready: Sequence[Batch] = (),
 ) -> Indexed:
     with closing(store):
         if source is None:
             return Indexed()
-        codes.model.to(pick_device("auto"))
+        model.to(pick_device("auto"))
         if source.photos is not None and not store.address.startswith(tuple(STORES)):
             write_photo_source(find_or_keep(Path(store.address)), source.photos)
-        return index_source(store, codes.model, source, progress, prune, codes.ready)
+        return index_source(store, model, source, progress, prune, ready)
 
 
 def keep_exported(store: Path, model: HashModel) -> None:

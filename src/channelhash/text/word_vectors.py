@@ -17,13 +17,13 @@ from channelhash.errors import InputError
 from channelhash.text.hashtag_reader import TextReader
 from channelhash.text.tokens import TokenIds, pad_tokens
 from channelhash.utils.files import content_hash, sync_file, temporary_folder
-from channelhash.utils.npy_files import reserved_memmap, row_file
+from channelhash.utils.npy_files import row_file
 from channelhash.utils.progress import Progress
 
-_FORMAT = "channelhash word vectors 2"
+_FORMAT = "channelhash word vectors 3"
 _BLOCK = 1 << 20
 _SAMPLES = 16  # blocks of a file that enter its hash, with its size
-_FILES = ("vectors.npy", "hashes.npy", "rows.npy", "offsets.npy", "words.bin")
+_FILES = ("hashes.npy", "rows.npy", "offsets.npy", "vectors.bin", "words.bin")
 _LONGEST_WORD = 10_000  # bytes; a longer run without a space is no word
 
 DType = Literal["float16", "float32"]
@@ -98,18 +98,13 @@ def _open(folder: Path, source: str) -> WordVectors:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         if meta["source"] != source or meta["files"] != {name: _sampled_hash(folder / name) for name in _FILES}:
             raise ValueError("content or source differs from what was built")
-        arrays = {name: np.load(folder / name, mmap_mode="r") for name in _FILES[:4]}
+        hashes, rows, offsets = (np.load(folder / name, mmap_mode="r") for name in _FILES[:3])
+        vectors = np.memmap(folder / "vectors.bin", dtype=meta["dtype"], mode="r").reshape(len(rows), -1)
         words = np.memmap(folder / "words.bin", dtype=np.uint8, mode="r")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder}: damaged cache of word vectors ({error}); remove it to build it again") from None
-    return WordVectors(
-        arrays["vectors.npy"],
-        content_hash(source.encode(), str(meta["dtype"]).encode())[:16],
-        arrays["hashes.npy"],
-        arrays["rows.npy"],
-        arrays["offsets.npy"],
-        words,
-    )
+    key = content_hash(source.encode(), str(meta["dtype"]).encode())[:16]
+    return WordVectors(vectors, key, hashes, rows, offsets, words)
 
 
 def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progress | None) -> None:
@@ -134,45 +129,36 @@ def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progre
 
 def _convert(path: Path, folder: Path, dtype: DType, progress: Progress | None) -> None:
     """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their vectors."""
-    count, width, entries = (_read_binary if path.suffix == ".bin" else _read_text_format)(path)
-    # The first line may announce more words than the file can hold; reserve no place for those. An entry has at least
-    # two bytes a number; the readers name the word where the file ends.
-    places = min(count, path.stat().st_size // (2 * width))
-    if not places:
-        raise InputError(f"{path}: ends in word 1 of {count}; the file is truncated or its first line is wrong")
-    everything = folder / "everything.npy"
-    vectors = reserved_memmap(everything, (places, width), dtype)
-    hashes, ends, blob = np.zeros(places, np.uint64), np.zeros(places + 1, np.int64), bytearray()
-    with closing(entries), np.errstate(over="ignore"):
-        for row, (word, vector) in enumerate(entries):
-            vectors[row] = vector
-            if not np.isfinite(vectors[row]).all():
-                raise InputError(f"{path}: word {row + 1} ({word!r}) has a number that is not finite as {dtype}")
-            lowered = word.lower().encode()
-            blob += lowered
-            hashes[row], ends[row + 1] = _hash_word(lowered.decode()), len(blob)
-            if progress and (row % 10_000 == 9_999 or row + 1 == count):
-                progress(row + 1, count)
-    # The first row of each hash: an earlier casing wins. The chance that two of 3 million words share one of 2^64
-    # hashes, and the later one is lost, is 1 in 4 million.
-    unique, first = np.unique(hashes, return_index=True)
-    unique_rows = np.sort(first)
-    compact = np.lib.format.open_memmap(folder / "vectors.npy", mode="w+", dtype=dtype, shape=(len(unique_rows), width))
-    with open(folder / "words.bin", "wb") as words:
-        for start in range(0, len(unique_rows), 100_000):
-            rows = unique_rows[start : start + 100_000]
-            compact[start : start + len(rows)] = vectors[rows]
-            words.write(b"".join(blob[ends[row] : ends[row + 1]] for row in rows.tolist()))
-    compact.flush()
-    del vectors, compact
-    everything.unlink()
-    np.save(folder / "hashes.npy", unique)
-    np.save(folder / "rows.npy", np.searchsorted(unique_rows, first).astype(np.int32))
-    np.save(folder / "offsets.npy", np.concatenate([[0], np.cumsum(np.diff(ends)[unique_rows])]))
+    count, entries = (_read_binary if path.suffix == ".bin" else _read_text_format)(path)
+    rows, ends = dict[int, int](), [0]  # hash -> row
+    with (
+        open(folder / "vectors.bin", "wb") as vectors,
+        open(folder / "words.bin", "wb") as words,
+        closing(entries),
+        np.errstate(over="ignore"),
+    ):
+        for number, (word, vector) in enumerate(entries, start=1):
+            stored = vector.astype(dtype)
+            if not np.isfinite(stored).all():
+                raise InputError(f"{path}: word {number} ({word!r}) has a number that is not finite as {dtype}")
+            lowered = word.lower()
+            # An earlier casing wins. The chance that two of 3 million words share one of 2^64 hashes, and the later one
+            # is lost, is 1 in 4 million.
+            if (key := _hash_word(lowered)) not in rows:
+                rows[key] = len(rows)
+                vectors.write(stored.tobytes())
+                ends.append(ends[-1] + words.write(lowered.encode()))
+            if progress and (number % 10_000 == 0 or number == count):
+                progress(number, count)
+    hashes = np.fromiter(rows, np.uint64, len(rows))
+    order = np.argsort(hashes)
+    np.save(folder / "hashes.npy", hashes[order])
+    np.save(folder / "rows.npy", order.astype(np.int32))
+    np.save(folder / "offsets.npy", np.array(ends, dtype=np.int64))
 
 
-def _read_binary(path: Path) -> tuple[int, int, Entries]:
-    """Read (number of words, width, entries) of word2vec's binary format.
+def _read_binary(path: Path) -> tuple[int, Entries]:
+    """Read (number of words, entries) of word2vec's binary format.
 
     The file holds ``"V d\\n"``, then for each word the word, a space, d little-endian float32, and often a newline.
     """
@@ -197,11 +183,11 @@ def _read_binary(path: Path) -> tuple[int, int, Entries]:
             if file.read(2).strip():
                 raise InputError(f"{path}: goes on after {count} words of {width} numbers; its first line is wrong")
 
-    return count, width, entries()
+    return count, entries()
 
 
-def _read_text_format(path: Path) -> tuple[int, int, Entries]:
-    """Read (number of words, width, entries) of word2vec's text format: ``"V d"``, then a word and d numbers a line."""
+def _read_text_format(path: Path) -> tuple[int, Entries]:
+    """Read (number of words, entries) of word2vec's text format: ``"V d"``, then a word and d numbers a line."""
     with open(path, "rb") as file:
         count, width = _header(path, file.readline(200))
 
@@ -222,7 +208,7 @@ def _read_text_format(path: Path) -> tuple[int, int, Entries]:
             if number != count:
                 raise InputError(f"{path}: has {number} words, the header says {count}; the file is truncated")
 
-    return count, width, entries()
+    return count, entries()
 
 
 def _header(path: Path, line: bytes) -> tuple[int, int]:

@@ -408,11 +408,9 @@ class RemotePath:
 
     def _kind(self) -> str:
         system, path = self._fresh()
-        try:
-            with _reaching(self.address):
-                return str(system.info(path)["type"])
-        except FileNotFoundError:
-            return ""
+        with _reaching(self.address):
+            info = _info(system, path)
+        return info["type"] if info else ""
 
     def _fresh(self) -> tuple[Any, str]:
         """Return the file system and the path in it, without what is remembered of former listings."""

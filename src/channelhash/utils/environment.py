@@ -80,8 +80,7 @@ def git_commit(file: Path) -> str | None:
     """
     if _git(file.parent, "ls-files", "--error-unmatch", file.name) is None:
         return None
-    commit, changes = _git(file.parent, "rev-parse", "HEAD"), _git(file.parent, "status", "--porcelain", "-uno")
-    return f"{commit}-dirty" if commit and changes else commit
+    return _git(file.parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 
 
 def record_environment(path: Path, entry: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Images in rows with captions: search results, augmentations."""
 
 import textwrap
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -111,9 +112,12 @@ def _frame(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], right: boo
 def wrap(text: str, width: int = 22) -> list[str]:
     """Break text into lines of at most ``width`` characters, at spaces if possible; line breaks are kept.
 
+    Letters of Chinese and Japanese are twice as wide as others: a text with any has half as many of them a line.
+
     >>> wrap("a dog on a beach", width=8)
     ['a dog on', 'a beach']
     """
+    width //= 2 if any(unicodedata.east_asian_width(letter) in "WF" for letter in text) else 1
     return [line for paragraph in text.split("\n") for line in textwrap.wrap(paragraph, width) or [""]]
 
 

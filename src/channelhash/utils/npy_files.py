@@ -234,24 +234,3 @@ def array_from_npy(content: bytes | mmap.mmap) -> NDArray[Any]:
     values = np.frombuffer(content, dtype, n_values, start) if n_values else np.empty(0, dtype)
     values.flags.writeable = False
     return values.reshape(shape)
-
-
-def read_npy(path: Path, mapped: bool = False) -> NDArray[Any]:
-    """Read a file into memory, as `array_from_npy`.
-
-    Args:
-        path: the file.
-        mapped: leave the values in the file: what is used of them is read then, and shared with other processes. The
-            file must not change as long as the array is used.
-
-    Raises:
-        ValueError: as `array_from_npy`, with the file's name.
-        OSError: the file cannot be read.
-    """
-    try:
-        if not mapped:
-            return array_from_npy(path.read_bytes())
-        with open(path, "rb") as file:
-            return array_from_npy(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except ValueError as error:  # an empty file cannot be mapped, either
-        raise ValueError(f"{path}: {error}") from None

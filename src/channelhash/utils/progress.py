@@ -1,7 +1,6 @@
 """Callbacks by which long jobs report progress."""
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 
 #: Called with (done, total).
 Progress = Callable[[int, int], None]
@@ -9,24 +8,13 @@ Progress = Callable[[int, int], None]
 StageProgress = Callable[[str], Progress]
 
 
-@runtime_checkable
-class _NotedProgress(Protocol):
-    """A callback that also shows a few words, such as the loss of a training."""
-
-    def __call__(self, done: int, total: int) -> None:
-        """Report that so much is done."""
-
-    def note(self, text: str) -> None:
-        """Show ``text`` beside what is done from now on."""
-
-
 def note(progress: Progress, text: str) -> None:
     """Let a callback show a few words beside what is done; callbacks that are plain functions show none.
 
     >>> note(no_progress, "loss 0.5")
     """
-    if isinstance(progress, _NotedProgress):
-        progress.note(text)
+    if show := getattr(progress, "note", None):
+        show(text)
 
 
 def no_progress(done: int, total: int) -> None:

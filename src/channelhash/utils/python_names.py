@@ -159,15 +159,6 @@ def trusting(trust: _Trust) -> Iterator[None]:
         _trusted.reset(before)
 
 
-def _is_trusted(name: str) -> bool:
-    """Return whether the blocks around this call consent to a ``python:`` name.
-
-    >>> _is_trusted("python:os:system")
-    False
-    """
-    return any(trust if isinstance(trust, bool) else name in trust for trust in _trusted.get())
-
-
 def check_trusted(values: object, file: Path) -> None:
     """Refuse to run code that a saved file names, unless a person consents.
 
@@ -184,7 +175,7 @@ def check_trusted(values: object, file: Path) -> None:
 trust it, add --trust-code (in Python, trust_code=True)
     """
     for name in python_names(values):
-        if not _is_trusted(name):
+        if not any(trust if isinstance(trust, bool) else name in trust for trust in _trusted.get()):
             printable = "".join(filter(str.isprintable, name))[:200]
             raise InputError(
                 f"{file}: names {printable}, code that would run on this machine; if you trust it, add --trust-code "
