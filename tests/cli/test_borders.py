@@ -15,8 +15,6 @@ from channelhash.config import apply_override, read_config
 from channelhash.data.bulk import KINDS
 from channelhash.errors import InputError
 from channelhash.models import load_model
-from channelhash.text.hashtag_reader import TextReader
-from channelhash.training.trainer import read_log
 from small_runs import assert_refused
 from small_stores import small_model
 
@@ -91,21 +89,11 @@ def test_an_override_of_signs_alone_is_a_text(text, value):
 
 
 @pytest.mark.parametrize(
-    "line", ["[]", "{", '{"epoch": 1}', '{"epoch": 1, "loss": "x"}', '{"epoch": 1, "loss": 1, "validation": 3}']
-)
-def test_a_line_of_a_log_that_is_no_epoch_is_named(tmp_path, line):
-    (tmp_path / "log.jsonl").write_text(f'{{"epoch": 0, "loss": 1.5}}\n{line}\n')
-    with pytest.raises(InputError, match=r"log\.jsonl, line 2: no epoch"):
-        read_log(tmp_path / "log.jsonl")
-
-
-@pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"n_bits": "12"}, "n_bits is '12'"),
         ({"n_bits": 8}, "n_bits is 8, in its architecture 12"),
         ({"architecture": []}, "not a model"),
-        ({"name": 3}, "not a model"),
         ({"extends": 3}, "not a model"),
         ({"backbones": []}, "not a model"),
         ({"max_tokens": -1}, "architecture.max_tokens"),
@@ -137,8 +125,3 @@ def test_weights_that_are_not_numbers_are_refused(tmp_path):
     save_file(weights, path)
     with pytest.raises(InputError, match=r"model\.safetensors: .* \(NaN\)"):
         load_model(tmp_path / "model")
-
-
-def test_a_word_of_any_length_is_read_at_once():
-    (reading,) = TextReader({"a"}.__contains__).read("a" * 50_000)
-    assert reading.outcome == "dropped"

@@ -12,9 +12,9 @@ from PIL import Image
 from typer.main import get_command
 
 import channelhash as ch
+from channelhash.cli import main
 from channelhash.cli.main import app
 from channelhash.data import download
-from channelhash.lab.experiments.studies import EXPERIMENTS
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
 from small_runs import assert_refused, feature_config, run_command, run_json, write_features
@@ -31,11 +31,6 @@ TASKS = ["image->text", "text->image", "image->image", "text->text"]
 def test_help_shows_an_example(command, capsys):
     assert run_command(*command.split(), "--help") == 0
     assert f"Example: channelhash {command}" in " ".join(capsys.readouterr().out.split())
-
-
-def test_the_help_of_experiment_names_all_grids(capsys):
-    assert run_command("experiment", "--help") == 0
-    assert ", ".join(EXPERIMENTS) in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("words", [["evaluate", "--help"], ["--version"]])
@@ -137,14 +132,6 @@ def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path):
         ([tmp_path, "--text", "dog"], "neither a run's folder nor a Parquet file"),
     ):
         assert_refused(capsys, "search", *arguments, says=says)
-
-
-def test_codes_of_another_model_are_not_searched(run, tmp_path, capsys):
-    other = feature_config(tmp_path / "c.yaml", run.parent / "f.npz", seed=1)
-    run_command("train", other, "--out", tmp_path / "other")
-    codes = run / "codes" / "test-retrieval.parquet"
-    arguments = ["search", codes, "--text", "dog", "--model", tmp_path / "other"]
-    assert_refused(capsys, *arguments, says="these codes were made by another model")
 
 
 def test_dry_run_prints_sizes_and_writes_nothing(tmp_path, capsys):
@@ -383,3 +370,26 @@ def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
         assert f"{fit['fitting']} of 7" in printed
     for sheet in result["sheets"].values():
         assert Image.open(sheet).size == (8 * 148 + 12, 5 * 192)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (KeyError("rows"), "KeyError: 'rows'; this is a bug, please report it; --debug shows where"),
+        (RecursionError("maximum depth"), "RecursionError: maximum depth; this is a bug"),
+        (MemoryError("Unable to allocate 7 TiB"), "out of memory (Unable to allocate 7 TiB); take a smaller input"),
+    ],
+)
+def test_the_unforeseen_ends_in_one_line(error, says, monkeypatch, capsys):
+    def app():
+        raise error
+
+    monkeypatch.setattr(main, "app", app)
+    assert_refused(capsys, "search", says=says, status=1)
+
+
+def test_the_page_is_written(tmp_path, capsys):
+    page = tmp_path / "new" / "page.html"
+    assert run_json(capsys, "landscape", "--out", page) == {"page": str(page)}
+    assert page.read_text().startswith("<!doctype html>")
+    assert_refused(capsys, "landscape", "--out", tmp_path, says="is a folder; name the page")

@@ -107,18 +107,14 @@ def test_what_cannot_be_told_apart_or_does_not_belong_is_refused(files, tmp_path
         ([*query, *database, "--task", "image->text"], "--task: belongs to --codes, not to --query and --database"),
         ([tmp_path, "--array", "B_q=x"], "--array: belongs to --codes, not to a run's folder"),
         ([*codes, "--out", files["query"]], f"--out {files['query']}: is a file; name a folder"),
-        (["--query", files["npz"], *database], f"{files['npz']}: is no Parquet file; `channelhash evaluate --codes`"),
+        (["--query", files["npz"], *database], f"{files['npz']}: is no Parquet file; `evaluate --codes`"),
         ([tmp_path, "--out", tmp_path], "--out: a run's scores and plots go into its own folder"),
     ):
         assert_refused(capsys, "evaluate", *arguments, says=says)
 
 
-def assert_files_refused(capsys, tmp_path: Path, query: ch.CodeSet, database: ch.CodeSet, says: str) -> None:
-    query.save(tmp_path / "q.parquet")
-    database.save(tmp_path / "d.parquet")
-    arguments = ["--query", tmp_path / "q.parquet", "--database", tmp_path / "d.parquet"]
-    assert_refused(capsys, "evaluate", *arguments, "--out", tmp_path / "out", says=says)
-    assert not (tmp_path / "out").exists()
+def labelled(codes: ch.CodeSet, labels: np.ndarray | None) -> ch.CodeSet:
+    return ch.CodeSet(codes.ids, codes.codes, labels, codes.n_bits)
 
 
 def test_code_files_that_do_not_fit_together_are_refused(tmp_path, capsys):
@@ -126,26 +122,18 @@ def test_code_files_that_do_not_fit_together_are_refused(tmp_path, capsys):
     both = f"{tmp_path / 'q.parquet'} and {tmp_path / 'd.parquet'}: "
     for first, second, says in (
         (query, code_set(20, 1, k=24), both + "query codes have 20 bits, database codes 24"),
-        (query, without_labels(database), both + "evaluation needs the labels of queries and database"),
-        (query, narrowed(database), both + "query labels have 5 columns, database labels 4"),
+        (query, labelled(database, None), both + "evaluation needs the labels of queries and database"),
+        (query, labelled(database, database.labels[:, :4]), both + "query labels have 5 columns, database labels 4"),
         (code_set(6, 0, model="a"), code_set(20, 1, model="b"), both + "query and database codes were made by diff"),
-        (unrelated(query), database, both + "none of the 6 queries has a relevant item"),
+        (labelled(query, np.zeros_like(query.labels)), database, both + "none of the 6 queries has a relevant item"),
         (query, database.take([]), f"{tmp_path / 'd.parquet'}: is empty"),
         (query.take([]), database, f"{tmp_path / 'q.parquet'}: is empty"),
     ):
-        assert_files_refused(capsys, tmp_path, first, second, says)
-
-
-def without_labels(codes: ch.CodeSet) -> ch.CodeSet:
-    return ch.CodeSet(codes.ids, codes.codes, None, codes.n_bits)
-
-
-def narrowed(codes: ch.CodeSet) -> ch.CodeSet:
-    return ch.CodeSet(codes.ids, codes.codes, codes.labels[:, :4], codes.n_bits)
-
-
-def unrelated(codes: ch.CodeSet) -> ch.CodeSet:
-    return ch.CodeSet(codes.ids, codes.codes, np.zeros_like(codes.labels), codes.n_bits)
+        first.save(tmp_path / "q.parquet")
+        second.save(tmp_path / "d.parquet")
+        arguments = ["--query", tmp_path / "q.parquet", "--database", tmp_path / "d.parquet"]
+        assert_refused(capsys, "evaluate", *arguments, "--out", tmp_path / "out", says=says)
+        assert not (tmp_path / "out").exists()
 
 
 def test_exports_that_cannot_be_scored_are_refused(tmp_path, capsys):
@@ -191,8 +179,7 @@ def test_conventions_of_other_toolboxes_are_printed_beside_the_scores(files, cap
 
 def test_a_convention_needs_labels(tmp_path, capsys):
     codes = code_set(4, 0)
-    unlabelled = ch.CodeSet(codes.ids, codes.codes, None, codes.n_bits)
-    unlabelled.save(tmp_path / "codes.parquet")
+    labelled(codes, None).save(tmp_path / "codes.parquet")
     sides = ["--query", tmp_path / "codes.parquet", "--database", tmp_path / "codes.parquet"]
     assert_refused(capsys, "evaluate", *sides, "--convention", "sch", says="its mAP needs labels")
 

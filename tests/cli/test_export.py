@@ -1,5 +1,6 @@
 """``channelhash export``, as a person runs it."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from PIL import Image
 from channelhash.data.table import load_table
 from channelhash.models import load_model
 from literal_recipe import exported_codes
-from pages import DOCS, copy_folder, run_page
+from pages import DOCS, run_page
 from picture_runs import picture_config, write_pictures
 from small_runs import assert_refused, run_command, run_json
 
@@ -41,7 +42,7 @@ def test_exported_files_give_the_runs_codes(run, capsys):
 
 
 def test_the_documented_program_works(run, tmp_path, capsys):
-    copy_folder(run / "model", tmp_path / "runs" / "mine" / "model")
+    shutil.copytree(run / "model", tmp_path / "runs" / "mine" / "model")
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)).save(tmp_path / "photo.jpg")
     run_page(DOCS / "how-to" / "export.md", tmp_path)
 

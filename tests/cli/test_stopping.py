@@ -1,7 +1,6 @@
 """Signals: real processes that are stopped at once, in the middle, twice, and where a library swallows the stop."""
 
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -9,8 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-
-from small_runs import feature_config, run_command, write_features
 
 #: A command of the command line's that is in the middle of its work: it waits for the signal.
 WAITING = """
@@ -103,22 +100,3 @@ def test_a_command_that_only_imports_ends_at_once(tmp_path):
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
     assert error == ("stopped by Ctrl-C: nothing half is left; continue with: channelhash train 'no such file.yaml'\n")
-
-
-@pytest.mark.slow
-def test_a_stopped_training_goes_on_with_the_command_it_names(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config = feature_config(tmp_path / "run.yaml", write_features(tmp_path / "f.npz"), epochs=60)
-    command = [sys.executable, "-m", "channelhash", "train", str(config), "--out", "run"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / "run" / "checkpoints" / "last.pt").exists():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 143, error
-    assert "Traceback" not in error
-    line = error.splitlines()[-1]
-    assert line.startswith("stopped by SIGTERM: run keeps all up to its last checkpoint; continue with: channelhash ")
-    assert run_command(*shlex.split(line.partition("continue with: ")[2])[1:]) == 0
-    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 60

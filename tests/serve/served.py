@@ -21,13 +21,6 @@ from picture_runs import picture_records
 TOKEN = "a-token-of-some-length"
 WRITER = {"Authorization": f"Bearer {TOKEN}"}
 N_BITS = 12
-#: Addresses and methods that a person may try.
-ROUTES = (
-    "/search", "/search/image", "/explain", "/explain/image", "/items", "/items/image", "/items/item001",
-    "/images/item001", "/info", "/labels", "/health", "/metrics", "/", "/docs", "/openapi.json", "/script.js",
-    "/duplicates", "/duplicates.html", "/nothing",
-)  # fmt: skip
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "SEARCH")
 #: An id with everything that an address could take for something else.
 ODD_ID = "../a b/ü?x=1&y#z\n'\""
 

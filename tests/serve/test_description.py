@@ -22,25 +22,6 @@ CHECKS = [
     negative_data_rejection,
     unsupported_method,
 ]
-CALLS = [
-    ("POST", "/search"),
-    ("POST", "/search/image"),
-    ("POST", "/explain"),
-    ("POST", "/explain/image"),
-    ("GET", "/items"),
-    ("GET", "/facets"),
-    ("GET", "/items/{item_id}"),
-    ("GET", "/images/{item_id}"),
-    ("GET", "/originals/{item_id}"),
-    ("POST", "/items"),
-    ("POST", "/items/image"),
-    ("DELETE", "/items/{item_id}"),
-    ("GET", "/info"),
-    ("GET", "/labels"),
-    ("GET", "/duplicates"),
-    ("GET", "/health"),
-    ("GET", "/metrics"),
-]
 
 
 def kept_alive(app):
@@ -64,18 +45,17 @@ def description(tmp_path_factory):
         yield schemathesis.openapi.from_asgi("/openapi.json", kept_alive(client.app))
 
 
-def test_every_call_is_asked(description):
-    found = {(operation.ok().method.upper(), operation.ok().path) for operation in description.get_all_operations()}
-    assert found == set(CALLS)
-
-
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)
-@pytest.mark.parametrize(("method", "path"), CALLS, ids=lambda part: part)
-def test_the_server_does_what_its_description_says(description, method, path, mode):
-    operation = description[path][method]
-    if mode.is_negative and not (operation.body or operation.query):
-        pytest.skip("takes nothing but strings, which any value is")
+def test_the_server_does_what_its_description_says(description, mode):
+    asked = 0
+    for operation in (found.ok() for found in description.get_all_operations()):
+        if mode.is_positive or operation.body or operation.query:  # without, it takes any string
+            ask_at_random(operation, mode)
+            asked += 1
+    assert asked == (17 if mode.is_positive else 9)
 
+
+def ask_at_random(operation, mode):
     @settings(max_examples=12, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy(generation_mode=mode))
     def ask(case):

@@ -9,13 +9,12 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from PIL import Image
 from playwright.sync_api import Page, Route, expect, sync_playwright
 
 from channelhash.search import open_store
 from channelhash.search.duplicates import find_duplicates
 from channelhash.serve import Limits, create_app
-from channelhash.serve.access import Tokens
+from channelhash.serve.middleware import Tokens
 from serve.served import ODD_ID, on_loopback, small_model, small_store
 
 pytestmark = pytest.mark.browser
@@ -203,21 +202,6 @@ def test_a_picture_is_dropped_finds_itself_and_takes_words_beside_it(page, addre
     assert (asked(page)["q"], asked(page)["code"]) == (["green"], code)
 
 
-def test_a_picture_is_chosen_and_one_that_is_none_gives_the_servers_words(page, address, folder, tmp_path):
-    page.goto(address)
-    page.set_input_files("#file", folder / "images" / "1.png")
-    expect(page.get_by_role("button", name="your picture: remove")).to_be_visible()
-    assert "item001" in ids(page)
-    (tmp_path / "no.png").write_text("no picture")
-    page.set_input_files("#file", tmp_path / "no.png")
-    expect(page.locator("#error")).to_contain_text("not a picture")
-    expect(page.locator("#results .tile")).to_have_count(0)
-    noise = tmp_path / "large.png"
-    Image.effect_noise((700, 700), 90).save(noise)
-    page.set_input_files("#file", noise)
-    expect(page.locator("#error")).to_contain_text("the server takes at most 0.2 MB")
-
-
 def test_from_a_photograph_to_more_like_it_to_its_texts_and_back(page, address):
     page.goto(f"{address}?q=red")
     name = ids(page)[3]
@@ -290,20 +274,6 @@ def test_answers_are_taken_away_as_a_file(page, address, kind):
     content = Path(download.value.path()).read_text()
     rows = json.loads(content) if kind == "json" else list(csv.DictReader(content.splitlines()))
     assert [row["id"] for row in rows][: len(names)] == names
-
-
-def test_near_duplicates_are_one_photograph_with_a_number(page, address, folder):
-    page.route("**/search", lambda route: _folded(route))
-    page.goto(f"{address}?q=red")
-    expect(page.locator("#results .alike").first).to_have_text("+2")
-    expect(shown(page).get_by_role("button", name="Duplicates (2)")).to_be_visible()
-
-
-def _folded(route: Route) -> None:
-    answer = route.fetch().json()
-    if answer["results"]:
-        answer["results"][0]["duplicates"] = ["a", "b"]
-    route.fulfill(json=answer)
 
 
 def test_a_question_that_another_takes_the_place_of_ends_without_an_error(page, address):
@@ -440,12 +410,6 @@ def test_nothing_sticks_out_of_a_narrow_screen(page, address, width):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_the_description_of_the_api_is_shown(page, address):
-    page.goto(f"{address}docs")
-    expect(page.locator("h2", has_text="/search/image")).to_be_visible()
-    expect(page.locator("section", has_text="/items/{item_id}").filter(has_text="DELETE")).to_contain_text("token")
-
-
 def test_why_this_one_is_said_in_a_persons_words_and_bits_are_under_details(page, address):
     page.goto(f"{address}?q=a+dark+red+picture&codes=1")
     ids(page)
@@ -468,20 +432,6 @@ def test_why_this_one_is_said_in_a_persons_words_and_bits_are_under_details(page
     expect(photo.locator(".heat")).to_be_hidden()
 
 
-def test_a_model_that_cannot_show_regions_says_so(page, address):
-    def without_maps(route: Route) -> None:
-        answer = route.fetch().json()
-        sides = [{**side, "map": None} for side in answer["sides"]]
-        route.fulfill(json={**answer, "sides": sides, "remarks": ["internal"]})
-
-    page.route("**/explain", without_maps)
-    page.goto(f"{address}?q=red")
-    photo = shown(page)
-    photo.get_by_role("button", name="Why this one?").click()
-    expect(photo.locator(".reason")).to_contain_text("This model cannot show regions.")
-    expect(photo.get_by_text("internal")).to_be_hidden()
-
-
 def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(page, address, folder):
     held: list[Route] = []
     page.route("**/info", lambda route: held.append(route))  # the page asks once
@@ -498,29 +448,6 @@ def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(p
         held.pop().continue_()
         expect(page.get_by_role("heading", level=1)).to_contain_text("Found")
         assert ids(page), question
-
-
-def test_why_a_picture_of_ones_own_matches_shows_both_pictures(page, address, folder):
-    page.goto(address)
-    page.set_input_files("#file", folder / "images" / "5.png")
-    expect(page.get_by_role("button", name="your picture: remove")).to_be_visible()
-    ids(page)
-    photo = shown(page, 2)
-    photo.get_by_role("button", name="Why this one?").click()
-    expect(photo.locator(".mapped img")).to_have_count(2)
-    expect(photo.locator(".mapped img").first).to_have_js_property("naturalWidth", 52)
-    page.reload()  # the code alone is in the address
-    ids(page)
-    photo = shown(page)
-    photo.get_by_role("button", name="Why this one?").click()
-    expect(photo.locator(".mapped img")).to_have_count(1)
-
-
-def test_why_of_an_item_that_has_gone_gives_the_servers_words(page, address):
-    page.goto(f"{address}?q=red")
-    page.route("**/explain", lambda route: route.fulfill(status=404, json={"error": "there is no item 'x'"}))
-    shown(page).get_by_role("button", name="Why this one?").click()
-    expect(page.locator("#photo [role=alert]")).to_have_text("there is no item 'x'")
 
 
 def test_copies_stand_side_by_side(page, address, folder):

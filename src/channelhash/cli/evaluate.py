@@ -1,4 +1,4 @@
-"""``channelhash evaluate`` and ``channelhash recall``"""
+"""``channelhash encode``, ``evaluate`` and ``recall``: codes and their scores."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import typer
 
-from channelhash.cli.options import AsJson, Engine, EngineName, TrustCode, Workers
-from channelhash.cli.output import print_json, print_recall, print_scores, progress_bars, working
+from channelhash.cli import output
+from channelhash.cli.options import AsJson, Engine, EngineName, SavedModel, SkipBad, TrustCode, Workers
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
 from channelhash.utils.addresses import Place, place
@@ -17,6 +17,75 @@ Split = Literal["test", "validation"]
 Checkpoint = Literal["last", "best"]
 #: Whose released evaluation code is followed, see `metrics.conventions`; a test compares them.
 ConventionName = StrEnum("ConventionName", ["qinlab", "sch", "hyp2"])
+
+
+def encode(
+    run: SavedModel,
+    data: str = typer.Option(..., help="A table, a file of features or a folder of pictures; for shards any address."),
+    out: str = typer.Option(..., help="Parquet file to write, or a folder of shards (a name without ending)."),
+    root: str | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
+    skip_bad: SkipBad = False,
+    engine: EngineName = None,
+    workers: Workers = None,
+    shard_items: int | None = typer.Option(None, min=1, help="For shards: items per shard, 16384 by default."),
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the hash codes of a table, of features, or of pictures, as one file or as shards.
+
+    Shards are for collections of any size: memory stays small, bad items are listed in a file, and the same command
+    continues an interrupted job.
+
+    Example: channelhash encode runs/table --data items.csv --root images --out codes.parquet
+
+    Example: channelhash encode runs/table --data s3://bucket/shards --out codes --engine ray
+    """
+    target = place(out)
+    if target.suffix == ".parquet":
+        for option, value in {"--engine": engine, "--workers": workers, "--shard-items": shard_items}.items():
+            if value:
+                raise InputError(f"{option}: is for shards; name a folder instead of the file {out}, or leave it out")
+        result = _encode_one(run, Path(data), target, Path(root) if root else None, skip_bad)
+    else:
+        from channelhash.scale import job as engines
+        from channelhash.scale.encode import SHARD_ITEMS, encode_bulk
+
+        if skip_bad:
+            raise InputError("--skip-bad: bad items never stop the encoding of shards; leave it out")
+        on = engines.Workers(engine or "local", workers)
+        with output.working(f"finished shards are kept in {out}") as progress:
+            result = encode_bulk(run, data, target, on, root, shard_items or SHARD_ITEMS, progress("encode"))
+    codes = " and ".join(result["modalities"])
+    where = f"{result['shards']} shards in {out}" if "shards" in result else out
+    lines = [f"{result['items']} items, {result['n_bits']} bits, {codes} codes in {where}"]
+    if result.get("bad"):
+        lines.append(f"{result['bad']} items could not be encoded: {target / 'bad.jsonl'}")
+    output.show(result, as_json, *lines)
+
+
+def _encode_one(run: Path, data: Path, out: Place, root: Path | None, skip_bad: bool) -> dict[str, Any]:
+    """Encode all items at once, into one file."""
+    from channelhash.data.collection import readable
+    from channelhash.data.folder import load_any
+    from channelhash.models import load_model
+    from channelhash.models.hash_model import encode_records
+
+    model = load_model(run)
+    records = load_any(data, root, skip_bad)
+    if skip_bad and not data.is_dir():  # those of a folder are decoded as they are found
+        records = readable(records)
+    with output.progress_bars() as progress:
+        codes = encode_records(model, records, progress("encode"))
+    codes.save(out)
+    output.say_left_out(records.problems)
+    return {
+        "out": str(out),
+        "items": len(codes),
+        "n_bits": codes.n_bits,
+        "modalities": list(codes.codes),
+        "removed": records.removed,
+        "problems": list(records.problems),
+    }
 
 
 def evaluate(
@@ -61,8 +130,7 @@ def evaluate(
     written = f"Scores in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
     when_stopped("scores are written at the end, none are lost")
     if run:
-        of_run = split or "test", checkpoint or "last", leak_free
-        result, title, written = _evaluate_run(run, *of_run, convention)
+        result, title, written = _evaluate_run(run, split or "test", checkpoint or "last", leak_free, convention)
     elif codes:
         from channelhash.metrics.report import evaluate_export
 
@@ -73,7 +141,7 @@ def evaluate(
     else:
         raise InputError("--query and --database go together; one of them is missing")
     if as_json:
-        print_json(result)
+        output.print_json(result)
     else:
         _print_result(result, title, written)
 
@@ -83,7 +151,7 @@ def _print_result(result: dict[str, Any], title: str, written: str) -> None:
     if not any("map_tie_aware" in report for report in result["tasks"].values()):
         typer.echo("No labels: each query's own counterpart is searched (Recall@K, median rank); mAP needs labels")
         written = written.split(", plots")[0] if written.startswith("Scores") else ""
-    print_scores(f"{title}, {result['n_bits']} bits, in %", result["tasks"])
+    output.print_scores(f"{title}, {result['n_bits']} bits, in %", result["tasks"])
     if left_out := max(report.get("own_left_out", 0) for report in result["tasks"].values()):
         typer.echo(f"{left_out:,} times a query was in the database itself (same id): left out, as no answer to itself")
     if written:
@@ -96,7 +164,7 @@ def _evaluate_run(
     """Return the scores of a run, a title, and a line that says where the plots are."""
     from channelhash.runs.evaluate import evaluate_run, plots_folder
 
-    with progress_bars() as progress:
+    with output.progress_bars() as progress:
         result = evaluate_run(run, split, checkpoint, leak_free, progress, conventions)
     rows = "training rows left out of" if leak_free else "all of"
     plots = plots_folder(run, split, checkpoint, leak_free)
@@ -119,7 +187,7 @@ def _evaluate_files(
     from channelhash.scale import job as engines
     from channelhash.scale.evaluate import evaluate_shards
 
-    with progress_bars() as progress:
+    with output.progress_bars() as progress:
         on = engines.Workers(engine or "local", workers)
         return evaluate_shards(query, database, on, out, progress("evaluate"), conventions)
 
@@ -160,9 +228,9 @@ def recall(
     """
     from channelhash.runs.evaluate import evaluate_pairs
 
-    with working("features of images are kept, scores are printed at the end") as progress:
+    with output.working("features of images are kept, scores are printed at the end") as progress:
         result = evaluate_pairs(model, data, images, checkpoint, progress)
     if as_json:
-        print_json(result)
+        output.print_json(result)
     else:
-        print_recall(result)
+        output.print_recall(result)

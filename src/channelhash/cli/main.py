@@ -4,61 +4,50 @@ import io
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import typer
 
-from channelhash.cli import config, data, encode, evaluate, experiment, explain, index, search, serve, train
-from channelhash.cli.options import GroupedCommands, context_settings
+from channelhash.cli import config, data, evaluate, experiment, index, search, serve, train
+from channelhash.cli.options import command_group
 from channelhash.cli.stopping import next_command, obey_signals
 from channelhash.errors import InputError, JobError, NoSpaceError, check_address, hide_secrets
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.python_names import failing_code, failing_line, resolved
 
-#: Heading -> what stands under it in the help, in this order; a group of commands by its name.
-_COMMANDS: dict[str, Sequence[tuple[str, Callable[..., None] | typer.Typer]]] = {
-    "Search": (
-        ("search", search.search),
-        ("serve", serve.serve),
-        ("duplicates", search.duplicates),
-        ("index", index.app),
-        ("encode", encode.encode),
-        ("explain", explain.explain),
-    ),
-    "Train": (
-        ("demo", train.demo),
-        ("train", train.train),
-        ("extend", train.extend),
-        ("distill", train.distill),
-        ("export", train.export),
-        ("data", data.app),
-        ("config", config.app),
-        ("list", config.names),
-    ),
-    "Measure": (
-        ("evaluate", evaluate.evaluate),
-        ("recall", evaluate.recall),
-        ("report", experiment.report),
-        ("experiment", experiment.experiment),
-        ("landscape", experiment.landscape),
-    ),
+#: The commands in the order of the help: search, train, measure; a group of commands by its name.
+_COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
+    "search": search.search,
+    "serve": serve.serve,
+    "duplicates": search.duplicates,
+    "index": index.app,
+    "encode": evaluate.encode,
+    "explain": search.explain,
+    "demo": train.demo,
+    "train": train.train,
+    "extend": train.extend,
+    "distill": train.distill,
+    "export": train.export,
+    "data": data.app,
+    "config": config.app,
+    "list": config.names,
+    "evaluate": evaluate.evaluate,
+    "recall": evaluate.recall,
+    "report": experiment.report,
+    "experiment": experiment.experiment,
+    "landscape": experiment.landscape,
 }
 
-app = typer.Typer(
+app = command_group(
+    "Train, evaluate and search short binary codes for pictures and their words.",
     name="channelhash",
-    help="Train, evaluate and search short binary codes for pictures and their words.",
-    cls=GroupedCommands,
-    context_settings=context_settings(),
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
-for _heading, _commands in _COMMANDS.items():
-    for _name, _command in _commands:
-        if isinstance(_command, typer.Typer):
-            app.add_typer(_command, name=_name, rich_help_panel=_heading)
-        else:
-            app.command(_name, rich_help_panel=_heading)(_command)
+for _name, _command in _COMMANDS.items():
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        app.command(_name)(_command)
 
 
 def _print_version(value: bool) -> None:

@@ -25,7 +25,6 @@ SavedModel = Annotated[Path, typer.Argument(help="A run's folder or a saved mode
 SearchableStore = Annotated[str, typer.Argument(help="A store, a run's folder, a file of codes, or postgresql://….")]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda, cuda:1, ...")]
 Captions = Annotated[Path | None, typer.Option(help="Captions of a folder's pictures: a table, or name#0<TAB>caption.")]
 Encoder = Annotated[
     list[str],
@@ -63,29 +62,20 @@ def read_overrides(settings: Sequence[str], skip_bad: bool) -> list[str]:
     return [*settings, *(["data.skip_bad=true"] if skip_bad else [])]
 
 
-class GroupedCommands(TyperGroup):
-    """A group whose help shows a sentence of each command, under the headings that they are registered with."""
+class _Commands(TyperGroup):
+    """A group whose help shows a whole sentence of each command, wrapped and not cut at a number of letters."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write a section for each heading, in the order of the first command of each."""
-        sections: dict[str, list[Any]] = {}
-        for name in self.list_commands(ctx):
-            command: Any = self.get_command(ctx, name)
-            sections.setdefault(command.rich_help_panel or "Commands", []).append(command)
-        longest = max(len(command.name) for commands in sections.values() for command in commands)
-        for heading, commands in sections.items():
-            with formatter.section(heading):
-                # Wrapped, not cut at a number of letters.
-                formatter.write_dl(
-                    [(f"{command.name:<{longest}}", command.get_short_help_str(1000)) for command in commands]
-                )
+        """Write the section of the commands."""
+        commands: list[Any] = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(command.name, command.get_short_help_str(1000)) for command in commands])
 
 
-def command_group(purpose: str) -> typer.Typer:
-    """Return a group of commands."""
-    return typer.Typer(cls=GroupedCommands, help=purpose, no_args_is_help=True, rich_markup_mode=None)
-
-
-def context_settings() -> dict[str, Any]:
-    """Return what every command's help has: ``-h``, and the width of the terminal."""
-    return {"help_option_names": ["-h", "--help"], "max_content_width": shutil.get_terminal_size().columns}
+def command_group(purpose: str, **settings: Any) -> typer.Typer:
+    """Return a group of commands, whose help has ``-h`` and is as wide as the terminal."""
+    width = shutil.get_terminal_size().columns
+    context = {"help_option_names": ["-h", "--help"], "max_content_width": width}
+    return typer.Typer(
+        cls=_Commands, help=purpose, context_settings=context, no_args_is_help=True, rich_markup_mode=None, **settings
+    )

@@ -162,8 +162,11 @@ def print_table(
     (results if fits else _wide).print(table)
 
 
-def print_names(names: Mapping[str, str]) -> None:
-    """Print names and what they mean, two columns without a frame."""
+def print_names(names: Mapping[str, str], as_json: bool) -> None:
+    """Print names and what they mean, as one JSON object or in two columns without a frame."""
+    if as_json:
+        print_json(names)
+        return
     table = Table.grid(padding=(0, 2))
     for name, meaning in names.items():
         table.add_row(name, meaning)

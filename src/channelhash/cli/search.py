@@ -1,6 +1,7 @@
-"""``channelhash search`` and ``channelhash duplicates``"""
+"""``channelhash search``, ``duplicates`` and ``explain``"""
 
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,10 +13,14 @@ from channelhash.cli.photos import open_searched
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
+    from channelhash.explanation.api import Explanation
+    from channelhash.explanation.bit_labels import Bit
     from channelhash.search.duplicates import DuplicateGroup
     from channelhash.search.hits import Hits, SearchOptions
 
 By = Literal["all", "image", "text", "words"]
+# Typer takes no list of literals.
+_Side = StrEnum("_Side", ["image", "text"])
 # Groups of a table or a sheet, and ids of a group there; JSON has all.
 _GROUPS, _IDS = 50, 8
 
@@ -77,35 +82,28 @@ def search(
     if as_json:
         print_json({"results": [hit.as_dict() for hit in hits], "close": hits.close, "problems": problems})
     else:
-        _print_answers(hits, settings, store, sheet)
+        _print_answers(hits, settings, store)
+        if sheet:
+            typer.echo(f"Pictures in {sheet}")
 
 
-def _print_answers(hits: "Hits", settings: "SearchOptions", store: str, sheet: Path | None) -> None:
-    """Print a line a hit and where the sheet is; where there are no hits, what an item would have to be."""
-    if hits:
-        _print_hits(hits)
-    else:
+def _print_answers(hits: "Hits", settings: "SearchOptions", store: str) -> None:
+    """Print a line a hit; where there are no hits, what an item would have to be."""
+    if not hits:
         conditions = [" with any of these words"] * (hits.close is False)
         conditions += [f" within {settings.radius} bits"] * (settings.radius is not None)
         conditions += [f" that passes {settings.where}"] * (settings.where is not None)
         typer.echo(f"0 answers: {store} has no item{''.join(conditions)}")
-    if sheet:
-        typer.echo(f"Pictures in {sheet}")
-
-
-def _print_hits(hits: "Hits") -> None:
-    """Print a line a hit; of hits that are not close, first that they are not."""
-    title = f"{len(hits)} answers"
-    if hits.close is False:
-        title = f"nothing close; {title} from farther off"
-    header, rows = ["id", "bits", "match", "text", "labels"], []
+        return
+    folded = hits[0].duplicates is not None
+    rows = []
     for hit in hits:
         bits = "–" if hit.distance is None else str(hit.distance)
         match = "–" if hit.match is None else f"{100 * hit.match:.2g} %"
-        rows.append([printable(hit.id), bits, match, hit.text, ", ".join(hit.labels)])
-        if hit.duplicates is not None:
-            rows[-1].append(str(len(hit.duplicates) or ""))
-    print_table(title, header + ["duplicates"] * (hits[0].duplicates is not None), rows)
+        copies = [str(len(hit.duplicates or ()) or "")] * folded
+        rows.append([printable(hit.id), bits, match, hit.text, ", ".join(hit.labels), *copies])
+    title = f"nothing close; {len(hits)} answers from farther off" if hits.close is False else f"{len(hits)} answers"
+    print_table(title, ["id", "bits", "match", "text", "labels", *["duplicates"] * folded], rows)
 
 
 def duplicates(
@@ -153,3 +151,66 @@ def _print_groups(groups: "list[DuplicateGroup]") -> None:
         rows.append([str(len(group.ids)), str(max(group.distances)), "\n".join(ids)])
     first = f", the first {_GROUPS} of them (--json prints all)" if len(groups) > _GROUPS else ""
     print_table(f"{n_items} items in {len(groups)} groups{first}", ["items", "bits apart", "ids"], rows)
+
+
+def explain(
+    store: str = typer.Argument(..., metavar="RUN", help="A run's folder, or a store or file of codes (see `search`)."),
+    image: list[Path] = typer.Option([], help="A picture of the pair."),
+    text: list[str] = typer.Option([], help="Words of the pair."),
+    like: list[str] = typer.Option([], help="An item of the store, by its id."),
+    by: list[_Side] = typer.Option([], help="For each --like: modality of its code; image if there are any."),
+    model: options.StoreModel = None,
+    cells: int = typer.Option(8, help="Cells along a picture's short side; the hidden patch moves by one cell."),
+    patch: int = typer.Option(2, help="Side of the hidden patch in cells."),
+    fill: Literal["grey", "blur"] = typer.Option("grey", help="Content of the patch: grey, or the picture blurred."),
+    maps: bool = typer.Option(True, "--maps/--no-maps", help="Hide parts of pictures and leave out words in turn."),
+    trust_code: options.TrustCode = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Explain why two items match: which bits agree, what they mean, which parts of a picture and which words matter.
+
+    Give two of --image, --text and --like.
+
+    Example: channelhash explain runs/table --image dog.jpg --text "a dog on a beach"
+    """
+    from channelhash.explanation import MapSettings
+    from channelhash.explanation import explain as explain_items
+
+    settings = MapSettings(cells, patch, fill) if maps else None
+    explanation = explain_items(store, image, text, like, by, model, settings)
+    if as_json:
+        print_json(explanation.as_dict())
+        return
+    _print_explanation(explanation)
+
+
+def _print_explanation(explanation: "Explanation") -> None:
+    first, second = explanation.sides
+    typer.echo(f"{first.modality} {first.name!r} and {second.modality} {second.name!r}")
+    typer.echo(f"{explanation.summary()} Relaxed distance {explanation.relaxed_distance:.1f} bits.")
+    rows = [
+        [
+            str(bit.number),
+            " ".join(str(int(value)) for value in bit.values),
+            "agrees" if bit.agrees else "differs",
+            " ".join("–" if value is None else f"{value:.2f}" for value in bit.strengths),
+            f"{bit.share:+.3f}",
+            _describe_bit(explanation, bit),
+        ]
+        for bit in sorted(explanation.bits, key=lambda bit: -abs(bit.share))
+    ]
+    print_table("The bits, those that count most first", ["bit", "values", "", "strength", "share", "meaning"], rows)
+    for side, words in zip(explanation.sides, explanation.words, strict=True):
+        if words:
+            table = [[word.word, f"{word.influence:+.2f}", ", ".join(map(str, word.flips))] for word in words]
+            print_table(f"Without a word of {side.name!r}", ["word", "bits farther", "bits that flip"], table)
+    for remark in explanation.remarks:
+        typer.echo(f"({remark})")
+
+
+def _describe_bit(explanation: "Explanation", bit: "Bit") -> str:
+    """Return the labels that the first item's value of a bit speaks for and against, with |φ|."""
+    sign = 1 if bit.values[0] else -1
+    labels = explanation.bit_labels(bit)[:3]
+    names = [f"{'' if sign * phi > 0 else 'not '}{name} {abs(phi):.2f}" for name, phi in labels]
+    return ", ".join(names) or "no clear meaning"

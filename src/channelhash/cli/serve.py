@@ -3,7 +3,7 @@
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import typer
 
@@ -11,9 +11,6 @@ from channelhash.cli.options import Captions, Encoder, Exclude, SearchableStore,
 from channelhash.cli.output import say
 from channelhash.cli.photos import bring_up_to_date
 from channelhash.cli.stopping import when_stopped
-
-if TYPE_CHECKING:
-    from channelhash.serve.service import Encoding
 
 
 def serve(
@@ -23,7 +20,6 @@ def serve(
     port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes any free port."),
     token_file: Path | None = typer.Option(None, help="File with the token for requests that add or delete items."),
     read_token_file: Path | None = typer.Option(None, help="File with a token that all other requests need."),
-    audit_log: Path | None = typer.Option(None, help="File to which every write is noted, as lines of JSON."),
     allow_host: list[str] = typer.Option([], help="Another host name of this server. May be repeated."),
     max_upload: float = typer.Option(16, min=0.001, help="Largest request, in MB."),
     workers: int = typer.Option(1, min=1, help="Number of processes that answer, up to one for each core."),
@@ -47,7 +43,7 @@ def serve(
         if photos:
             photos.store.close()
         hosts = allowed_hosts(host, allow_host)
-        make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, audit_log, workers > 1)
+        make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1)
 
         def ready() -> None:
             typer.echo(f"Searching {store} at {format_address(listening)}")
@@ -56,16 +52,15 @@ def serve(
             answer = partial(run_workers, workers, make, trust_code, listening, ready)
         else:
             app = make()
-            encoding: Future[Encoding] = app.state.service.encoding
-            encoding.add_done_callback(_say_problems)
-            answer = partial(run_server, app, listening, ready, encoding)
+            app.state.service.encoding.add_done_callback(_say_problems)
+            answer = partial(run_server, app, listening, ready)
         try:
             answer()
         finally:
             typer.echo("Stopped.")
 
 
-def _say_problems(encoding: "Future[Encoding]") -> None:
+def _say_problems(encoding: Future[Any]) -> None:
     """Say which searches a server cannot answer, once its model is loaded."""
     if encoding.cancelled() or encoding.exception():
         return

@@ -39,15 +39,10 @@ def demo(
     rows = result["rows"]
     title = f"Tie-aware mAP in %, {rows['query']} queries against {rows['retrieval']} items, {rows['train']} trained on"
     output.print_tasks(title, result["losses"], "loss")
-    answered = [
-        [
-            text,
-            f"{fit['fitting']} of {fit['shown']}",
-            output.percent(fit["fitting"] / fit["shown"]),
-            output.percent(fit["chance"]),
-        ]
-        for text, fit in result["texts"].items()
-    ]
+    answered = []
+    for text, fit in result["texts"].items():
+        shares = [output.percent(fit["fitting"] / fit["shown"]), output.percent(fit["chance"])]
+        answered.append([text, f"{fit['fitting']} of {fit['shown']}", *shares])
     title = "Pictures found that show all of what the words ask for"
     output.print_table(title, ["words", "fit", "%", "chance, %"], answered, numeric=True)
     run = Path(result["runs"]["dsch"])
@@ -252,9 +247,9 @@ def export(
     differences = {modality: entry["largest_difference"] for modality, entry in written.items()}
     result = {"out": str(folder), "description": str(folder / DESCRIPTION), "files": files}
     result |= {key: description[key] for key in ("model", "fingerprint", "n_bits")}
+    result |= {"largest_difference": differences}
     lines = [
         f"{file}: {modality}, outputs equal the model's within {differences[modality]:.0e}"
         for modality, file in files.items()
     ]
-    result["largest_difference"] = differences
     output.show(result, as_json, *lines, f"How to use them: {folder / DESCRIPTION}")

@@ -17,9 +17,8 @@ from channelhash.search import STORES, open_store
 from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.query import QueryEncoder, load_encoder, load_query_encoder
 from channelhash.search.store import Store
-from channelhash.serve import explain, info, items, search
-from channelhash.serve.access import BEARER, AuditLog, Tokens, read_token
-from channelhash.serve.middleware import TOKEN_PROBLEM, answer_without_body, handle_errors, surround
+from channelhash.serve import explain, info, items, middleware, search
+from channelhash.serve.middleware import BEARER, TOKEN_PROBLEM, Tokens, read_token
 from channelhash.serve.service import Limits, Service
 
 
@@ -30,7 +29,6 @@ def create_app(
     token: str | Tokens | None = None,
     hosts: Collection[str] | None = None,
     image_folder: Path | None = None,
-    audit: AuditLog | None = None,
     load: Callable[[], QueryEncoder] | None = None,
 ) -> FastAPI:
     """Create a web application that searches a store, and closes the store when it ends.
@@ -42,14 +40,13 @@ def create_app(
         token: token that write calls must send, or the tokens of writing and reading; None allows no writing.
         hosts: host names that requests may name; None allows any.
         image_folder: folder for small copies of uploaded images; None keeps none.
-        audit: log of the writes; None keeps none.
         load: returns the encoder instead, called in the background while requests are answered.
 
     Raises:
         InputError: the store holds codes of another model.
     """
     tokens = token if isinstance(token, Tokens) else Tokens(token)
-    service = Service(store, limits or Limits(), tokens, audit, image_folder, load or (lambda: model))
+    service = Service(store, limits or Limits(), tokens, image_folder, load or (lambda: model))
     if load is None:
         service.encoding.result()
 
@@ -76,10 +73,10 @@ def create_app(
     app.include_router(items.writers, **needs_token)
     for router in (info.health_router, page):
         app.include_router(router)
-    handle_errors(app, partial(_allowed_methods, (*readers, items.writers, info.health_router, page)))
+    middleware.handle_errors(app, partial(_allowed_methods, (*readers, items.writers, info.health_router, page)))
     # The last one is the outermost.
-    app.add_middleware(answer_without_body)
-    app.add_middleware(surround, metrics=service.metrics, hosts=hosts)
+    app.add_middleware(middleware.answer_without_body)
+    app.add_middleware(middleware.surround, metrics=service.metrics, hosts=hosts)
     return app
 
 
@@ -97,7 +94,6 @@ def open_app(
     token_file: Path | None,
     hosts: Collection[str] | None,
     read_token_file: Path | None = None,
-    audit_log: Path | None = None,
     mapped: bool = False,
 ) -> FastAPI:
     """Open a store and create its application; see `create_app`.
@@ -109,7 +105,6 @@ def open_app(
         token_file: file of the token that write calls need.
         hosts: host names that requests may name.
         read_token_file: file of the token that other calls need; None allows everybody to read.
-        audit_log: file to which writes are noted.
         mapped: see `open_store`.
 
     Raises:
@@ -131,24 +126,18 @@ def open_app(
     # Uploaded images are kept beside the codes where the store is a folder of its own.
     image_folder = find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
     load = partial(_load, store, folder, token is not None) if folder else None
-    audit = AuditLog(audit_log) if audit_log else None
-    return create_app(store, None, limits, tokens, hosts, image_folder, audit, load)
+    return create_app(store, None, limits, tokens, hosts, image_folder, load)
 
 
 def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
     """Load the model; its exported encoders do where nothing is written, so that stored codes are the model's own."""
-    if not writes:
-        encoder = load_query_encoder(store, folder)
-        return encoder if isinstance(encoder, ExportedModel) else _on_device(encoder)
-    model = load_encoder(store, folder)
-    if store.model in model.code_spaces:
+    model: Any = load_encoder(store, folder) if writes else load_query_encoder(store, folder)
+    if isinstance(model, ExportedModel):
+        return model
+    if writes and store.model in model.code_spaces:
         raise InputError(
             f"--token-file: {folder} may search {store.address}, whose codes another model made; leave one of them out"
         )
-    return _on_device(model)
-
-
-def _on_device(model: Any) -> QueryEncoder:
     from channelhash.utils.environment import pick_device
 
     encoder: QueryEncoder = model.to(pick_device("auto"))

@@ -42,7 +42,7 @@ async def explain_image(service: CurrentService, request: Annotated[ImageExplana
     async with service.open_image(request.image) as (_, content):
 
         def make_sides() -> tuple[api.Side, api.Side]:
-            uploaded = _encode_file(content, "your picture", _encoder(service, "image"))
+            uploaded = _encode_file(service, content, "your picture")
             return uploaded, _make_side(service, ExplainItem(id=request.id, modality=request.modality))
 
         return await _explain(service, make_sides, request)
@@ -70,15 +70,10 @@ def _encoders(service: Service) -> dict[str, Encode]:
     return {modality: partial(service.encode_from_thread, modality) for modality in service.encoding.result().batchers}
 
 
-def _encoder(service: Service, modality: str) -> Encode:
-    service.encoding.result().refuse(modality)
-    return _encoders(service)[modality]
-
-
 def _make_side(service: Service, request: ExplainItem) -> api.Side:
     """Return one item of the pair, as the request names it."""
     if request.text is not None:
-        return api.encode_side("text", request.text, _encoder(service, "text"))
+        return api.encode_side("text", request.text, partial(service.encode_from_thread, "text"))
     store = service.store
     n_bits = store.n_bits or 0
     if request.code is not None:
@@ -109,10 +104,10 @@ def _load_image(service: Service, item: Item, path: Path) -> api.Side:
     except (OSError, HTTPException):
         problem = "its picture is not there any more, cannot be read or is too large"
         return api.unpack_side(code, "image", item.id, n_bits, problem)
-    return api.compare_with_stored(_encode_file(content, item.id, _encoder(service, "image")), code, n_bits)
+    return api.compare_with_stored(_encode_file(service, content, item.id), code, n_bits)
 
 
-def _encode_file(content: bytes, name: str, encode: Encode) -> api.Side:
+def _encode_file(service: Service, content: bytes, name: str) -> api.Side:
     """Encode an image from its file's content, opened twice: a model may decode it smaller."""
-    outputs = encode([open_image(io.BytesIO(content))])[0]
+    outputs = service.encode_from_thread("image", [open_image(io.BytesIO(content))])[0]
     return api.Side("image", name, outputs, open_image(io.BytesIO(content)))

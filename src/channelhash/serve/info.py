@@ -1,7 +1,7 @@
 """The state of the server (``/info``, ``/labels``, ``/health``, ``/metrics``), and the files of the page."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -15,7 +15,6 @@ from channelhash.serve.service import CurrentService
 
 _STATUSES: dict[int | str, dict[str, Any]] = {500: PROBLEMS[500], 503: PROBLEMS[503]}
 _MEDIA_TYPES = {"html": "text/html", "css": "text/css", "svg": "image/svg+xml", "js": "text/javascript"}
-_ADDRESSES = {"index.html": "/", "docs.html": "/docs"}
 router = APIRouter(tags=["server"], responses=_STATUSES, route_class=Route)
 #: ``/health`` needs no token: a balancer or a container's check has none.
 health_router = APIRouter(tags=["server"], responses=_STATUSES)
@@ -33,8 +32,8 @@ def info(service: CurrentService) -> Info:
         model=facts["model"],
         asks=list(encoding.batchers) if encoding else ["text", "image"],
         words_alone=encoding is not None and encoding.words_alone,
-        writable=service.writable,
-        loading=service.warm_up.loading,
+        writable=service.tokens.write is not None and service.store.writable,
+        loading=list(service.warm_up.steps),
         indexing=Indexing(**run._asdict()) if run else None,
         limits=asdict(service.limits) | MOST,
     )
@@ -75,15 +74,11 @@ def make_page_router() -> APIRouter:
     page = APIRouter(include_in_schema=False)
     for file in (files("channelhash.serve") / "page").iterdir():
         media_type = _MEDIA_TYPES[file.name.rpartition(".")[2]]
-        address = _ADDRESSES.get(file.name, f"/{file.name}")
-        page.add_api_route(address, _sender(file.read_bytes(), media_type), methods=["GET"])
+        address = {"index.html": "/", "docs.html": "/docs"}.get(file.name, f"/{file.name}")
+        page.add_api_route(address, partial(_send, file.read_bytes(), media_type), methods=["GET"])
     return page
 
 
-def _sender(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:
+async def _send(content: bytes, media_type: str) -> Response:
     headers = {"Cache-Control": "no-cache", "ETag": content_tag(content)}
-
-    async def send() -> Response:
-        return Response(content, media_type=media_type, headers=headers)
-
-    return send
+    return Response(content, media_type=media_type, headers=headers)

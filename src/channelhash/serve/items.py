@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, File, HTTPException, Query, Request, Response
+from fastapi import APIRouter, File, HTTPException, Query, Response
 from fastapi.responses import FileResponse
 from PIL import Image
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -115,7 +115,7 @@ def get_original(item_id: str, service: CurrentService) -> Response:
 
 
 @writers.post("/items", status_code=201)
-async def add_items(request: Request, new: schemas.NewItems, service: CurrentService) -> schemas.WriteResponse:
+async def add_items(new: schemas.NewItems, service: CurrentService) -> schemas.WriteResponse:
     """Add items, all of them or none: texts are encoded here, codes are stored as they are."""
     encoded = await asyncio.gather(*[_encode_item(service, item) for item in new.items])
     for item, codes in zip(new.items, encoded, strict=True):
@@ -128,18 +128,12 @@ async def add_items(request: Request, new: schemas.NewItems, service: CurrentSer
     metadata = [item.metadata | ({} if item.text is None else {"text": item.text}) for item in new.items]
     ids = [item.id for item in new.items]
 
-    def write() -> None:
-        with service.noted(request, ids):
-            _write(service, ids, encoded, metadata, new.replace)
-
-    await run_sync(write)
+    await run_sync(_write, service, ids, encoded, metadata, new.replace)
     return schemas.WriteResponse(items=len(ids))
 
 
 @writers.post("/items/image", status_code=201)
-async def add_image(
-    request: Request, service: CurrentService, new: Annotated[schemas.NewImage, File()]
-) -> schemas.WriteResponse:
+async def add_image(service: CurrentService, new: Annotated[schemas.NewImage, File()]) -> schemas.WriteResponse:
     """Add one item by its picture, and a text if there is one. A small copy of the picture is kept to be shown."""
     metadata, folder = dict(new.metadata), service.image_folder
     async with service.open_image(new.image) as (opened, content):
@@ -151,24 +145,22 @@ async def add_image(
             metadata["image"] = str(image_copy(folder, new.id))
 
         def write() -> None:
-            with service.noted(request, [new.id]):
-                _write(service, [new.id], [codes], [metadata], new.replace)
-                if folder is not None:
-                    with atomic_path(image_copy(folder, new.id)) as temporary:
-                        temporary.write_bytes(service.thumbnails.draw_upload(content))
+            _write(service, [new.id], [codes], [metadata], new.replace)
+            if folder is not None:
+                with atomic_path(image_copy(folder, new.id)) as temporary:
+                    temporary.write_bytes(service.thumbnails.draw_upload(content))
 
         await run_sync(write)
     return schemas.WriteResponse(items=1)
 
 
 @writers.delete("/items/{item_id:id}")
-def delete_item(request: Request, item_id: str, service: CurrentService) -> schemas.WriteResponse:
+def delete_item(item_id: str, service: CurrentService) -> schemas.WriteResponse:
     """Remove an item with all its codes."""
     service.get_item(item_id)
-    with service.noted(request, [item_id]):
-        deleted = service.store.delete([item_id])
-        if service.image_folder is not None:
-            image_copy(service.image_folder, item_id).unlink(missing_ok=True)
+    deleted = service.store.delete([item_id])
+    if service.image_folder is not None:
+        image_copy(service.image_folder, item_id).unlink(missing_ok=True)
     return schemas.WriteResponse(items=deleted)
 
 

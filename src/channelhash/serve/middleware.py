@@ -1,24 +1,26 @@
-"""What surrounds every route: host names, counters, headers of all responses, HEAD and 304, and errors as one line.
+"""What surrounds every route: tokens, host names, counters, headers of responses, HEAD and 304, errors as one line.
 
 Prometheus's client keeps counters in files where the environment names a folder for them, `SHARED`, when the client is
 imported, and any process can then add up those of all.
 """
 
 import hashlib
+import hmac
 import logging
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
-from prometheus_client.registry import Collector
+from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -43,6 +45,11 @@ _HEADERS = [
 ]
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
+#: The number of items, which is the same in every process and so no counter of the client.
+_ITEMS = "# HELP channelhash_items Items in the store.\n# TYPE channelhash_items gauge\nchannelhash_items {:.1f}\n"
+_TOKEN = re.compile(r"[!-~]{16,}")
+#: The description of a token, for the API's description; `Tokens` checks it.
+BEARER = HTTPBearer(auto_error=False, description="The token in the file of --token-file or --read-token-file.")
 _log = logging.getLogger("channelhash.serve")
 
 
@@ -67,6 +74,66 @@ PROBLEMS = _problems(
 TOKEN_PROBLEM = _problems({401: "The token is missing or wrong."})
 #: Error responses of the routes that write.
 WRITE_PROBLEMS = PROBLEMS | TOKEN_PROBLEM | _problems({403: "This server can only be read."})
+
+
+def read_token(path: Path, option: str = "--token-file") -> str:
+    """Read the token in a file, its only line.
+
+    Raises:
+        InputError: the file is missing, has more than one line, or holds a token that is too short.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "token").write_text("a-token-of-some-length")
+    ...     read_token(Path(folder, "token"))
+    'a-token-of-some-length'
+    """
+    try:
+        token = path.read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        raise InputError(f"{option} {path}: no such file; write one with: openssl rand -hex 32 > {path}") from None
+    if not _TOKEN.fullmatch(token):
+        raise InputError(f"{option} {path}: a token is one line of at least 16 ASCII characters without spaces")
+    return token
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a server.
+
+    Attributes:
+        write: token of requests that write, and may read too; None forbids writing.
+        read: token of requests that read; None allows everybody to read.
+
+    >>> Tokens("a-token-of-some-length").check("Bearer a-token-of-some-length", writes=True)
+    >>> Tokens("a-token-of-some-length").check("", writes=False)
+    """
+
+    write: str | None = None
+    read: str | None = None
+
+    def check(self, authorization: str, writes: bool) -> None:
+        """Refuse a request: 403 if the server has no token for writing, 401 if the token sent is missing or wrong.
+
+        The comparison takes as long for a nearly correct token as for any other.
+
+        Args:
+            authorization: the header of this name, empty if there is none.
+            writes: whether the request writes.
+        """
+        if writes and self.write is None:
+            raise HTTPException(403, "this server can only be read; start it with --token-file FILE to allow writing")
+        if not writes and self.read is None:
+            return
+        headers = {"WWW-Authenticate": "Bearer"}
+        scheme, _, sent = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not sent:
+            what = "writing" if writes else "reading"
+            raise HTTPException(401, f"{what} needs the header Authorization: Bearer TOKEN", headers)
+        allowed = [token for token in (self.write, None if writes else self.read) if token is not None]
+        content = sent.strip().encode("latin-1", "replace")
+        if not sum(hmac.compare_digest(token.encode(), content) for token in allowed):  # all are compared
+            raise HTTPException(401, "the token is wrong", headers)
 
 
 def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) -> ASGIApp:
@@ -168,9 +235,8 @@ class Metrics:
     """
 
     def __init__(self, n_items: Callable[[], int]) -> None:
-        self._items = _Items(n_items)
+        self._n_items = n_items
         self._registry = registry = CollectorRegistry()
-        registry.register(self._items)
         self.requests = Counter(
             "channelhash_requests", "Answered requests.", ("route", "method", "status"), registry=registry
         )
@@ -194,28 +260,11 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all counters in Prometheus's text format, of all processes if they share them."""
-        if not os.environ.get(SHARED):
-            return generate_latest(self._registry)
-        shared = CollectorRegistry()
-        shared.register(self._items)
-        MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
-        return generate_latest(shared)
-
-
-class _Items(Collector):
-    """The number of items, which is the same in every process."""
-
-    def __init__(self, n_items: Callable[[], int]) -> None:
-        self._n_items = n_items
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the number."""
-        yield GaugeMetricFamily("channelhash_items", "Items in the store.", self._n_items())
-
-
-def forget_process(pid: int) -> None:
-    """Count the requests of a process that has ended as no longer running."""
-    mark_process_dead(pid)  # type: ignore[no-untyped-call]
+        registry = self._registry
+        if os.environ.get(SHARED):
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry) + _ITEMS.format(self._n_items()).encode()
 
 
 def handle_errors(app: FastAPI, allowed_methods: Callable[[str], set[str]]) -> None:
@@ -236,21 +285,18 @@ def handle_errors(app: FastAPI, allowed_methods: Callable[[str], set[str]]) -> N
             line = f"{request.method} is not possible here, only {headers['Allow']}; see /docs"
         return _problem(error.status_code, line, headers)
 
-    async def on_input_error(_: Request, error: Exception) -> JSONResponse:
-        return _problem(422, str(error))
-
-    async def on_job_error(_: Request, error: Exception) -> JSONResponse:
+    async def on_failure(_: Request, error: Exception) -> JSONResponse:
+        if isinstance(error, InputError):
+            return _problem(422, str(error))
+        if not isinstance(error, JobError):
+            return _problem(500, "an error inside the server; its log has the details")
         _log.error("%s", error)
         return _problem(500, str(error))
 
-    async def on_exception(_: Request, error: Exception) -> JSONResponse:
-        return _problem(500, "an error inside the server; its log has the details")
-
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
-    app.add_exception_handler(InputError, on_input_error)
-    app.add_exception_handler(JobError, on_job_error)
-    app.add_exception_handler(Exception, on_exception)
+    for kind in (InputError, JobError, Exception):
+        app.add_exception_handler(kind, on_failure)
 
 
 async def _on_invalid_request(_: Request, error: Exception) -> JSONResponse:

@@ -254,60 +254,6 @@ class ExplainRequest(MapOptions):
     second: ExplainItem
 
 
-class BitResponse(BaseModel):
-    """One bit of a pair of codes."""
-
-    bit: int = Field(description="Its place in the code, counted from 1.")
-    values: list[int]
-    agrees: bool
-    strengths: list[float | None] = Field(description="|output| over their root mean square; null for stored bits.")
-    share: float = Field(description="Its summand of the cosine of both outputs.")
-    meaning: list["LabelCorrelation"] = Field(description="Labels that go with a 1 (positive) or a 0 (negative).")
-
-
-class LabelCorrelation(BaseModel):
-    """How strongly a label goes with a bit: the phi coefficient."""
-
-    label: str
-    correlation: float
-
-
-class LabelWeight(BaseModel):
-    """How strongly the agreeing bits speak for a label."""
-
-    label: str
-    weight: float
-
-
-class MapResponse(BaseModel):
-    """The influence of the parts of a picture, as cells of the upright picture, row by row."""
-
-    rows: int
-    columns: int
-    patch: int
-    influence: list[list[float]] = Field(description="Bits that the pair is farther apart without it.")
-    flips: list[list[float]] = Field(description="Bits of the picture that flip without it, on average.")
-    strongest: list[int] = Field(description="The bits that flip under the patch that matters most.")
-    flipping: list[float] = Field(description="For each bit, the share of patches that flip it.")
-
-
-class WordResponse(BaseModel):
-    """The influence of one word."""
-
-    word: str
-    influence: float
-    flips: list[int]
-
-
-class SideResponse(BaseModel):
-    """One item of the pair."""
-
-    modality: str
-    name: str
-    map: MapResponse | None
-    words: list[WordResponse] | None
-
-
 class ExplainResponse(BaseModel):
     """Why two codes are as near as they are."""
 
@@ -315,9 +261,11 @@ class ExplainResponse(BaseModel):
     distance: int
     relaxed_distance: float
     summary: str
-    labels: list[LabelWeight]
-    bits: list[BitResponse]
-    sides: list[SideResponse]
+    labels: list[dict[str, Any]] = Field(description="The labels that the agreeing bits speak for, with their weights.")
+    bits: list[dict[str, Any]] = Field(
+        description="Each bit with both values and strengths, its share of the cosine, and the labels that go with it."
+    )
+    sides: list[dict[str, Any]] = Field(description="Each item with the map of its picture or the influence of words.")
     remarks: list[str] = Field(description="What could not be done, a line each.")
     seconds: float
 

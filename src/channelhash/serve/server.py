@@ -18,11 +18,12 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from channelhash.errors import InputError, JobError
-from channelhash.serve.middleware import LOOPBACK, SHARED, forget_process
+from channelhash.serve.middleware import LOOPBACK, SHARED
 from channelhash.utils.processes import interrupts_held
 from channelhash.utils.python_names import trusting
 
@@ -141,9 +142,7 @@ class Connection(H11Protocol):
             self._timer = None
 
 
-def run_server(
-    app: FastAPI, listening: socket.socket, ready: Callable[[], None], needed: Future[Any] | None = None
-) -> None:
+def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
     """Answer requests until SIGTERM or SIGINT; then finish the running ones and end the application.
 
     The signal that stopped the server is raised again after that.
@@ -152,19 +151,18 @@ def run_server(
         app: the application.
         listening: from `listen`.
         ready: called before the first request is accepted.
-        needed: what the server cannot do without and is still on its way; if it fails, the server ends, too.
 
     Raises:
-        InputError, JobError: what ``needed`` raised.
+        InputError, JobError: the model, without which the server ends, too, cannot be loaded.
     """
     _prepare(app)
     ready()
     server = uvicorn.Server(server_config(app))
-    if needed is not None:
-        needed.add_done_callback(lambda it: setattr(server, "should_exit", not it.cancelled() and bool(it.exception())))
+    encoding: Future[Any] = app.state.service.encoding
+    encoding.add_done_callback(lambda it: setattr(server, "should_exit", not it.cancelled() and bool(it.exception())))
     server.run(sockets=[listening])
-    if needed is not None and needed.done() and not needed.cancelled():
-        needed.result()
+    if encoding.done() and not encoding.cancelled():
+        encoding.result()
 
 
 def run_workers(
@@ -223,7 +221,7 @@ class _Workers(Multiprocess):
             with interrupts_held():
                 super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:
-            forget_process(pid or 0)
+            mark_process_dead(pid)  # type: ignore[no-untyped-call]
             self._read_reports()
             if self._loading > 0 or self.failure is not None:
                 self.failure = self.failure or JobError("serve: a worker ended before it could answer")

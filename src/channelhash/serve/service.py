@@ -4,12 +4,12 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -30,9 +30,8 @@ from channelhash.search.index import compile_loops
 from channelhash.search.match import find_reference
 from channelhash.search.query import QueryEncoder, learn_close
 from channelhash.search.store import Item, Store
-from channelhash.serve.access import AuditLog, Tokens
 from channelhash.serve.images import Thumbnails, open_upload
-from channelhash.serve.middleware import Metrics
+from channelhash.serve.middleware import Metrics, Tokens
 
 #: Real-valued outputs of a model.
 Outputs = NDArray[np.float32]
@@ -45,8 +44,6 @@ _MAX_BATCH, _TOGETHER = 64, 16
 _LARGE_IMAGE = 4_000_000
 # Relative change of the number of items after which bit labels are counted again.
 _CHANGE = 0.1
-# Selections that are kept, 4 bytes an item each.
-_SELECTIONS = 8
 # A catalogue that takes longer to make than this is made again when it is this many times as old: an indexing run
 # changes the store every few seconds.
 _QUICK, _TIMES = 0.2, 10
@@ -183,7 +180,6 @@ class Service:
         store: the store to search.
         limits: limits of one request.
         tokens: tokens that requests must send.
-        audit: log of the writes; None keeps none.
         image_folder: folder of the copies of uploaded images; None keeps none.
         load: returns the model, or None if there is none; called in the background, and its error is that of
             ``encoding``.
@@ -192,7 +188,6 @@ class Service:
         search_thread: thread of quick searches.
         encoding: how new items become codes, perhaps still on its way.
         thumbnails: small copies of the images of stored items.
-        bit_labels: labels that go with bits, counted at their first use.
         browser: the items in an order, and how many are of each folder and month.
         places: places for requests at one time.
         quick_searches: searches that take milliseconds: those that arrive while some run are answered together by
@@ -212,7 +207,6 @@ class Service:
     store: Store
     limits: Limits
     tokens: Tokens
-    audit: AuditLog | None
     image_folder: Path | None
     load: Callable[[], QueryEncoder | None]
 
@@ -224,12 +218,13 @@ class Service:
         # With the caller's consent to code that a model's folder names.
         self.encoding = self.thread.submit(copy_context().run, self._make_encoding)
         self.thumbnails = Thumbnails(self.limits.pixels)
-        self.bit_labels = BitLabelCache(self.store)
+        self._counting = threading.Lock()
+        self._counted: tuple[int, BitLabels | None] = (-1, None)
         self.browser = Browser(self.store)
         self.places = asyncio.Semaphore(self.limits.concurrency)
         self.uploading, self.large_images = asyncio.Semaphore(8), asyncio.Semaphore(2)
-        self.quick_searches: Batcher[Callable[[], Response], Response | Exception] = Batcher(
-            _answer_all, self.search_thread, _TOGETHER
+        self.quick_searches: Batcher[Callable[[], Response], Response] = Batcher(
+            lambda calls: [call() for call in calls], self.search_thread, _TOGETHER
         )
         self.warm_up = WarmUp(
             {
@@ -275,11 +270,6 @@ class Service:
                 self.thread.submit(learn_close, self.store, encoding.model).result()
             find_reference(self.store, modality, self.store.choose_modality())
 
-    @property
-    def writable(self) -> bool:
-        """Return whether requests with the token may write."""
-        return self.tokens.write is not None and self.store.writable
-
     def check_access(self, authorization: str, writes: bool) -> None:
         """Refuse a request to a store that it may not read or write; see `Tokens.check`."""
         if writes and not self.store.writable:
@@ -289,8 +279,6 @@ class Service:
 
     async def encoded(self) -> Encoding:
         """Return how new items become codes, once the model is there; raise what its loading raised."""
-        if self.encoding.done():
-            return self.encoding.result()
         return await asyncio.shield(asyncio.wrap_future(self.encoding))
 
     async def encode(self, modality: str, item: Any) -> Outputs:
@@ -312,10 +300,7 @@ class Service:
         """
         if not quick:
             return await anyio.to_thread.run_sync(call, limiter=self.searching)
-        answer = await self.quick_searches(call)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        return await self.quick_searches(call)
 
     def encode_from_thread(self, modality: str, items: Sequence[Any]) -> Outputs:
         """Encode ``n`` items to ``(n, k)`` from a worker thread of the application."""
@@ -335,18 +320,13 @@ class Service:
         async with self.large_images if is_large else nullcontext():
             yield image, content
 
-    @contextmanager
-    def noted(self, request: Request, ids: Sequence[str]) -> Iterator[None]:
-        """Note a write in the audit log, if there is one; see `AuditLog.noted`."""
-        if self.audit is None:
-            yield
-            return
-        route = getattr(request.scope.get("route"), "path_format", "")
-        address = request.client.host if request.client else ""
-        with self.audit.noted(
-            method=request.method, route=route, address=address, token=self.tokens.writer, items=len(ids), ids=list(ids)
-        ):
-            yield
+    def bit_labels(self) -> BitLabels | None:
+        """Return the labels that go with bits, counted at their first use and again after many items have changed."""
+        with self._counting:  # others wait for the thread that counts
+            n_items = len(self.store)
+            if abs(n_items - self._counted[0]) > _CHANGE * self._counted[0]:
+                self._counted = n_items, load_bit_labels(self.store)
+            return self._counted[1]
 
     def get_item(self, item_id: str) -> Item:
         """Return a stored item, or refuse with status 404."""
@@ -400,79 +380,42 @@ def _problem(model: QueryEncoder | None, modality: str) -> str:
     return ""
 
 
-def _answer_all(calls: Sequence[Callable[[], Response]]) -> list[Response | Exception]:
-    """Return each call's answer, or what it raised."""
-    answers: list[Response | Exception] = []
-    for call in calls:
-        try:
-            answers.append(call())
-        except Exception as error:
-            answers.append(error)
-    return answers
-
-
-class WarmUp:
+class WarmUp(threading.Thread):
     """Steps that run one after the other in a thread of their own.
 
     Args:
-        steps: what is loaded, in words -> the step.
+        steps: what is loaded, in words -> the step; it leaves once it is done.
 
     >>> warm_up = WarmUp({"the items": list})
     >>> warm_up.start()
     >>> warm_up.stop()
-    >>> warm_up.loading
-    []
+    >>> warm_up.steps
+    {}
     """
 
     def __init__(self, steps: Mapping[str, Callable[[], object]]) -> None:
+        super().__init__(name="warm-up")
         self.steps = dict(steps)
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="warm-up")
-        self.start = self._thread.start
 
-    @property
-    def loading(self) -> list[str]:
-        """Return what is not ready yet, in words."""
-        return list(self.steps)
+    def run(self) -> None:
+        """Run the steps; what fails is a line in the log, and requests that need it say so, too."""
+        for what, step in list(self.steps.items()):
+            try:
+                if what in self.steps:  # not stopped meanwhile
+                    step()
+            except (InputError, JobError) as error:
+                _log.warning("%s: %s", what, error)
+            self.steps.pop(what, None)
 
     def stop(self) -> None:
         """Let the step that runs finish, and leave the others."""
-        self._stopped = True
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        for what, step in list(self.steps.items()):
-            try:
-                if not self._stopped:
-                    step()
-            except (InputError, JobError) as error:  # requests that need it say so, too
-                _log.warning("%s: %s", what, error)
-            del self.steps[what]
-
-
-class BitLabelCache:
-    """The bit labels of a store, counted once, and again when many items have been added or deleted.
-
-    Several threads may call it: the others wait for the one that counts.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._lock = threading.Lock()
-        self._counted: tuple[int, BitLabels | None] | None = None
-
-    def __call__(self) -> BitLabels | None:
-        """Return the bit labels, None where no labels are known."""
-        with self._lock:
-            n_items = len(self._store)
-            if self._counted is None or abs(n_items - self._counted[0]) > _CHANGE * self._counted[0]:
-                self._counted = n_items, load_bit_labels(self._store)
-            return self._counted[1]
+        self.steps.clear()
+        if self.is_alive():
+            self.join()
 
 
 class Browser:
-    """The catalogue of a store, and the selections that were asked for last. Several threads may call it."""
+    """The catalogue of a store. Several threads may call it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -489,7 +432,6 @@ class Browser:
                 self._catalogue = make_catalogue(self._store.metadata(KEYS))
                 self._version, self._made = version, time.monotonic()
                 self._seconds = self._made - start
-                self._places = lru_cache(_SELECTIONS)(partial(self._select, self._catalogue))
             return self._catalogue
 
     def forget(self) -> None:
@@ -499,15 +441,9 @@ class Browser:
 
     def select(self, where: str | None, order: Order, seed: int, part: slice) -> tuple[int, list[str]]:
         """Return how many items pass a filter, and the ids of some of them in an order; see `Catalogue.places`."""
-        self.catalogue()
-        catalogue, places = self._places(where, order, seed if order == "random" else 0)
+        catalogue = self.catalogue()
+        places = catalogue.places(order, seed, None if where is None else set(self._store.ids(where)))
         return len(places), [catalogue.ids[place] for place in places[part].tolist()]
-
-    def _select(
-        self, catalogue: Catalogue, where: str | None, order: Order, seed: int
-    ) -> tuple[Catalogue, NDArray[np.int32]]:
-        among = None if where is None else set(self._store.ids(where))
-        return catalogue, catalogue.places(order, seed, among)
 
     def narrow(self, where: str | None, labels: Sequence[str], folder: str | None, month: str | None) -> str | None:
         """Return the filter of all of these together; None where there are none.
