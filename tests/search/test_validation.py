@@ -17,6 +17,24 @@ from channelhash.search.items import (
 CODES = np.array([[7]], np.uint8)
 
 
+class Counted(str):
+    """A string that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_ids_that_occur_twice_are_found_in_one_pass():
+    names = [Counted(f"{row}") for row in range(1000)]
+    with pytest.raises(InputError, match=r"'999' \(row 1000\) occurs twice"):
+        check_ids([*names, names[-1]])
+    assert Counted.compared < 10_000
+
+
 def by_modality(codes, modality=None, n_bits=None):
     return codes_by_modality(codes, modality, n=1, n_bits=n_bits)
 

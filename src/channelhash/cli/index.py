@@ -3,7 +3,7 @@
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -36,7 +36,6 @@ def create(
     bits: int = typer.Option(256, min=1, help="Code length."),
     seed: options.Seed = 0,
     projections: bool | None = typer.Option(None, help="Keep outputs beside the bits; by default with fitted codes."),
-    stem: Literal["english"] | None = typer.Option(None, help="Let words match their other forms: horse, horses."),
     root: options.TableRoot = None,
     exclude: options.Exclude = [],
     captions: options.Captions = None,
@@ -54,7 +53,7 @@ def create(
         from channelhash.indexing.code_files import create_from_codes
 
         with progress_bars() as progress:
-            stored = create_from_codes(store, source, progress("write"), stem or "")
+            stored = create_from_codes(store, source, progress("write"))
         _report(store, stored, as_json)
         return
     read = read_words(encoder) if encoder else None
@@ -79,7 +78,7 @@ def create(
     with working(f"{store} keeps the items written so far", go_on) as progress:
         named = source is not None or exclude or captions is not None
         items = read_again(store, source, root, exclude, captions) if named else None
-        done = create_store(store, new, items, progress, projections, stem or "")
+        done = create_store(store, new, items, progress, projections)
     _report(store, done, as_json)
 
 
@@ -170,7 +169,7 @@ def push(
     target: str = typer.Argument(..., help="Another store, such as postgresql://USER@HOST/DATABASE."),
     as_json: options.AsJson = False,
 ) -> None:
-    """Write all items of a store into another store; the same command continues a killed push.
+    """Write all items of a store into another store; after a kill, run it again.
 
     A password of PostgreSQL is read from the environment variable PGPASSWORD, a token of Milvus from MILVUS_TOKEN.
 
@@ -180,8 +179,7 @@ def push(
 
     with working(f"{target} keeps the items written so far") as progress:
         done = move(store, target, progress("push"))
-    before = f", {done.resumed} of them by an earlier push" if done.resumed else ""
-    lines = [f"{done.items} items of {store} are in {target}{before}; it holds {done.target_items}"]
+    lines = [f"{done.items} items of {store} are in {target}; it holds {done.target_items}"]
     if done.without_projections:
         lines.append(f"{target} keeps no projections: it ranks by bits alone")
     show({"target": target, **asdict(done)}, as_json, *lines)

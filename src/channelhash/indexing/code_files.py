@@ -21,9 +21,7 @@ from channelhash.utils.progress import Progress
 _BATCH = 10_000  # items compared and written at once
 
 
-def create_from_codes(
-    address: str, file: Path, progress: Progress = lambda done, total: None, stem: str = ""
-) -> Indexed:
+def create_from_codes(address: str, file: Path, progress: Progress = lambda done, total: None) -> Indexed:
     """Make a new store of the items of a file of codes, with their texts, pictures and labels as metadata.
 
     The store keeps the fingerprint of the model that made the codes, but no model.
@@ -32,7 +30,6 @@ def create_from_codes(
         address: the store.
         file: what `CodeSet.save` or ``channelhash encode`` wrote.
         progress: called with (done, n).
-        stem: whether its words are stemmed, see `open_store`.
 
     Raises:
         InputError: there is something at that address already; or as `CodeSet.load` and `add_codes`.
@@ -47,7 +44,7 @@ def create_from_codes(
     codes = CodeSet.load(file)
     if not address.startswith(tuple(STORES)):
         claim_folder(Path(address))
-    with closing(open_store(address, codes.n_bits, codes.model, stem=stem)) as store:
+    with closing(open_store(address, codes.n_bits, codes.model)) as store:
         if len(store):
             raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
         store.make()

@@ -28,8 +28,7 @@ from channelhash.search import STORES, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
 from channelhash.search.items import NoStoreError
-from channelhash.search.local.folder import StoreFolder
-from channelhash.search.local.indexing_run import hold_run
+from channelhash.search.local.folder import StoreFolder, hold_run
 from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_store
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.store import Store
@@ -140,23 +139,23 @@ def index(
     folder, saved = None if root is None else Path(root), None if model is None else Path(model)
     with trusting(trust_code):
         items = read_again(address, path, folder, exclude, None if captions is None else Path(captions))
-        with _only_run(address, progress) as telling:
+        with _only_run(address, progress):
             if _holds_items(address):
                 if encoder is not None:
                     _check_encoder(address, encoder)
                 with closing(open_store(address)) as there:
                     loaded = load_encoder(there, saved)
-                indexed = _add_to_store(address, items, loaded, telling, prune)
+                indexed = _add_to_store(address, items, loaded, progress, prune)
                 return Index(open_store(address), loaded, indexed)
-            indexed = _create_store(address, NewCodes(str(saved) if saved else encoder, codes, bits), items, telling)
+            indexed = _create_store(address, NewCodes(str(saved) if saved else encoder, codes, bits), items, progress)
             opened = open_store(address)
             return Index(opened, load_encoder(opened, saved), indexed)
 
 
-def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[StageProgress]:
+def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[None]:
     """Return a block in which nobody else indexes into a store; of a store that is no folder, a block alone."""
     if address.startswith(tuple(STORES)) or Path(address).is_file():
-        return nullcontext(progress)
+        return nullcontext()
     folder = find_or_keep(Path(address))
     if is_store(folder) and not StoreFolder(folder).writable:
         raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
@@ -226,7 +225,6 @@ def create_store(
     source: Source | None = None,
     progress: StageProgress = no_stage_progress,
     projections: bool | None = None,
-    stem: str = "",
 ) -> Indexed:
     """Make a new store with the items of ``source``.
 
@@ -240,14 +238,13 @@ def create_store(
         progress: stage -> its callback.
         projections: whether it keeps projections beside the codes, see `Store.search_projections`; if None, where codes
             are fitted to the items.
-        stem: whether its words are stemmed, see `open_store`.
 
     Raises:
         InputError: there is something at that address already, or it cannot keep projections; or as `fit_source` and
             `add_to_store`.
     """
-    with _only_run(address, progress) as telling:
-        return _create_store(address, codes, source, telling, projections, stem)
+    with _only_run(address, progress):
+        return _create_store(address, codes, source, progress, projections)
 
 
 def _create_store(
@@ -256,7 +253,6 @@ def _create_store(
     source: Source | None,
     progress: StageProgress,
     projections: bool | None = None,
-    stem: str = "",
 ) -> Indexed:
     began = time.perf_counter()
     in_folder = not address.startswith(tuple(STORES))
@@ -276,7 +272,7 @@ def _create_store(
     if in_folder:
         encoder.save_pretrained(Path(address) / "model")
     keeps = fits if projections is None else projections
-    store = open_store(address, encoder.n_bits, encoder.fingerprint(), keeps, stem)
+    store = open_store(address, encoder.n_bits, encoder.fingerprint(), keeps)
     store.make()  # so that it keeps projections also if this ends before the first items
     if not in_folder and len(store):
         raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
@@ -308,8 +304,8 @@ def add_to_store(
     """
     if not address.startswith(tuple(STORES)) and not is_store(find_or_keep(Path(address))):
         raise InputError(f"{address}: no store; make one with `channelhash index create {address} SOURCE`")
-    with _only_run(address, progress) as telling:
-        return _add_to_store(address, source, model, telling, prune)
+    with _only_run(address, progress):
+        return _add_to_store(address, source, model, progress, prune)
 
 
 def _add_to_store(

@@ -12,16 +12,12 @@ from channelhash.search.store import Answers, Item, Store
 
 Opener = Callable[..., Store]
 
-#: Languages whose words a store may stem; none by default.
-STEMS = ("", "english")
-
 
 def open_store(
     address: str | Path,
     n_bits: int | None = None,
     model: str = "",
     projections: bool = False,
-    stem: str = "",
     mapped: bool = False,
 ) -> Store:
     """Open a store of codes to add to and to search in.
@@ -34,14 +30,12 @@ def open_store(
         model: fingerprint of the model whose codes go in.
         projections: a new store keeps projections beside its codes (see `Store.search_projections`), which one in a
             folder or in PostgreSQL can; and one that is there must keep them.
-        stem: ``"english"``: a new store finds ``horses`` by ``horse``, which only one in a folder can; and one that is
-            there must. By default a word finds itself alone.
         mapped: leave the codes of a store in a folder in its files, once they are checked: several processes that
             search it have them in memory once. Nobody else may write to these files. Other stores take no notice.
 
     Raises:
         InputError: the address holds a password; or there is something else at it, or nothing and no ``n_bits`` is
-            given, or a store of another code length or model, or without projections or stems.
+            given, or a store of another code length or model, or without projections.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -54,25 +48,22 @@ def open_store(
 
     text = str(address)
     check_address(text)
-    if stem not in STEMS:
-        raise InputError(f"stem {stem!r}: words are stemmed in {' or '.join(filter(None, STEMS))} alone; leave it out")
     if n_bits is not None:
         check_count(n_bits, "n_bits", 1)
     scheme = next(filter(text.startswith, STORES), None)
     if scheme is not None:
-        if stem or (projections and scheme not in KEEP_PROJECTIONS):
-            lacks = "stems no words" if stem else "keeps no projections"
-            raise InputError(f"{text}: {lacks}; make a store in a folder, or search codes alone")
+        if projections and scheme not in KEEP_PROJECTIONS:
+            raise InputError(f"{text}: keeps no projections; make a store in a folder, or search codes alone")
         return _existing(STORES[scheme](text, n_bits, model, *([True] if projections else [])), n_bits)
     if "://" in text:
         expected = f"a folder, or an address that begins with: {', '.join(STORES) or 'none'}"
         raise InputError(f"no store is opened by {text!r}; expected {expected}")
     path = find_or_keep(Path(address))
     if codes := _codes_at(path):
-        if projections or stem:
-            raise InputError(f"{path}: holds codes without projections or stems; make a store in a folder")
+        if projections:
+            raise InputError(f"{path}: holds codes without projections; make a store in a folder")
         return open_codes(CodeSet.load(codes), text, path if codes != path else None, n_bits, model)
-    store = open_folder(path, Facts(n_bits or 0, model, projections, stem), mapped)
+    store = open_folder(path, Facts(n_bits or 0, model, projections), mapped)
     return store if is_store(path) else _existing(store, n_bits)
 
 

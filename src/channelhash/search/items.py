@@ -268,23 +268,6 @@ class Listed(NamedTuple):
     metadata: dict[str, Value]
 
 
-class IndexingRun(NamedTuple):
-    """An indexing run that is going on.
-
-    Attributes:
-        stage: ``"look"``, while it compares files with the store, or ``"encode"``.
-        done: items of the stage that are done.
-        total: items of the stage.
-
-    >>> IndexingRun("encode", done=256, total=1000).total
-    1000
-    """
-
-    stage: str
-    done: int
-    total: int
-
-
 def merge_item(former: Item | None, item_id: str, codes: Mapping[str, PackedCodes], metadata: Metadata) -> Item:
     """Return an item with further codes and metadata; keys whose value is None go.
 

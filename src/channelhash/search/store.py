@@ -12,7 +12,7 @@ from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.search import items as checks
 from channelhash.search.filters import Filter, parse_filter
-from channelhash.search.items import Answers, IndexingRun, Item, Listed, Metadata, is_text, merge_item
+from channelhash.search.items import Answers, Item, Listed, Metadata, is_text, merge_item
 from channelhash.search.rank import FIRST, Ranking, Scored, Surest, check_outputs, check_projections, sure_distances
 
 __all__ = ["Answers", "Item", "Listed", "Store", "merge_item"]
@@ -260,8 +260,8 @@ class Store(ABC):
     ) -> Ranking:
         """Find the ``k`` items that have most of a text's words in their id, text, labels, file name or date.
 
-        Upper and lower case and accents are the same, and forms of a word in a store that stems them. An item's score
-        is the sum of ln(1 + n / m) over the words of ``text`` that it has, each of which m of n items have.
+        Upper and lower case and accents are the same. An item's score is the sum of ln(1 + n / m) over the words of
+        ``text`` that it has, each of which m of n items have.
 
         Args:
             text: words; no operators.
@@ -300,7 +300,7 @@ class Store(ABC):
 
         They are ``address``, ``items``, ``n_bits``, ``model``, ``projections`` (whether it keeps them), ``codes``
         (modality -> number of codes), ``distinct_codes`` (modality -> number, where cheap to know), ``bytes`` (on disk,
-        where known), ``stem`` (the language whose words are stemmed, if one is) and ``bytes_an_item`` (of a ``code``,
+        where known) and ``bytes_an_item`` (of a ``code``,
         of a ``projection``, and on the ``disk`` of an item with all that belongs to it).
         """
         n_items, n_bits, facts = len(self), self.n_bits, self._facts()
@@ -396,10 +396,6 @@ class Store(ABC):
     def projected(self) -> bool:
         """Whether items have projections beside their codes, see `search_projections`."""
         return False
-
-    def indexing_run(self) -> IndexingRun | None:
-        """Return the indexing run that is going on in the store; None if there is none, or it is not known."""
-        return None
 
     @abstractmethod
     def __len__(self) -> int:

@@ -7,9 +7,7 @@ rounded up to a multiple of 8; the padding bits are 0 and change no distance.
 """
 
 import json
-from bisect import bisect_right
 from collections import defaultdict
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from channelhash.search.local.folder import Facts, StoreFolder, read_facts
 from channelhash.search.local.store import open_folder
 from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.store import Item, Store
-from channelhash.utils.files import atomic_path, content_hash, locked, remove_leftovers, write_text
+from channelhash.utils.files import atomic_path
 from channelhash.utils.optional_imports import library
 from channelhash.utils.progress import Progress
 from channelhash.utils.reading import reading
@@ -41,16 +39,14 @@ class Pushed:
 
     Attributes:
         items: number of items of the source.
-        resumed: how many of them an earlier push, which did not end, had moved already.
         target_items: number of items in the target afterwards.
         without_projections: the source keeps projections, which the target does not.
 
-    >>> Pushed(items=26, resumed=20, target_items=26).resumed
-    20
+    >>> Pushed(items=26, target_items=30).target_items
+    30
     """
 
     items: int
-    resumed: int
     target_items: int
     without_projections: bool = False
 
@@ -58,20 +54,17 @@ class Pushed:
 def push(source: Path, target: str, progress: Progress = lambda done, total: None) -> Pushed:
     """Write all items of a store into another one, in batches, over those that have the same ids there.
 
-    After every batch the last id is noted in the source's folder, if it can be written to. A push that was killed goes
-    on there, if the source has not been written to since; if it has, all items are sent again. Batches are upserted,
-    so what is sent twice is there once. Nothing is removed from the target: items deleted from the source since an
-    earlier push stay there.
+    Batches are upserted, so what is sent twice, as after a push that was killed, is there once. Nothing is removed from
+    the target: items deleted from the source since an earlier push stay there.
 
     Args:
         source: a store's folder.
-        target: address of another store, for `open_store`. A new one keeps projections, and stems words, as the source
-            does, if it can.
+        target: address of another store, for `open_store`. A new one keeps projections as the source does, if it can.
         progress: called with the number of items done and of all, after each batch.
 
     Raises:
         InputError: the source is no store in a folder; the target has codes of another length or model, keeps
-            projections that the source lacks, or does not take an item; another process pushes between the two.
+            projections that the source lacks, or does not take an item.
         JobError: the target does not answer.
 
     >>> import tempfile
@@ -88,44 +81,23 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
         raise InputError(f"{source}: no store in a folder; make one with `channelhash index create`")
     if "://" not in target and Path(target).resolve() == source.resolve():
         raise InputError(f"{target}: is the source; name another store")
-    journal = source / f".push-{content_hash(target.encode())[:16]}.json"
-    try:
-        with locked(journal.with_suffix(".lock"), wait=False) if folder.writable else nullcontext():
-            remove_leftovers(journal)
-            with open_folder(source) as from_store, _open_target(target, read_facts(folder)) as to_store:
-                return _push(from_store, to_store, journal, from_store.version, progress)
-    except BlockingIOError:
-        raise InputError(f"{source}: another process is pushing it to {target}; let it end") from None
+    with open_folder(source) as from_store, _open_target(target, read_facts(folder)) as to_store:
+        ids = from_store.ids()
+        progress(0, len(ids))
+        for start in range(0, len(ids), _BATCH):
+            _upsert(to_store, from_store.get(ids[start : start + _BATCH]))
+            progress(min(start + _BATCH, len(ids)), len(ids))
+        return Pushed(len(ids), len(to_store), from_store.projected and not to_store.projected)
 
 
 def _open_target(target: str, facts: Facts) -> Store:
     """Open a target; a new one keeps beside its codes what the source does, if it can."""
-    is_folder = "://" not in target
-    projections, stem = False, ""
+    projections = False
     try:
         open_store(target).close()
     except NoStoreError:
-        projections = facts.projected and (is_folder or target.startswith(KEEP_PROJECTIONS))
-        stem = facts.stem if is_folder else ""
-    return open_store(target, facts.n_bits, facts.model, projections, stem)
-
-
-def _push(source: Store, target: Store, journal: Path, version: int, progress: Progress) -> Pushed:
-    ids = source.ids()
-    noted = json.loads(journal.read_text(encoding="utf-8")) if journal.exists() else {}
-    if noted.get("version") != version:
-        noted = {"target": target.address, "version": version, "last": None}
-    resumed = done = 0 if noted["last"] is None else bisect_right(ids, noted["last"])
-    progress(done, len(ids))
-    while done < len(ids):
-        batch = source.get(ids[done : done + _BATCH])
-        _upsert(target, batch)
-        done += len(batch)
-        if source.writable:
-            write_text(journal, json.dumps({**noted, "last": batch[-1].id}))
-        progress(done, len(ids))
-    journal.unlink(missing_ok=True)
-    return Pushed(len(ids), resumed, len(target), source.projected and not target.projected)
+        projections = facts.projected and ("://" not in target or target.startswith(KEEP_PROJECTIONS))
+    return open_store(target, facts.n_bits, facts.model, projections)
 
 
 def _upsert(target: Store, items: list[Item]) -> None:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 
 from channelhash.serve.middleware import PROBLEMS, content_tag
 from channelhash.serve.routing import MonitoringRoute, Route
-from channelhash.serve.schemas import MOST, Health, Indexing, Info, Labels
+from channelhash.serve.schemas import MOST, Health, Info, Labels
 from channelhash.serve.service import CurrentService
 
 _STATUSES: dict[int | str, dict[str, Any]] = {500: PROBLEMS[500], 503: PROBLEMS[503]}
@@ -23,7 +23,7 @@ health_router = APIRouter(tags=["server"], responses=_STATUSES)
 @router.get("/info")
 def info(service: CurrentService) -> Info:
     """Return what is searched, which queries can be encoded, and the limits of requests."""
-    facts, run = service.store.info(), service.store.indexing_run()
+    facts = service.store.info()
     encoding = service.encoding.result() if service.encoding.done() else None
     return Info(
         items=facts["items"],
@@ -34,7 +34,6 @@ def info(service: CurrentService) -> Info:
         words_alone=encoding is not None and encoding.words_alone,
         writable=service.tokens.write is not None and service.store.writable,
         loading=list(service.warm_up.steps),
-        indexing=Indexing(**run._asdict()) if run else None,
         limits=asdict(service.limits) | MOST,
     )
 

@@ -362,14 +362,6 @@ class Labels(BaseModel):
     labels: dict[str, int]
 
 
-class Indexing(BaseModel):
-    """A run of ``channelhash index`` that is going on in the store."""
-
-    stage: str = Field(description="look, while it compares files with the store, or encode.")
-    done: int
-    total: int
-
-
 class Info(BaseModel):
     """The store of this server, and its limits."""
 
@@ -381,7 +373,6 @@ class Info(BaseModel):
     words_alone: bool = Field(description="Whether a text, which it cannot encode, is looked for by its words.")
     writable: bool
     loading: list[str] = Field([], description="What is not ready yet and makes the first requests slower, in words.")
-    indexing: Indexing | None = Field(None, description="The indexing run that adds items now; null if there is none.")
     limits: dict[str, int]
 
 

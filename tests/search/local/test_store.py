@@ -21,7 +21,9 @@ from channelhash.search.local import database as items_database
 from channelhash.search.local import snapshots as layers
 from channelhash.search.local import tables
 from channelhash.search.local.check import check_store
+from channelhash.search.local.folder import hold_run
 from channelhash.utils.files import dump_checked
+from channelhash.utils.progress import no_progress, no_stage_progress
 
 
 @pytest.fixture
@@ -272,6 +274,30 @@ def test_damage_is_named_in_one_line(tmp_path, name, content, message):
         ch.open_store(folder)
     assert "\n" not in str(refused.value)
     assert str(folder) in str(refused.value)
+
+
+def test_a_second_run_waits_for_the_first_and_says_so(tmp_path):
+    said, order = [], []
+
+    def second() -> None:
+        def progress(stage):
+            said.append(stage)
+            first_may_end.set()
+            return no_progress
+
+        with hold_run(tmp_path / "store", progress):
+            order.append("second")
+
+    first_may_end = threading.Event()
+    with hold_run(tmp_path / "store", no_stage_progress):
+        other = threading.Thread(target=second)
+        other.start()
+        assert first_may_end.wait(20)
+        order.append("first")
+    other.join(20)
+    assert order == ["first", "second"]
+    assert said == [f"waiting for another command that indexes {tmp_path / 'store'}"]
+    assert not (tmp_path / "store").exists()  # neither has made a store
 
 
 def test_other_folders_and_files_are_left_alone(tmp_path):

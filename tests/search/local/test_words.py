@@ -1,7 +1,6 @@
 """The index of words: what is found, in what order, and that it follows the items."""
 
 import math
-import sqlite3
 import unicodedata
 from contextlib import closing
 
@@ -14,8 +13,7 @@ from tests.search.local.damaging import change
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.local import words as word_index
-from channelhash.search.local.check import backup_store, check_store, repair_store
-from channelhash.search.transfer import push
+from channelhash.search.local.check import check_store, repair_store
 
 VOCABULARY = ["dog", "beach", "two", "surfboard", "café", "man"]
 
@@ -149,7 +147,7 @@ def test_words_are_found_in_scripts_without_spaces(unspaced_store, found, querie
 @pytest.fixture(scope="module")
 def unspaced_store(tmp_path_factory):
     path = tmp_path_factory.mktemp("stores") / "store"
-    with closing(ch.open_store(path, n_bits=8, stem="english")) as store:
+    with closing(ch.open_store(path, n_bits=8)) as store:
         metadata = [{"text": text} for text in UNSPACED.values()]
         store.add(list(UNSPACED), np.zeros((len(UNSPACED), 1), np.uint8), metadata=metadata)
         store.add(["gone"], np.zeros((1, 1), np.uint8), metadata=metadata[:1])
@@ -212,71 +210,3 @@ def test_a_store_without_words_says_so(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="has no index of words"):
         store.search_words("dog")
     store.close()
-
-
-def stems(words):
-    """The stem of each word, by an index of that word alone."""
-    found = []
-    for word in words:
-        connection = sqlite3.connect(":memory:")
-        connection.execute("CREATE VIRTUAL TABLE t USING fts5(text, tokenize='porter unicode61 remove_diacritics 2')")
-        connection.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, row)")
-        connection.execute("INSERT INTO t VALUES (?)", (word,))
-        found.append(connection.execute("SELECT term FROM v").fetchone()[0])
-        connection.close()
-    return found
-
-
-FORMS = ["horse", "horses", "agreed", "agree", "dog", "dogs", "café", "cafes", "riding", "ride", "is"]
-STEM_OF = dict(zip(FORMS, stems(FORMS), strict=True))
-
-
-@settings(max_examples=25)
-@given(st.lists(st.lists(st.sampled_from(FORMS), max_size=4), min_size=1, max_size=20), st.data())
-def test_a_store_that_stems_counts_stems(tmp_path_factory, texts, data):
-    question = data.draw(st.lists(st.sampled_from(FORMS), min_size=1, max_size=5))
-    k, coverage = data.draw(st.integers(1, 25)), data.draw(st.sampled_from([0, 0.5, 1]))
-    with closing(ch.open_store(tmp_path_factory.mktemp("stores") / "store", n_bits=8, stem="english")) as store:
-        add(store, [" ".join(words) for words in texts])
-        found = store.search_words(" ".join(question), k, coverage=coverage)
-        unwanted = store.search_words(" ".join(question), k, without=[question[0]])
-    stemmed = [" ".join(STEM_OF[word] for word in words) for words in (*texts, question)]
-    names, scores = by_counting(stemmed[:-1], stemmed[-1], k, coverage)
-    assert (list(found.ids), found.keys) == (names, pytest.approx(scores))
-    assert not any(STEM_OF[question[0]] in stemmed[int(name)].split() for name in unwanted.ids)
-
-
-def test_stems_are_a_fact_of_a_store_that_copies_keep(tmp_path):
-    path = tmp_path / "store"
-    with closing(ch.open_store(path, n_bits=8, stem="english")) as store:
-        add(store, ["two horses", "it was agreed", "a dog"])
-        assert store.info()["stem"] == "english"
-    with closing(ch.open_store(path, n_bits=8, stem="english")) as store:
-        assert [store.search_words(word).ids for word in ("horse", "agreeing", "dogs")] == [["000"], ["001"], ["002"]]
-        add(store, ["a kite"])
-        assert [store.search_words(word).ids for word in ("horse", "kites")] == [[], ["000"]]
-    assert check_store(path) == []
-    backup_store(path, tmp_path / "backup")
-    push(path, str(tmp_path / "pushed"))
-    change(path, "UPDATE items SET metadata = '{}' WHERE id = '001'")
-    assert [lost.where for lost in repair_store(path).lost] == ["001"]
-    for copy in (path, tmp_path / "backup", tmp_path / "pushed"):
-        with closing(ch.open_store(copy)) as store:
-            assert (store.info()["stem"], store.search_words("kites dogs").ids) == ("english", ["000", "002"])
-        assert check_store(copy) == []
-
-
-def test_where_stems_are_not_to_be_had_one_line_says_so(tmp_path):
-    with closing(ch.open_store(tmp_path / "store", n_bits=8)) as store:
-        add(store, ["two horses"])
-        assert "stem" not in store.info()
-        assert store.search_words("horse").ids == []
-    for address, stem, says in (
-        ("store", "english", "store: does not stem English words; choose another store"),
-        ("new", "klingon", "stem 'klingon': words are stemmed in english alone"),
-        ("codes.parquet", "english", "holds codes without projections or stems"),
-    ):
-        with pytest.raises(InputError, match=says):
-            ch.open_store(tmp_path / address, stem=stem)
-    with pytest.raises(InputError, match="stems no words; make a store in a folder"):
-        ch.open_store("milvus+http://localhost/a", stem="english")

@@ -81,8 +81,6 @@ def test_what_is_there_is_opened_as_it_was_made(full):
         ch.open_store(full, n_bits=32)
     with pytest.raises(InputError, match="keeps no projections"):
         ch.open_store(full, projections=True)
-    with pytest.raises(InputError, match="stems no words"):
-        ch.open_store(full, stem="english")
     with pytest.raises(InputError, match="an unknown model"):
         ch.open_store(full, model="a1b2")
 

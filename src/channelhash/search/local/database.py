@@ -68,14 +68,14 @@ class ItemsDatabase:
                 raise InputError(f"{self._name}: a database, but not one of a store")
             #: Whether items can be found by words.
             self.has_words = has_words(self._connection) and has_fts5(self._connection)
-            self._word_search = WordSearch(self._connection, manifest.facts.stem)
+            self._word_search = WordSearch(self._connection)
 
     def _create(self, manifest: Manifest) -> None:
         is_new = "SELECT 1 FROM sqlite_master LIMIT 1"
         if not self._rows(is_new):
             with self._transaction("BEGIN IMMEDIATE"):
                 if not self._rows(is_new):  # otherwise another process was quicker
-                    tables.create_tables(self._connection, manifest.facts.stem, manifest.to_json())
+                    tables.create_tables(self._connection, manifest.to_json())
 
     def close(self) -> None:
         """Close the connection."""

@@ -3,7 +3,8 @@
 import os
 import sqlite3
 import uuid
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +12,9 @@ from channelhash.errors import InputError
 from channelhash.search.items import check_opened_as
 from channelhash.search.local.tables import connect, one_line_errors, read_description
 from channelhash.utils.files import check_exhausted, dump_checked, load_checked, locked, write_text
+from channelhash.utils.progress import StageProgress
 
-_FORMAT = "channelhash store 5"
+_FORMAT = "channelhash store 6"
 
 # Windows knows no other than the process's own user.
 _EFFECTIVE = os.access in os.supports_effective_ids
@@ -45,8 +47,7 @@ class StoreFolder:
         self.model = path / "model"
         #: Says which photographs the items are, if they are those of a folder.
         self.source = path / "source.json"
-        #: Says how far an indexing run is, see `indexing_run`, which holds the lock.
-        self.run = path / ".indexing.json"
+        #: Held by the indexing run that writes to the store, see `hold_run`.
         self.run_lock = path / ".indexing"
 
     @property
@@ -80,6 +81,36 @@ class StoreFolder:
         return total
 
 
+@contextmanager
+def hold_run(store: Path, progress: StageProgress) -> Iterator[None]:
+    """Wait until no other run writes to a store, and keep others waiting within the block.
+
+    Where nothing can be written, or the file system has no locks, nobody waits.
+
+    Args:
+        store: the store's folder, which is made, and removed again if the block leaves nothing in it.
+        progress: stage -> its callback; one stage is to wait.
+    """
+    folder = StoreFolder(store)
+    with ExitStack() as stack:
+        with suppress(OSError):
+            try:
+                stack.enter_context(locked(folder.run_lock, wait=False))
+            except BlockingIOError:
+                progress(f"waiting for another command that indexes {folder.path}")(0, 0)
+                stack.enter_context(locked(folder.run_lock))
+            stack.callback(_remove_empty, folder)
+        yield
+
+
+def _remove_empty(folder: StoreFolder) -> None:
+    """Remove the lock and the folder of a run that has left no store."""
+    with suppress(OSError):
+        if os.listdir(folder.path) == [folder.run_lock.name]:
+            folder.run_lock.unlink()  # still locked, so nobody has begun meanwhile
+            folder.path.rmdir()
+
+
 class Facts(NamedTuple):
     """What all codes of a store have in common.
 
@@ -87,7 +118,6 @@ class Facts(NamedTuple):
         n_bits: their length.
         model: fingerprint of their model, empty if unknown.
         projected: whether each has a projection beside it.
-        stem: the language whose words are stemmed in the index of words, see `words.make_words`; none if empty.
 
     >>> Facts(n_bits=64, model="a1b2").projected
     False
@@ -96,7 +126,6 @@ class Facts(NamedTuple):
     n_bits: int
     model: str
     projected: bool = False
-    stem: str = ""
 
     @property
     def projection_size(self) -> int | None:
@@ -212,5 +241,3 @@ def check_opened(address: str, facts: Facts, expected: Facts) -> None:
     check_opened_as(address, facts[:2], expected.n_bits or None, expected.model)
     if expected.projected and not facts.projected:
         raise InputError(f"{address}: keeps no projections beside its codes; choose another store")
-    if expected.stem and facts.stem != expected.stem:
-        raise InputError(f"{address}: does not stem {expected.stem.title()} words; choose another store")

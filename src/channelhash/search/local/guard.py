@@ -221,7 +221,7 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
     connection.execute("BEGIN")
     checks = (
         _check_trees(connection),
-        _check_definitions(connection, facts.stem if facts else ""),
+        _check_definitions(connection),
         _check_items(connection),
         _check_codes(connection, facts),
         _check_state(connection),
@@ -271,10 +271,10 @@ def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
             yield Finding(_DATABASE, " ".join(text_of(line).split()))
 
 
-def _check_definitions(connection: sqlite3.Connection, stem: str) -> Iterator[Finding]:
+def _check_definitions(connection: sqlite3.Connection) -> Iterator[Finding]:
     with closing(connect(None)) as expected:
         expected.text_factory = bytes
-        tables.create_tables(expected, stem, "")
+        tables.create_tables(expected, "")
         sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_master"
         for kind, name, _ in sorted(set(expected.execute(sql)) - set(connection.execute(sql))):
             yield Finding(_DATABASE, f"the {text_of(kind)} {text_of(name)} is not defined as it should be")

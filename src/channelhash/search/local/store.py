@@ -15,13 +15,12 @@ from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
-from channelhash.search.items import IndexingRun, Metadata, check_ids
+from channelhash.search.items import Metadata, check_ids
 from channelhash.search.local import answering
 from channelhash.search.local.answering import Part
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import Facts, Manifest, StoreFolder, check_opened, find_manifest
 from channelhash.search.local.guard import Guard
-from channelhash.search.local.indexing_run import read_run
 from channelhash.search.local.snapshots import CodeLayers
 from channelhash.search.local.tables import metadata_of
 from channelhash.search.rank import Ranking, Scored, Surest
@@ -140,9 +139,6 @@ class EmbeddedStore(Store):
     def __len__(self) -> int:
         with self._items() as items:
             return len(items)
-
-    def indexing_run(self) -> IndexingRun | None:
-        return read_run(self._folder.path) if self._folder else None
 
     def label_counts(self) -> dict[str, int]:
         with self._items() as items:
@@ -272,9 +268,7 @@ class EmbeddedStore(Store):
             if len(parts := self._parts(modality, None)) == 1 and parts[0].allowed is None
         }
         n_bytes = self._folder.n_bytes() if self._folder else None
-        facts = {"codes": codes, "distinct_codes": distinct, "bytes": n_bytes}
-        stem = (self._open().facts or self._new).stem
-        return facts | {"stem": stem} if stem else facts
+        return {"codes": codes, "distinct_codes": distinct, "bytes": n_bytes}
 
     def _parts(self, modality: str, where: Filter | None) -> list[Part]:
         """Return the codes of a modality to search, of the items that pass a filter."""

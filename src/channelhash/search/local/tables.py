@@ -210,21 +210,15 @@ def utf8(text: Any) -> Any:
     return text.encode() if isinstance(text, str) else text
 
 
-def create_tables(connection: sqlite3.Connection, stem: str, description: str) -> None:
-    """Make the tables of a new database, within a transaction.
-
-    Args:
-        connection: to the database.
-        stem: as of `words.make_words`.
-        description: of the store, see `folder.Manifest`; kept in ``about``.
-    """
+def create_tables(connection: sqlite3.Connection, description: str) -> None:
+    """Make the tables of a new database, within a transaction; ``description`` is that of `folder.Manifest`."""
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     for statement in _SCHEMA.split(";\n"):  # `executescript` would end the transaction
         connection.execute(statement)
     connection.execute("INSERT INTO about VALUES (?)", (description,))
     state = State(0, 0, "", 0, 0, 0)
     connection.execute("INSERT INTO state VALUES (?, ?, ?, ?, ?, ?, ?)", (*state, state.checksum()))
-    words.make_words(connection, stem)
+    words.make_words(connection)
 
 
 def read_description(connection: sqlite3.Connection) -> str:

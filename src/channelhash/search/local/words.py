@@ -93,32 +93,20 @@ CREATE VIEW described AS SELECT number, separate(id || ' ' || coalesce(json_extr
     {" ".join(f"WHEN '{number:02}' THEN '{name}'" for number, name in enumerate(_MONTHS, start=1))} ELSE '' END) AS text
 FROM (SELECT *, json_extract(metadata, '$.image') AS image, json_extract(metadata, '$.taken') AS taken FROM items)
 """
-_TABLE = """
+# Words are split at characters that are neither letters nor digits, and have neither case nor accents.
+_TOKENIZER = "unicode61 remove_diacritics 2"
+_TABLE = f"""
 CREATE VIRTUAL TABLE words USING fts5(
-    text, content='described', content_rowid='number', columnsize=0, tokenize='{how}'
+    text, content='described', content_rowid='number', columnsize=0, tokenize='{_TOKENIZER}'
 )
 """
 
 
-def _tokenizer(stem: str = "") -> str:
-    """Return how FTS5 splits words: at characters that are neither letters nor digits, without case and accents.
-
-    >>> _tokenizer("english")
-    'porter unicode61 remove_diacritics 2'
-    """
-    return f"{'porter ' if stem == 'english' else ''}unicode61 remove_diacritics 2"
-
-
-def make_words(connection: sqlite3.Connection, stem: str = "") -> None:
-    """Make the index of words of a new database, within a transaction, where SQLite has FTS5.
-
-    Args:
-        connection: to the database, as `connection.connect` opens it.
-        stem: the language whose words are stemmed, ``"english"`` by Porter's rules (1980); none if empty.
-    """
+def make_words(connection: sqlite3.Connection) -> None:
+    """Make the index of words of a new database, within a transaction, where SQLite has FTS5."""
     if has_fts5(connection):
         connection.execute(_VIEW)
-        connection.execute(_TABLE.format(how=_tokenizer(stem)))
+        connection.execute(_TABLE)
 
 
 def has_fts5(connection: sqlite3.Connection) -> bool:
@@ -157,10 +145,7 @@ _FREQUENT = 3
 _MANY = 10_000
 # Share of many items from which on a word says nothing beside a rarer one.
 _EVERYWHERE = 0.1
-# How often words are is counted anew when so large a share of the items has come or gone.
-_STALE = 0.1
-
-# Texts that are kept as words, and rare words of which is known how many items have them.
+# Texts that are kept as words, and words of which is known how many items have them.
 _KEPT = 1_000
 
 
@@ -178,7 +163,6 @@ class WordSearch:
 
     Args:
         connection: to the database, for reading.
-        stem: as of `make_words`.
 
     >>> from channelhash.search.local.tables import connect
     >>> connection = connect(None)
@@ -190,12 +174,10 @@ class WordSearch:
     ['2019/dog.jpg']
     """
 
-    def __init__(self, connection: sqlite3.Connection, stem: str = "") -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._stem = stem
         self._counts: dict[str, int] = {}
-        self._rare_counts: dict[str, int] = {}
-        self._n_items = self._last_item = 0
+        self._n_items = 0
         self._state: tuple[int, int] | None = None
         self._split = lru_cache(_KEPT)(self._split_anew)
         self._splitting: sqlite3.Connection | None = None
@@ -251,38 +233,25 @@ class WordSearch:
         """Forget what holds only until something is written: by this connection, or by others."""
         (others,) = self._connection.execute("PRAGMA data_version").fetchone()
         state = (others, self._connection.total_changes)
-        if state != self._state or len(self._rare_counts) > _KEPT:
-            self._state, self._rare_counts = state, {}
-            (self._last_item,) = self._connection.execute("SELECT coalesce(max(number), 0) FROM items").fetchone()
+        if state != self._state or len(self._counts) > _KEPT:
+            self._state, self._counts = state, {}
+            (self._n_items,) = self._connection.execute("SELECT coalesce(max(number), 0) FROM items").fetchone()
 
     def _split_anew(self, text: str) -> list[str]:
-        """Return the first different words of a text, as FTS5 splits it; of those with one stem, the first as it is.
-
-        For FTS5 stems what it looks for, and the stem of a stem may be another. What is written without spaces is one
-        word: a phrase of letters.
-        """
+        """Return the first different words of a text, as FTS5 splits it; a run without spaces is one word, a phrase."""
         spaced, phrases = take_phrases(text)
-        tables = {"words": _tokenizer(), "stems": _tokenizer(self._stem)}
         if self._splitting is None:
             self._splitting = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            for table, how in tables.items():
-                self._splitting.execute(f"CREATE VIRTUAL TABLE {table} USING fts5(text, tokenize='{how}')")
-                self._splitting.execute(f"CREATE VIRTUAL TABLE {table}_found USING fts5vocab({table}, instance)")
-        places = []
-        for table in tables:
-            self._splitting.execute(f"DELETE FROM {table}")
-            self._splitting.execute(f"INSERT INTO {table} VALUES (?)", (spaced,))
-            places.append(dict(self._splitting.execute(f"SELECT offset, term FROM {table}_found ORDER BY offset")))
-        first: dict[str, str] = {}
-        for place, word in places[0].items():
-            first.setdefault(places[1][place], word)
-        return [*first.values(), *dict.fromkeys(phrases)][:_WORDS]
+            self._splitting.execute(f"CREATE VIRTUAL TABLE words USING fts5(text, tokenize='{_TOKENIZER}')")
+            self._splitting.execute("CREATE VIRTUAL TABLE found USING fts5vocab(words, instance)")
+        self._splitting.execute("DELETE FROM words")
+        self._splitting.execute("INSERT INTO words VALUES (?)", (spaced,))
+        terms = (term for (term,) in self._splitting.execute("SELECT term FROM found ORDER BY offset"))
+        return list(dict.fromkeys([*terms, *phrases]))[:_WORDS]
 
     def _weights(self, words: Sequence[str]) -> dict[str, float]:
         """Return the weights of those words that are somewhere, rarest first, without those that are everywhere."""
-        n_items = self._last_item
-        if abs(n_items - self._n_items) > _STALE * self._n_items:
-            self._counts, self._n_items = {}, n_items
+        n_items = self._n_items
         there = sorted((count, word) for word in words if (count := self._count(word)))
         rarest = there[0][0] if there else 0
         most = max(rarest, _EVERYWHERE * n_items if n_items > _MANY else n_items)
@@ -293,13 +262,11 @@ class WordSearch:
         return math.log(1 + self._n_items / max(count, 1))
 
     def _count(self, word: str) -> int:
-        """Return how many items have a word; of one that many have, perhaps how many had it some time ago."""
-        count = self._counts.get(word, self._rare_counts.get(word))
-        if count is None:
+        """Return how many items have a word."""
+        if word not in self._counts:
             sql = "SELECT count(*) FROM words WHERE words MATCH ?"
-            count = int(self._connection.execute(sql, (_all([word]),)).fetchone()[0])
-            (self._counts if count > _ROWS else self._rare_counts)[word] = count
-        return count
+            self._counts[word] = int(self._connection.execute(sql, (_all([word]),)).fetchone()[0])
+        return self._counts[word]
 
 
 def _all(words: Sequence[str]) -> str:

@@ -142,7 +142,7 @@ function sayFound(state, part, name) {
   by("export").hidden = !part.items.length;
   if (!part.items.length) {
     by("title").textContent = "Nothing found";
-    by("status").textContent = !info.items ? (info.indexing ? "Photographs appear here as they are indexed." : "The store is empty: add items first.") : narrowed || state.r !== null ? "Take a condition away." : "No item has any of these words.";
+    by("status").textContent = !info.items ? "The store is empty: add items first." : narrowed || state.r !== null ? "Take a condition away." : "No item has any of these words.";
   } else if (part.total !== undefined) {
     const kind = info.codes.image || !info.codes.text ? "photographs" : "texts";
     by("title").textContent = `${count(part.total)} ${part.total === 1 ? kind.slice(0, -1) : kind}`;

@@ -9,9 +9,7 @@ const by = (id) => document.getElementById(id);
 
 /** Say how many items there are and what the server is still at work on, until it has done it; in an empty store show the first ones. */
 export function sayBusy(info) {
-  const { indexing: run, loading } = info;
-  const stages = { look: "looking for new photographs", encode: "indexing" };
-  const busy = [run && `${stages[run.stage] ?? run.stage}: ${count(run.done)} of ${count(run.total)}`, ...loading].filter(Boolean);
+  const busy = info.loading;
   by("facts").textContent = [info.n_bits ? `${count(info.items)} ${info.items === 1 ? "item" : "items"}` : null, ...busy].filter(Boolean).join(" · ");
   by("facts").classList.toggle("busy", busy.length > 0);
   if (!busy.length) return;
