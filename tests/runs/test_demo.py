@@ -5,8 +5,7 @@ import pytest
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.scenes import LABELS
-from channelhash.runs.demo import TEXT_QUERIES, answer_texts
-from channelhash.search.result_grid import answer_rows
+from channelhash.runs.demo import TEXT_QUERIES, answer_rows, answer_texts
 
 
 class OneAnswer:

@@ -302,10 +302,10 @@ class AgainstADictionary(RuleBasedStateMachine):
             rows = outputs_of(np.random.default_rng(seed), queries)
             for count, bound in ((k, None), (k, radius), (None, radius)):
                 surest = self.store.search_surest(rows, count, modality, where, bound)
-                check_surest(self.kind, surest, rows, there, count, bound)
-                if where is None:  # as a store that has no codes at hand would
-                    plain = Store._surest(self.store, rows, count, 500, bound, modality, None)
-                    check_surest(self.kind, plain, rows, there, count, bound)
+                if type(self.store)._surest is Store._surest:  # without codes at hand
+                    check_answers(self.kind, Answers(*surest[:2]), rows >= 0, there, count, bound)
+                else:
+                    check_surest(self.kind, surest, rows, there, count, bound)
             if self.kind.projected:
                 kept = {name: self.expected.outputs[name][modality] for name in there}
                 for first in (None, radius + 1):  # None: all of so few

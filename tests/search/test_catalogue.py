@@ -1,12 +1,9 @@
-"""The order of a store's items against plain sorting, and what every store tells of them."""
+"""The order of a store's items against plain sorting."""
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.search.contract import KINDS
 
-from channelhash.search.catalogue import KEYS, date_of, file_date, make_catalogue, month_filter
+from channelhash.search.catalogue import date_of, file_date, make_catalogue, month_filter
 from channelhash.search.filters import parse_filter, passes
 
 DATES = st.sampled_from(["2019-07-14 10:20:30", "2019-07", "2019", "14.7.2019", "2020-01-01", 2019, None])
@@ -40,7 +37,7 @@ def test_folders_and_months_count_what_their_filters_find(items):
     for folder, count in catalogue.folders.items():
         assert count == sum(name.startswith(f"{folder}/") for name, _ in items)
     for month, count in catalogue.months.items():
-        tree = parse_filter(month_filter(month, catalogue.date_keys), KEYS)
+        tree = parse_filter(month_filter(month, catalogue.date_keys), ["date", "taken"])
         assert count == sum(passes(tree, name, metadata) for name, metadata in items)
     assert sum(catalogue.months.values()) <= catalogue.n_dated
 
@@ -65,20 +62,3 @@ def test_without_a_written_date_the_time_of_the_file_counts():
         assert file_date(seconds * 10**9) is None
         assert date_of({"encoded_from": f"12 {seconds * 10**9} 0 0123"}) == ""
     assert make_catalogue([("a", {"encoded_from": "1 5 5 0"})]).months == {}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_store_tells_the_metadata_of_some_keys_in_the_order_of_adding(kind, tmp_path):
-    store = KINDS[kind].open(tmp_path)
-    metadata = [{"taken": "2019", "labels": ["x", "y"]}, {}, {"sharp": True, "year": 3, "text": "a 'q\""}]
-    store.add(["b", "a", "c"], np.zeros((3, 2), np.uint8), metadata=metadata)
-    keys = ["taken", "labels", "sharp", "year", "missing"]
-    told = list(store.metadata(keys))
-    assert dict(told) == {"b": metadata[0], "a": {}, "c": {"sharp": True, "year": 3}}
-    if kind == "embedded":
-        assert [name for name, _ in told] == ["b", "a", "c"]
-        assert list(store.metadata(["year"]))[2] == ("c", {"year": 3})
-    before = store.version
-    store.add(["d"], np.zeros((1, 2), np.uint8))
-    assert store.version != before
-    store.close()

@@ -271,9 +271,9 @@ def backup(
     """
     from channelhash.search.local.check import backup_store
 
-    done = backup_store(_folder(store), to)
-    result = {"store": store, "to": str(to), "items": done.n_items, "bytes": done.n_bytes}
-    show(result, as_json, f"{done.n_items} items of {store} are in {to}, checked")
+    n_items, n_bytes = backup_store(_folder(store), to)
+    result = {"store": store, "to": str(to), "items": n_items, "bytes": n_bytes}
+    show(result, as_json, f"{n_items} items of {store} are in {to}, checked")
 
 
 def _in_words(value: Any) -> str:

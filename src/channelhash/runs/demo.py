@@ -16,12 +16,13 @@ from channelhash.models.photo_encoder import missing_packages
 from channelhash.runs.evaluate import evaluate_run
 from channelhash.runs.train import start_run
 from channelhash.search.index.brute_force import nearest
-from channelhash.search.result_grid import ANSWERS, answer_cell, answer_rows
-from channelhash.utils.image_grid import Cell, write_contact_sheet
+from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
 from channelhash.utils.progress import StageProgress
 
 #: Losses of the demo, all with the same data, model, epochs and seed.
 LOSSES = ("dsch", "sch", "tdsrdh")
+#: Answers in a row of a contact sheet.
+_ANSWERS = 7
 #: Text queries of the demo -> labels of what they ask for: an answer fits if it has them all.
 TEXT_QUERIES = {
     "sunset beach": ("sunset", "sea"),
@@ -113,12 +114,66 @@ def answer_texts(model: HashModel, database: CodeSet) -> tuple[list[list[Cell]],
     ``fitting`` of the ``shown`` answers have all labels that the words ask for, by ``chance`` this share would.
     """
     assert database.labels is not None
-    results = nearest(model.encode_texts(list(TEXT_QUERIES)), database.codes["image"], database.ids, ANSWERS)
+    results = nearest(model.encode_texts(list(TEXT_QUERIES)), database.codes["image"], database.ids, _ANSWERS)
     sheet, fits = [], {}
     for (text, wanted), result in zip(TEXT_QUERIES.items(), results, strict=True):
         right = np.all(database.labels[:, [database.label_names.index(label) for label in wanted]], axis=1)
         answers = zip(result.rows.tolist(), result.distances.tolist(), strict=True)
-        sheet.append([Cell(None, text), *(answer_cell(database, row, d, bool(right[row])) for row, d in answers)])
+        sheet.append([Cell(None, text), *(_answer_cell(database, row, d, bool(right[row])) for row, d in answers)])
         fitting, chance = int(right[result.rows].sum()), float(right.mean())
         fits[text] = {"fitting": fitting, "shown": len(result.rows), "chance": chance}
     return sheet, fits
+
+
+def answer_rows(
+    query: CodeSet, database: CodeSet, task: str, count: int = 5, answers: int = _ANSWERS
+) -> list[list[Cell]]:
+    """Make one row a query: itself, then the nearest items, right if they share a label with it.
+
+    Args:
+        query: queries with labels, of which some are picked, evenly spaced.
+        database: what is searched, with the same labels.
+        task: e.g. ``"image->text"``: which codes ask, and which are searched. An answer is shown as a picture where
+            there is one, whichever of its codes was found.
+        count: rows, at most as many as there are queries.
+        answers: answers a row.
+
+    Raises:
+        ValueError: labels are missing.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> [cell.right for cell in answer_rows(codes, codes, "image->image")[0]]
+    [None, True, False]
+    """
+    if query.labels is None or database.labels is None:
+        raise ValueError("right and wrong answers go by labels; these codes have none")
+    query_modality, database_modality = task.split("->")
+    picked = np.unique(np.linspace(0, len(query) - 1, count).astype(int))
+    matches = nearest(query.codes[query_modality][picked], database.codes[database_modality], database.ids, answers)
+    rows = []
+    for row, match in zip(picked.tolist(), matches, strict=True):
+        cells = [_query_cell(query, row, query_modality)]
+        for item, distance in zip(match.rows.tolist(), match.distances.tolist(), strict=True):
+            right = bool((query.labels[row] & database.labels[item]).any())
+            cells.append(_answer_cell(database, item, distance, right))
+        rows.append(cells)
+    return rows
+
+
+def _answer_cell(database: CodeSet, row: int, distance: int, right: bool | None = None) -> Cell:
+    """Return the cell of an answer: its distance, and its image and text or what else is known of it."""
+    return Cell(_picture(database, row), f"{bits(distance)}: {_words(database, row)}", right)
+
+
+def _query_cell(query: CodeSet, row: int, query_modality: str) -> Cell:
+    picture = _picture(query, row) if query_modality == "image" else None
+    labels = ", ".join(query.names_of(row))
+    return Cell(picture, labels if picture else _words(query, row))
+
+
+def _words(codes: CodeSet, row: int) -> str:
+    return (codes.texts[row] if codes.texts else ", ".join(codes.names_of(row))) or str(codes.ids[row])
+
+
+def _picture(codes: CodeSet, row: int) -> Path | None:
+    return Path(codes.images[row]) if codes.images and codes.images[row] else None

@@ -20,8 +20,6 @@ from channelhash.utils.seeds import generator
 Order = Literal["newest", "oldest", "name", "random"]
 #: Metadata keys of a date, the first that an item has counts; then that of its file's state (`indexing.changes`).
 DATES, _STATE = ("date", "taken"), "encoded_from"
-#: Metadata keys that `make_catalogue` reads.
-KEYS = (*DATES, _STATE)
 
 _DATE = re.compile(r"\d{4}-\d\d(?!\d)")
 
@@ -74,7 +72,7 @@ class Catalogue:
 
 
 def make_catalogue(items: Iterable[tuple[str, Metadata]]) -> Catalogue:
-    """Make the catalogue of items: their ids and what is known of them, of which `KEYS` are read.
+    """Make the catalogue of items: their ids and what is known of them.
 
     O(n log n) time; memory for ids and 8 bytes an item.
     """

@@ -74,7 +74,8 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
     count = options.k if options.radius is None else options.limit
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
-    judged = _judged(store, query, order[:n_found], coded)
+    by_cosine = bool(coded) and store.projected and query.outputs is not None and options.radius is None
+    judged = _judged(store, query, order[:n_found], coded, by_cosine)
     close = judged.close
     if close is False and _WORDS in found and order:  # all of the words need no code to confirm them
         whole = store.search_words(query.words, len(order), options.where, query.without, coverage=1.0)
@@ -86,7 +87,7 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     return Hits(hits[:count], close if coded or hits else False, note)
 
 
-def _judged(store: Store, query: Query, names: Sequence[str], coded: dict[str, RankedCodes]) -> Hits:
+def _judged(store: Store, query: Query, names: Sequence[str], coded: dict[str, RankedCodes], by_cosine: bool) -> Hits:
     """Return the items of these ids as hits, and what their distances mean."""
     searched = store.choose_modality()
     hits = [make_hit(item, None, searched if searched in item.codes else min(item.codes)) for item in store.get(names)]
@@ -94,7 +95,7 @@ def _judged(store: Store, query: Query, names: Sequence[str], coded: dict[str, R
         distances = hamming_distances(query.code[None], np.stack([hit.code for hit in hits]))[0].tolist()
         hits = [replace(hit, distance=distance) for hit, distance in zip(hits, distances, strict=True)]
     ranked = coded.get(searched, RankedCodes([], [], []))
-    cosines = [-key for key in ranked.keys] if coded and store.projected and query.outputs is not None else None
+    cosines = [-key for key in ranked.keys] if by_cosine else None
     return judge_hits(store, query, searched, hits, ranked.distances, cosines)
 
 

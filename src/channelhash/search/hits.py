@@ -3,8 +3,8 @@
 Items are ranked by their codes, and by all that is known beside these:
 
 * A question of which the model's outputs are known, to a store with projections: in two stages, by score.
-* To a store without: by distance, and equal distances by how sure the model was of the bits that differ
-  (`Store.search_surest`).
+* To a store without, and within a radius: by distance, and equal distances by how sure the model was of the bits that
+  differ (`Store.search_surest`).
 * A question of which only bits are known: by distance.
 
 What is equal by all that is in the order of ids.
@@ -23,7 +23,7 @@ from channelhash.errors import InputError
 from channelhash.search.duplicates import alike, read_copy
 from channelhash.search.items import Value
 from channelhash.search.match import find_reference, is_close, match_shares
-from channelhash.search.rank import FIRST, cosines, rerank
+from channelhash.search.rank import FIRST, rerank
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
 
@@ -70,24 +70,18 @@ def rank_codes(
     >>> rank_codes(store, code, None, count=2).ids, rank_codes(store, code, outputs, count=2).ids
     (['a', 'b'], ['b', 'a'])
     """
-    if store.projected and outputs is not None and radius is None and count is not None:
+    if outputs is not None and store.projected and radius is None and count is not None:
         scored = store.search_projections(outputs[None], count, modality, where)
         return RankedCodes(scored.ids[0], scored.distances[0].tolist(), (-scored.scores[0]).tolist())
-    if outputs is not None and not store.projected:
+    if outputs is not None:
         found = store.search_surest(outputs[None], count, modality, where, radius)
         return RankedCodes(found.ids[0], found.distances[0].tolist(), found.keys[0].tolist())
-    looked_at = count if outputs is None or count is None else max(count, FIRST)
-    if radius is None:
-        answers = store.search(code[None], looked_at or FIRST, modality, where)
+    if radius is not None:
+        answers = store.search_radius(code[None], radius, modality, where, count)
     else:
-        answers = store.search_radius(code[None], radius, modality, where, looked_at)
-    ids, distances = answers.ids[0], answers.distances[0]
-    if outputs is None or not ids:
-        return RankedCodes(ids[:count], distances[:count].tolist(), distances[:count].tolist())
-    searched = store.choose_modality(modality)
-    keys = -cosines(outputs, np.stack([item.projections[searched] for item in store.get(ids)]))
-    order = np.argsort(keys, kind="stable")[:count]
-    return RankedCodes([ids[place] for place in order], distances[order].tolist(), keys[order].tolist())
+        answers = store.search(code[None], count or FIRST, modality, where)
+    distances = answers.distances[0].tolist()
+    return RankedCodes(answers.ids[0], distances, distances)
 
 
 def fold(
@@ -283,7 +277,7 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
         ranked = rank_codes(store, query.code, outputs, looked_at, options.radius, modality, options.where)
         items = store.get(ranked.ids)
         found = [make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
-        by_cosine = store.projected and outputs is not None
+        by_cosine = store.projected and outputs is not None and options.radius is None
         hits = judge_hits(store, query, modality, found, cosines=[-key for key in ranked.keys] if by_cosine else None)
         close, n_found = hits.close, len(hits)
         if n_reranked and hits and query.outputs is not None:

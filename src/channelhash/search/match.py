@@ -82,10 +82,8 @@ def _first_means(distances: NDArray[np.floating]) -> NDArray[np.float64]:
     return means
 
 
-def match_shares(
-    reference: Reference | None, code: PackedCodes, distances: Sequence[int], n_bits: int
-) -> list[float | None]:
-    """Return of each item found the share of random items that are as near or nearer; None where nobody knows.
+def match_shares(reference: Reference, code: PackedCodes, distances: Sequence[int], n_bits: int) -> list[float]:
+    """Return of each item found the share of random items that are as near or nearer.
 
     Where the store has too few items that can ask, the shares are those of the question itself.
 
@@ -99,8 +97,6 @@ def match_shares(
     >>> match_shares(Reference(4, items), np.array([0], np.uint8), [0, 2], n_bits=8)
     [0.25, 0.75]
     """
-    if reference is None:
-        return [None] * len(distances)
     shares = reference.shares
     if shares is None:
         shares = _shares_within(hamming_distances(code[None], reference.items), n_bits)
@@ -108,7 +104,7 @@ def match_shares(
 
 
 def is_close(
-    reference: Reference | None,
+    reference: Reference,
     distances: Sequence[float],
     cosines: Sequence[float] | None = None,
     outputs: NDArray[np.floating[Any]] | None = None,
@@ -125,8 +121,6 @@ def is_close(
     >>> [is_close(Reference(4, np.zeros((4, 1), np.uint8), None, limits), found) for found in ([2], [2, 5], [])]
     [True, False, None]
     """
-    if reference is None:
-        return None
     limits, common = reference.limits, reference.common
     against = 0.0 if common is None or outputs is None else float(_cosines(outputs[None], common)[0])
     if reference.cosine_limits is not None and cosines is not None:

@@ -201,8 +201,6 @@ def rerank(outputs: NDArray[np.floating[Any]], codes: PackedCodes, first: int) -
     >>> rerank(np.array([0.9, -0.1]), pack(np.array([[0, 0], [1, 1]])), first=2).tolist()
     [1, 0]
     """
-    if first < 1:
-        raise ValueError(f"first is {first}; at least 1 answer can be re-ranked")
     # Stable: answers at equal distance stay in the order they have, by Hamming distance and id.
     head = np.argsort(asymmetric_distances(outputs, codes[:first]), kind="stable")
     return np.concatenate([head, np.arange(len(head), len(codes))])

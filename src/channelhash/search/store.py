@@ -13,7 +13,7 @@ from channelhash.errors import InputError
 from channelhash.search import items as checks
 from channelhash.search.filters import Filter, parse_filter
 from channelhash.search.items import Answers, Item, Listed, Metadata, is_text, merge_item
-from channelhash.search.rank import FIRST, Ranking, Scored, Surest, check_outputs, check_projections, sure_distances
+from channelhash.search.rank import FIRST, Ranking, Scored, Surest, check_outputs, check_projections
 
 __all__ = ["Answers", "Item", "Listed", "Store", "merge_item"]
 
@@ -116,10 +116,6 @@ class Store(ABC):
                 raise InputError(f"{self.address}: no item has the id {name!r}")
         return [items[name] for name in ids]
 
-    def listed(self) -> Iterator[Listed]:
-        """Yield every item without its codes, in no order; of items that are written meanwhile it may yield any."""
-        return self._listed()
-
     def update(self, ids: Sequence[str], metadata: Sequence[Metadata]) -> None:
         """Add to the metadata of stored items as `upsert` does, and leave their codes as they are.
 
@@ -196,7 +192,8 @@ class Store(ABC):
     ) -> Surest:
         """Find items by distance, equal distances by how sure the model was of the bits that differ, then by id.
 
-        What is looked at are the ``max(k, 500)`` items that `search` finds, or `search_radius`.
+        What is looked at are the ``max(k, 500)`` items that `search` finds, or `search_radius`. A store that does not
+        have their codes at hand orders equal distances as these do.
 
         Args:
             outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries' codes.
@@ -418,14 +415,6 @@ class Store(ABC):
         """A number that another one follows when items are added or deleted, as far as the store knows."""
         return len(self)
 
-    def metadata(self, keys: Sequence[str]) -> Iterator[tuple[str, Metadata]]:
-        """Yield the id of every item and what its metadata have of some keys, mostly in the order of adding.
-
-        The keys are names without quotes. Of items that are written meanwhile, any may come.
-        """
-        for item in self._listed():
-            yield item.id, {key: item.metadata[key] for key in keys if key in item.metadata}
-
     @abstractmethod
     def _keys(self) -> Collection[str]:
         """Return the metadata keys of the items."""
@@ -438,8 +427,11 @@ class Store(ABC):
     def _get(self, ids: list[str]) -> Mapping[str, Item]:
         """Return id -> item, for those of ``ids`` that the store has."""
 
-    def _listed(self) -> Iterator[Listed]:
-        """Yield what `listed` does; a store that can read many items at once does better."""
+    def listed(self) -> Iterator[Listed]:
+        """Yield every item without its codes, in any order; of items that are written meanwhile it may yield any.
+
+        A store that can read many items at once does better.
+        """
         ids = self._ids(None)
         for start in range(0, len(ids), _ITEMS):
             for item in self._get(ids[start : start + _ITEMS]).values():
@@ -489,22 +481,13 @@ class Store(ABC):
         modality: str,
         where: Filter | None,
     ) -> Surest:
-        """Do what `search_surest` does, of the ``first`` items; a store that has their codes at hand does better."""
-        queries, found = pack(binarize(outputs)), Surest([], [], [])
+        """Do what `search_surest` does, of the ``first`` items; without their codes at hand, by distance alone."""
+        queries = pack(binarize(outputs))
         if radius is None:
-            answers = self._nearest(queries, first or 1, modality, where)
+            answers = self._nearest(queries, k or 1, modality, where)
         else:
-            answers = self._within(queries, radius, first, modality, where)
-        for row, ids, distances in zip(outputs, *answers, strict=True):
-            items = self._get(ids)  # without those that were deleted meanwhile
-            there = [place for place, name in enumerate(ids) if name in items and modality in items[name].codes]
-            codes = [items[ids[place]].codes[modality] for place in there]
-            keys = sure_distances(row, np.array(codes, np.uint8).reshape(-1, queries.shape[1]), distances[there])
-            order = np.argsort(keys, kind="stable")[:k].tolist()
-            found.ids.append([ids[there[place]] for place in order])
-            found.distances.append(distances[there][order])
-            found.keys.append(keys[order])
-        return found
+            answers = self._within(queries, radius, k, modality, where)
+        return Surest(*answers, [distances.astype(np.float64) for distances in answers.distances])
 
     def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         """Do what `search_words` does; only a store that `has_words` is asked."""

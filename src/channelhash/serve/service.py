@@ -24,7 +24,7 @@ from PIL import Image
 from channelhash.errors import InputError, JobError
 from channelhash.explanation.api import encode_items
 from channelhash.explanation.bit_labels import BitLabels, load_bit_labels
-from channelhash.search.catalogue import KEYS, Catalogue, Order, make_catalogue, month_filter
+from channelhash.search.catalogue import Catalogue, Order, make_catalogue, month_filter
 from channelhash.search.fused import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.match import find_reference
@@ -429,7 +429,7 @@ class Browser:
             version, start = self._store.version, time.monotonic()
             due = self._seconds < _QUICK or start - self._made > _TIMES * self._seconds
             if self._catalogue is None or (version != self._version and due):
-                self._catalogue = make_catalogue(self._store.metadata(KEYS))
+                self._catalogue = make_catalogue((item.id, item.metadata) for item in self._store.listed())
                 self._version, self._made = version, time.monotonic()
                 self._seconds = self._made - start
             return self._catalogue

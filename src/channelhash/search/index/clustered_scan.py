@@ -61,18 +61,6 @@ def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped
 
 
 @njit(nogil=True)
-def _nearest_pivot(far):  # type: ignore[no-untyped-def]
-    """Return the first of the nearest pivots."""
-    least = _MET
-    for c in range(len(far)):
-        least = min(least, far[c])
-    for c in range(len(far)):
-        if far[c] == least:
-            return c
-    return 0
-
-
-@njit(nogil=True)
 def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-def]
     """List the pivots that still may have codes within the limit, distance above and number below; return how many.
 
@@ -113,7 +101,7 @@ def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[n
     for _ in range(_FIRST):
         if state[WITHIN] >= search.k or state[LIMIT] < search.n_bits:
             break
-        c = _nearest_pivot(far)
+        c = np.argmin(far)
         if far[c] != _MET:
             _visit(code, np.int64(offsets[c, 0]), np.int64(offsets[c, -1]), measured, search, met)
             far[c] = _MET

@@ -157,7 +157,8 @@ def nearest(search: Search) -> list[Matches]:
     [0]
     """
     division, m = _division(search), search.codes.shape[1]
-    found = _no_candidates(search, division.segments, _capacity(search.k, -(-m // division.segments)))
+    room = min(2 * (search.k + _SPARE), -(-m // division.segments))
+    found = _no_candidates(search, division.segments, room)
     if search.queries.size * m < _FEW:
         for task in range(division.tasks):
             _nearest_task(task, division, search, found)
@@ -198,15 +199,6 @@ class Candidates(NamedTuple):
     entries: NDArray[np.uint64]
     counts: NDArray[np.int64]
     states: NDArray[np.int64]
-
-
-def _capacity(k: int, n_codes: int) -> int:
-    """Return the number of entries that a pass over ``n_codes`` codes has room for.
-
-    >>> _capacity(10, 1_000_000), _capacity(10, 50)
-    (1044, 50)
-    """
-    return min(2 * (k + _SPARE), n_codes)
 
 
 def _no_candidates(search: Search, passes: int, room: int) -> Candidates:

@@ -46,21 +46,6 @@ class Repaired(NamedTuple):
     n_items: int
 
 
-class BackedUp(NamedTuple):
-    """A backup.
-
-    Attributes:
-        n_items: number of items in it.
-        n_bytes: size of its files, without the model's.
-
-    >>> BackedUp(26, 90_112).n_items
-    26
-    """
-
-    n_items: int
-    n_bytes: int
-
-
 def check_store(path: Path) -> list[Finding]:
     """Return what is damaged in a store and its model, nothing if they are whole. Others may use it meanwhile.
 
@@ -120,10 +105,13 @@ def repair_store(path: Path) -> Repaired:
         return Repaired([*damaged, *unlike, *in_database, *snapshot], lost, len(store))
 
 
-def backup_store(path: Path, target: Path) -> BackedUp:
+def backup_store(path: Path, target: Path) -> tuple[int, int]:
     """Copy a store as it is at one moment, whatever others write meanwhile, and check all of the copy.
 
     The copy is a store, with its model and a snapshot of its own. It gets its name when it is whole.
+
+    Returns:
+        Number of its items, and size of its files without the model's.
 
     Raises:
         InputError: there is no store, it is damaged, or ``target`` is there already.
@@ -134,7 +122,7 @@ def backup_store(path: Path, target: Path) -> BackedUp:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = open_store(f"{folder}/a.store", n_bits=8)
     ...     store.add(["a"], np.array([[7]], np.uint8))
-    ...     backup_store(Path(folder, "a.store"), Path(folder, "b.store")).n_items
+    ...     backup_store(Path(folder, "a.store"), Path(folder, "b.store"))[0]
     1
     """
     source = _existing(path)
@@ -158,7 +146,7 @@ def backup_store(path: Path, target: Path) -> BackedUp:
             sync_folder(copied) if copied.is_dir() else sync_file(copied)
         os.rename(temporary, target)
     sync_folder(target.parent)
-    return BackedUp(n_items, StoreFolder(target).n_bytes())
+    return n_items, StoreFolder(target).n_bytes()
 
 
 def _existing(path: Path) -> StoreFolder:

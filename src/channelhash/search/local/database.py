@@ -191,17 +191,6 @@ class ItemsDatabase:
             found.append((number, Listed(name, modalities, json.loads(metadata))))
         return found
 
-    def metadata(self, keys: Sequence[str], after: int, count: int) -> list[tuple[int, tuple[str, Metadata]]]:
-        """Return numbers, and ids with some metadata, of items as `listed` does, unchecked."""
-        paths = [f'$."{key}"' for key in (*keys, *keys[:1])]  # of two or more, SQLite makes an array
-        sql = f"SELECT number, id, json_extract(metadata{', ?' * len(paths)}) FROM items WHERE number > ?"
-        rows = self._rows(f"{sql} ORDER BY number LIMIT ?", *paths, after, count)
-        found: list[tuple[int, tuple[str, Metadata]]] = []
-        for number, name, values in rows:
-            pairs = zip(keys, json.loads(values), strict=False)
-            found.append((number, (name, {key: value for key, value in pairs if value is not None})))
-        return found
-
     def codes(self, modality: str, after: int) -> Iterator[CodeRow]:
         """Return a modality's codes of serials above ``after``, in the order of the items' ids; errors as in `get`."""
         # Codes are read in the order of their serials and then sorted: in the order of ids, each would be a seek.

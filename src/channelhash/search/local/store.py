@@ -3,10 +3,10 @@
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,6 @@ from channelhash.utils.files import check_exhausted, locked, write_text
 
 _LISTED_AT_ONCE = 10_000  # items; between them, others may write
 _ANY = Facts(0, "")
-T = TypeVar("T")
 
 
 class _Opened(NamedTuple):
@@ -184,21 +183,15 @@ class EmbeddedStore(Store):
         with self._items() as items:
             return items.get(ids)
 
-    def _listed(self) -> Iterator[Listed]:
-        return self._one_by_one(ItemsDatabase.listed)
-
-    def metadata(self, keys: Sequence[str]) -> Iterator[tuple[str, Metadata]]:
-        return self._one_by_one(lambda items, after, count: items.metadata(keys, after, count))
-
-    def _one_by_one(self, read: Callable[[ItemsDatabase, int, int], list[tuple[int, T]]]) -> Iterator[T]:
-        """Yield what is read of all items, many at a time, in the order of their numbers."""
+    def listed(self) -> Iterator[Listed]:
+        """Yield every item without its codes, in the order of adding."""
         last = -1
         while True:
             with self._items() as items:
-                rows = read(items, last, _LISTED_AT_ONCE)
+                rows = items.listed(last, _LISTED_AT_ONCE)
             if not rows:
                 return
-            yield from (value for _, value in rows)
+            yield from (item for _, item in rows)
             last = rows[-1][0]
 
     def _write(

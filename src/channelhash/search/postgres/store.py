@@ -193,7 +193,7 @@ class PostgresStore(Store):
             rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         return {row["id"]: _to_item(row) for row in rows}
 
-    def _listed(self) -> Iterator[Listed]:
+    def listed(self) -> Iterator[Listed]:
         modalities = self.modalities
         has = "".join(f', "code_{modality}" IS NOT NULL' for modality in modalities)
         sql = f"SELECT id, metadata{has} FROM {self._items} WHERE id > %s ORDER BY id LIMIT {_LISTED_AT_ONCE}"
