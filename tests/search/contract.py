@@ -1,6 +1,7 @@
 """What every store must do, checked against a dictionary: shared by the tests of all stores."""
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,19 +39,16 @@ class Kind:
     projected: bool = False
 
 
-#: Name -> store. Codes have `N_BITS` bits.
-KINDS = {
-    "embedded": Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS)),
-    "postgres": Kind(lambda folder: ch.open_store(postgres_address(folder), n_bits=N_BITS)),
-}
+def kinds(projected: bool) -> dict[str, Kind]:
+    """Name -> store. Codes have `N_BITS` bits."""
+    options = {"n_bits": N_BITS, "projections": projected}
+    return {
+        "embedded": Kind(lambda folder: ch.open_store(folder / "store", **options), projected=projected),
+        "postgres": Kind(lambda folder: ch.open_store(postgres_address(folder), **options), projected=projected),
+    }
 
-#: Stores that keep projections.
-PROJECTED = {
-    "embedded": Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS, projections=True), projected=True),
-    "postgres": Kind(
-        lambda folder: ch.open_store(postgres_address(folder), n_bits=N_BITS, projections=True), projected=True
-    ),
-}
+
+KINDS, PROJECTED = kinds(projected=False), kinds(projected=True)
 
 #: Ids that have been trouble somewhere, in no order.
 ODD_IDS = ["", "b", "a'b", 'a"b', "x\ny", "漢字", "é", "😀", "\uffff", "%", "_", "a;--", " ", "B", "10", "9", "x" * 300]
@@ -193,18 +191,13 @@ def check_contents(store: Store, expected: Expected) -> None:
         assert item.codes.keys() == expected.codes[item.id].keys()
         for modality, bits in expected.codes[item.id].items():
             np.testing.assert_array_equal(ch.codes.unpack(item.codes[modality][None], N_BITS)[0], bits)
-        kept = {
-            modality: quantize(row[None])[0].tolist() for modality, row in expected.outputs.get(item.id, {}).items()
-        }
-        assert {modality: row.tolist() for modality, row in item.projections.items()} == kept
+        kept = {name: quantize(row[None])[0].tolist() for name, row in expected.outputs.get(item.id, {}).items()}
+        assert {name: row.tolist() for name, row in item.projections.items()} == kept
     listed = {item.id: item for item in store.listed()}
     assert listed.keys() == expected.codes.keys()
     for name, item in listed.items():
         assert (item.modalities, item.metadata) == (tuple(sorted(expected.codes[name])), expected.metadata[name])
-    counts: dict[str, int] = {}
-    for values in expected.metadata.values():
-        for label in set(values.get("labels", [])):
-            counts[label] = counts.get(label, 0) + 1
+    counts = Counter(label for values in expected.metadata.values() for label in set(values.get("labels", [])))
     assert list(store.label_counts().items()) == sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
 

@@ -43,7 +43,8 @@ def target(request, tmp_path) -> str:
     return str(tmp_path / "target") if request.param == "folder" else postgres_address(tmp_path)
 
 
-def test_everything_arrives_also_after_a_push_that_broke_off(tmp_path, target, monkeypatch):
+def test_everything_arrives(tmp_path, target, monkeypatch):
+    """Also after a push that broke off."""
     source = make_source(tmp_path / "source")
     steps = []
 

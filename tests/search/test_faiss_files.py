@@ -142,12 +142,9 @@ def test_what_cannot_be_read(store, tmp_path):
     open_store(tmp_path / "model", n_bits=N_BITS, model="another").make()
     with pytest.raises(InputError, match="another model"):
         import_faiss(file, str(tmp_path / "model"))
-
-
-def test_nothing_to_export(tmp_path):
     with pytest.raises(InputError, match="holds no codes to export"):
-        export_faiss(open_store(tmp_path / "empty", n_bits=8), tmp_path / "codes.faiss")
-    assert not (tmp_path / "codes.faiss").exists()
+        export_faiss(open_store(tmp_path / "empty", n_bits=8), tmp_path / "empty.faiss")
+    assert not (tmp_path / "empty.faiss").exists()
 
 
 def test_without_faiss(store, tmp_path, monkeypatch):

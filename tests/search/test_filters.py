@@ -142,15 +142,6 @@ def test_whatever_is_written_is_read_as_a_filter_or_refused(where):
     assert refused == "" or (refused.startswith("where: ") and "\n" not in refused)
 
 
-@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30))
-def test_literals_never_become_sql(text):
-    where = f"text = {literal(text)}"
-    condition = to_sqlite(parse_filter(where, KEYS))
-    assert condition == to_sqlite(parse_filter("text = 'x'", KEYS))._replace(
-        parameters=(*condition.parameters[:-1], text)
-    )
-
-
 def test_the_longest_filter_is_within_the_limits_of_sqlite():
     names = ", ".join(literal(f"i{number}") for number in range(1000))
     assert len(names) < filters.MAX_LENGTH

@@ -27,13 +27,10 @@ def fill(place: Path) -> None:
     store.close()
 
 
-def test_a_folder_without_a_store_stays_what_it_is(photos):
+def test_the_store_in_the_folder_is_opened_by_its_name(photos):
     assert is_plain_folder(photos)
     assert find_store(photos) is None
     assert find_or_keep(photos) == photos
-
-
-def test_the_store_in_the_folder_is_opened_by_its_name(photos):
     fill(choose_place(photos))
     assert find_store(photos) == photos / ".channelhash"
     assert ch.open_store(photos).ids() == ["a.jpg"]

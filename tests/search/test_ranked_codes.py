@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.search import hits as ranked_codes
-from channelhash.search import store as checked_store
 from channelhash.search.hits import SearchOptions, rank_codes, search_hits
+from channelhash.search.local import answering
 from channelhash.search.query import query_like
 from channelhash.search.rank import asymmetric_distances, cosines, quantize
 
@@ -39,8 +38,7 @@ def literal(question: np.ndarray, projected: bool) -> list[tuple[float, int, str
 
 @pytest.mark.parametrize("first", [500, 1])
 def test_ties_are_ordered_by_what_is_known(store, monkeypatch, first):
-    monkeypatch.setattr(ranked_codes, "FIRST", first)
-    monkeypatch.setattr(checked_store, "FIRST", first)
+    monkeypatch.setattr(answering, "FIRST", first)
     for question in QUESTIONS:
         code = ch.codes.pack(question[None] >= 0)[0]
         expected = literal(question, store.projected)

@@ -13,7 +13,7 @@ from channelhash.errors import InputError
 from channelhash.search import items as checks
 from channelhash.search.filters import Filter, parse_filter
 from channelhash.search.items import Answers, Item, Listed, Metadata, is_text, merge_item
-from channelhash.search.rank import FIRST, Ranking, Scored, Surest, check_outputs, check_projections
+from channelhash.search.rank import Ranking, Scored, Surest, check_outputs, check_projections
 
 __all__ = ["Answers", "Item", "Listed", "Store", "merge_item"]
 
@@ -218,7 +218,7 @@ class Store(ABC):
         rows, where_tree, searched = self._checked_outputs(outputs, modality, where)
         if not searched:
             return Surest(*checks.no_answers(len(rows)), [np.zeros(0) for _ in rows])
-        return self._surest(rows, k, k and max(k, FIRST), radius, searched, where_tree)
+        return self._surest(rows, k, radius, searched, where_tree)
 
     def search_projections(
         self,
@@ -473,15 +473,9 @@ class Store(ABC):
         """Find all items within ``radius`` bits of every query; at most the first ``limit`` of them."""
 
     def _surest(
-        self,
-        outputs: NDArray[Any],
-        k: int | None,
-        first: int | None,
-        radius: int | None,
-        modality: str,
-        where: Filter | None,
+        self, outputs: NDArray[Any], k: int | None, radius: int | None, modality: str, where: Filter | None
     ) -> Surest:
-        """Do what `search_surest` does, of the ``first`` items; without their codes at hand, by distance alone."""
+        """Do what `search_surest` does; without codes at hand, by distance alone."""
         queries = pack(binarize(outputs))
         if radius is None:
             answers = self._nearest(queries, k or 1, modality, where)

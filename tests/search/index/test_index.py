@@ -1,4 +1,4 @@
-"""The compiled search against the plain one."""
+"""The compiled search against the plain one, that against sorting everything, and groups of near-duplicates."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.search import index as code_index
-from channelhash.search.index import CodeIndex, arrays, clustered_scan, linear_scan
+from channelhash.search.index import CodeIndex, arrays, clustered_scan, duplicates, linear_scan
 from channelhash.search.index import brute_force as exact
 from channelhash.search.index.brute_force import Matches
+from channelhash.search.index.duplicates import duplicate_groups
 
 
 def draw(n: int, k: int, clusters: int, seed: int) -> np.ndarray:
@@ -177,3 +178,116 @@ def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
         assert ("cluster_pivots" in index.arrays()) is clustered
         few = CodeIndex.build(codes[:900], 128)
         assert "cluster_pivots" not in few.arrays()
+
+
+def by_sorting(query: np.ndarray, database: np.ndarray, ids: list[str]) -> list[tuple[int, str]]:
+    return sorted((int((query != code).sum()), name) for code, name in zip(database, ids, strict=True))
+
+
+@given(st.integers(1, 70), st.integers(0, 40), st.integers(1, 50), st.integers(0, 2**31), st.integers(0, 20))
+def test_answers_are_the_first_of_the_sorted_database(k, nd, wanted, seed, radius):
+    random = np.random.default_rng(seed)
+    prototypes = random.random((3, k)) < 0.5  # many items share a code, so that ties are common
+    database = prototypes[random.integers(0, 3, nd)] ^ (random.random((nd, k)) < 0.02)
+    queries = random.random((4, k)) < 0.5
+    ids = [f"item {i}" for i in random.permutation(nd)]
+    packed = ch.codes.pack(queries), ch.codes.pack(database) if nd else np.zeros((0, -(-k // 8)), np.uint8)
+    for query, hit, near in zip(
+        queries, exact.nearest(*packed, ids, wanted), exact.within(*packed, ids, radius), strict=True
+    ):
+        expected = by_sorting(query, database, ids)
+        found = [(int(d), ids[row]) for row, d in zip(hit.rows, hit.distances, strict=True)]
+        assert found == expected[:wanted]
+        inside = [(int(d), ids[row]) for row, d in zip(near.rows, near.distances, strict=True)]
+        assert inside == [pair for pair in expected if pair[0] <= radius]
+
+
+def test_blocks_of_queries_change_nothing(monkeypatch):
+    random = np.random.default_rng(0)
+    queries, database = (ch.codes.pack(random.random((n, 16)) < 0.5) for n in (9, 50))
+    ids = [str(i) for i in range(50)]
+    whole = [hit.rows.tolist() for hit in exact.nearest(queries, database, ids, 5)]
+    monkeypatch.setattr(exact, "_BLOCK_ENTRIES", 100)
+    assert [hit.rows.tolist() for hit in exact.nearest(queries, database, ids, 5)] == whole
+
+
+FEW = linear_scan._FEW
+
+
+def scattered(n: int, seed: int, n_bytes: int = 8) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (n, n_bytes), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("segments", [1, 2, 5])
+@pytest.mark.parametrize("density", [None, 0.01])
+def test_a_scan_in_segments_gives_the_answers_of_the_plain_one(segments, density, monkeypatch):
+    """16,385 codes a segment, but for the last: just enough for first limits, and a last block and chunk of one."""
+    n = 16_385 * segments - (segments > 2)
+    packed, queries = scattered(n, 0), scattered(9, 1)
+    queries[1] = packed[n // 2]
+    queries[2], queries[3] = 0, 255  # before and behind all codes
+    allowed = None if density is None else np.random.default_rng(2).random(n) < density
+    monkeypatch.setattr(linear_scan, "_FEW", 1 << 40)  # one core: the same tasks, without compiling the loop over them
+    monkeypatch.setattr(linear_scan, "_division", lambda search: linear_scan._Division(2 * segments, 8, segments))
+    index = CodeIndex.build(packed, 64, clusters=False)
+    for k in (1, 20, n):
+        assert_same(index.nearest(queries, k, allowed), plainly(exact.nearest, queries, packed, k, allowed))
+    assert_same(index.within(queries, 20, allowed), plainly(exact.within, queries, packed, 20, allowed))
+
+
+@pytest.mark.slow  # compiles the loops over all cores
+def test_a_scan_on_all_cores_gives_the_answers_of_the_plain_one():
+    packed, queries = scattered(FEW // 3 + 1, 0), scattered(3, 1)
+    index = CodeIndex.build(packed, 64, clusters=False)
+    assert_same(index.nearest(queries, 5), plainly(exact.nearest, queries, packed, 5, None))
+    assert_same(index.within(queries, 18), plainly(exact.within, queries, packed, 18, None))
+
+
+def literal_groups(codes: np.ndarray, radius: int) -> list[list[int]]:
+    """Every pair is looked at; a pair within the radius makes one set of two."""
+    sets = [{row} for row in range(len(codes))]
+    for a in range(len(codes)):
+        for b in range(a):
+            if ch.codes.hamming_distances(codes[a : a + 1], codes[b : b + 1])[0, 0] <= radius:
+                joined = sets[a] | sets[b]
+                for row in joined:
+                    sets[row] = joined
+    groups = {tuple(sorted(members)) for members in sets if len(members) > 1}
+    return [list(group) for group in sorted(groups, key=lambda group: (-len(group), group))]
+
+
+def groups_of(codes: np.ndarray, n_bits: int, radius: int) -> list[list[int]]:
+    return [group.tolist() for group in duplicate_groups(codes, n_bits, radius)]
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(1, 200) | st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65, 128, 129]),
+    st.integers(0, 70),
+    st.integers(1, 8),
+    st.integers(0, 9),
+    st.integers(0, 2**31),
+)
+def test_groups_are_those_of_all_pairs(k, n, clusters, radius, seed):
+    codes = draw(n, k, clusters, seed)
+    assert groups_of(codes, k, radius) == literal_groups(codes, radius)
+
+
+@settings(max_examples=40)
+@given(st.integers(2, 70), st.integers(1, 6), st.integers(0, 2**31), st.data())
+def test_every_cut_finds_all(k, radius, seed, data):
+    radius = min(radius, k - 1)
+    parts = data.draw(st.integers(radius, min(k, radius + 3)), "parts")
+    codes = draw(60, k, 3, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        cut = lambda codes, n_bits, radius: duplicates._masks_of_cut(parts, codes.dtype, n_bits, radius)  # noqa: E731
+        patch.setattr(duplicates, "_masks", cut)
+        assert groups_of(codes, k, radius) == literal_groups(codes, radius)
+
+
+def test_many_equal_codes_are_one_code():
+    """All pairs of these would be 2·10¹⁰."""
+    codes = np.zeros((200_000, 8), np.uint8)
+    codes[-1] = 255
+    (group,) = duplicate_groups(codes, n_bits=64)
+    assert group.tolist() == list(range(len(codes) - 1))

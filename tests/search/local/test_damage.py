@@ -1,13 +1,12 @@
 """Damage to any file of a store is harmless, healed or refused in one line; never a wrong answer and never a crash.
 
-``python -m tests.search.local.test_damage [--count N] [--seed S]`` prints the table of docs/reference/guarantees.md.
+``pytest -s -m slow tests/search/local/test_damage.py`` prints the table of docs/reference/guarantees.md.
 
 Bits of each file are flipped, its pages zeroed and overwritten, it is cut, lengthened, removed and exchanged for that
 of an older version or of another store, before the store is opened and while it is open. Then a process of its own asks
 the store by codes, filters, ids and words, writes to it, and asks again.
 """
 
-import argparse
 import hashlib
 import multiprocessing
 import os
@@ -322,24 +321,8 @@ def attack_all(stores: Path, n_items: int, seed: int, count: int) -> list[tuple[
 @pytest.mark.parametrize(("n_items", "seed", "count"), [(100, 1, 4), pytest.param(600, 0, 400, marks=pytest.mark.slow)])
 def test_every_kind_of_damage_to_every_file(tmp_path, n_items, seed, count):
     rows = attack_all(tmp_path, n_items, seed, count)
+    counts = Counter(outcome for _, outcome, _ in rows)
+    print(f"seed {seed}: " + ", ".join(f"{counts[name]} {name}" for name in OUTCOMES))
     bad = [f"{outcome}: {damage}: {reason}" for damage, outcome, reason in rows if outcome in ("WRONG", "CRASH")]
     assert not bad, "\n".join(bad)
-    assert {"refused", "healed"} <= {outcome for _, outcome, _ in rows} or count < 100
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in (("count", 400), ("seed", 0), ("items", 600)):
-        parser.add_argument(f"--{name}", type=int, default=value)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        rows = attack_all(Path(temporary), options.items, options.seed, options.count)
-    for damage, outcome, reason in rows:
-        if outcome in ("WRONG", "CRASH"):
-            print(f"{outcome}: {damage}: {reason}")
-    counts = Counter(outcome for _, outcome, _ in rows)
-    print(f"seed {options.seed}: " + ", ".join(f"{counts[name]} {name}" for name in OUTCOMES))
-
-
-if __name__ == "__main__":
-    main()
+    assert {"refused", "healed"} <= counts.keys() or count < 100

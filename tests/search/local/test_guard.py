@@ -62,12 +62,10 @@ def is_sealed(folder: Path) -> bool:
 def check_whole(folder: Path) -> None:
     store = ch.open_store(folder)
     assert store.ids() == sorted(NAMES[1:])
-    for row, item in enumerate(store.get(NAMES[1:]), start=1):
-        assert item.metadata == METADATA[row]
-        assert [item.codes[modality].tolist() for modality in ("image", "text")] == [
-            CODES[row].tolist(),
-            (~CODES[row]).tolist(),
-        ]
+    items = store.get(NAMES[1:])
+    assert [item.metadata for item in items] == METADATA[1:]
+    for modality, codes in (("image", CODES), ("text", ~CODES)):
+        np.testing.assert_array_equal([item.codes[modality] for item in items], codes[1:])
     assert store.label_counts() == {"l1": 40, "l2": 40, "l0": 39}
     assert store.search(CODES[3:4], 1).ids == [["i3"]]
     store.close()
@@ -104,13 +102,9 @@ def test_a_store_that_nobody_closes_is_sealed_when_the_process_ends(tmp_path):
     assert is_sealed(tmp_path / "store")
 
 
-@pytest.mark.parametrize("offset", [30, 4096 + 4, -700, -1, None])
-def test_a_closed_database_with_a_flipped_bit_or_a_lost_half_is_refused(closed, offset):
-    path = closed / "items.sqlite"
-    if offset is None:
-        os.truncate(path, path.stat().st_size // 2)
-    else:
-        flip(path, offset)
+@pytest.mark.parametrize("offset", [30, 4096 + 4, -700, -1])
+def test_a_closed_database_with_a_flipped_bit_is_refused(closed, offset):
+    flip(closed / "items.sqlite", offset)
     refusal(closed)
     assert check_store(closed)
 
@@ -225,13 +219,10 @@ def test_a_repair_lists_what_is_lost_and_keeps_the_rest(closed):
     assert repair_store(closed) == ([], [], N - 1 - len(lost))
 
 
-def test_a_whole_store_is_not_touched_by_a_repair(closed):
+def test_a_whole_store_is_not_touched_by_a_repair_and_one_in_use_is_checked_alone(closed):
     before = {path.name: path.read_bytes() for path in closed.iterdir() if not path.name.startswith(".")}
     assert repair_store(closed) == ([], [], N - 1)
     assert {path.name: path.read_bytes() for path in closed.iterdir() if not path.name.startswith(".")} == before
-
-
-def test_a_store_in_use_is_checked_but_not_repaired(closed):
     store = ch.open_store(closed)
     store.add(["new"], CODES[:1])
     assert check_store(closed) == []

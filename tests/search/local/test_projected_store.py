@@ -80,12 +80,6 @@ def test_projections_come_with_every_code_or_with_none(folder, tmp_path):
     assert len(plain) == 0
 
 
-def test_an_empty_store_with_projections_finds_nothing(tmp_path):
-    found = ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=True).search_projections(OUTPUTS[:2])
-    assert found.ids == [[], []]
-    assert [len(values) for values in (*found.distances, *found.scores)] == [0, 0, 0, 0]
-
-
 def test_all_items_of_a_small_store_and_the_nearest_of_a_large_one_are_scored(folder, monkeypatch):
     store = ch.open_store(folder)
     question = np.random.default_rng(1).normal(size=N_BITS)

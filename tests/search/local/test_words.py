@@ -159,17 +159,9 @@ def unspaced_store(tmp_path_factory):
 
 @given(st.text(max_size=40))
 @settings(max_examples=60)
-def test_any_text_can_be_asked_for(words_store, text):
-    words_store.search_words(text, 3)
-    words_store.search_words("dog", 3, without=[text])
-
-
-@pytest.fixture(scope="module")
-def words_store(tmp_path_factory):
-    store = ch.open_store(tmp_path_factory.mktemp("stores") / "store", n_bits=8)
-    add(store, ["dog", "cat"])
-    yield store
-    store.close()
+def test_any_text_can_be_asked_for(unspaced_store, text):
+    unspaced_store.search_words(text, 3)
+    unspaced_store.search_words("cat", 3, without=[text])
 
 
 def test_every_letter_is_split_as_the_index_splits_it(tmp_path):

@@ -8,10 +8,7 @@ import pytest
 from pymilvus import MilvusClient, MilvusException
 from tests.search.contract import N_BITS, Kind
 from tests.search.milvus_server import milvus_address, server, stop_server
-from tests.search.test_copy_store import (  # noqa: F401
-    test_a_killed_push_goes_on_where_it_was,
-    test_everything_arrives,
-)
+from tests.search.test_copy_store import test_everything_arrives  # noqa: F401
 from tests.search.test_store_contract import (  # noqa: F401
     odd_stores,
     test_a_filter_means_the_same_in_every_store,
@@ -20,7 +17,6 @@ from tests.search.test_store_contract import (  # noqa: F401
     test_an_empty_store_finds_nothing,
     test_any_calls_in_any_order,
     test_images_are_searched_unless_something_else_is_said,
-    test_info_counts,
     test_odd_values_come_back,
 )
 

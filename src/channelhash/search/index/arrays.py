@@ -86,10 +86,8 @@ def _is_permutation(numbers: Rows) -> bool:
     >>> _is_permutation(np.array([1, 0, 2])), _is_permutation(np.array([1, 1, 2]))
     (True, False)
     """
-    found = np.zeros(len(numbers), dtype=np.bool_)
-    if len(numbers) and int(numbers.max()) < len(numbers):
-        found[numbers] = True
-    return bool(found.all())
+    n = len(numbers)
+    return not n or bool(int(numbers.max()) < n and np.bincount(numbers, minlength=n).all())
 
 
 def _check_length(n_bits: int) -> None:

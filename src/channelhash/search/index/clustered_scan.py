@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from channelhash.search.index.arrays import Clusters, DistinctCodes, Search, Words
 from channelhash.search.index.brute_force import Matches
-from channelhash.search.index.linear_scan import BLOCK, CHUNK, HALF, LIMIT, LOWER, WITHIN, fresh, measure, take, write
+from channelhash.search.index.linear_scan import BLOCK, HALF, LIMIT, LOWER, WITHIN, fresh, measure, take, write
 from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
 from channelhash.utils.seeds import generator
 
@@ -68,22 +68,15 @@ def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-
     """
     reach, offsets, shift = clusters.reach, clusters.offsets, clusters.shift[0]
     (of_cut, budget), n = costs, 0
-    for first in range(0, len(far), CHUNK):
-        last = min(len(far), first + CHUNK)
-        some = False
-        for c in range(first, last):
-            some |= (far[c] != _MET) & (np.int32(far[c]) <= np.int32(reach[c]) + limit)
-        if not some:
-            continue
-        for c in range(first, last):
-            if far[c] != _MET and np.int64(far[c]) <= np.int64(reach[c]) + limit:
-                begin, end = _cut(c, np.int64(far[c]), limit, offsets, shift)
-                if end > begin:
-                    budget -= of_cut + end - begin
-                    if budget < 0:
-                        return -1
-                    listed[n] = (np.uint64(far[c]) << HALF) | np.uint64(c)
-                    n += 1
+    for c in range(len(far)):
+        if far[c] != _MET and np.int64(far[c]) <= np.int64(reach[c]) + limit:
+            begin, end = _cut(c, np.int64(far[c]), limit, offsets, shift)
+            if end > begin:
+                budget -= of_cut + end - begin
+                if budget < 0:
+                    return -1
+                listed[n] = (np.uint64(far[c]) << HALF) | np.uint64(c)
+                n += 1
     return n
 
 
@@ -171,8 +164,7 @@ def cluster(distinct: DistinctCodes) -> tuple[DistinctCodes, Clusters]:
     columns = (farthest >> shift) + 1
     keys = numbers.astype(np.int64) * columns + (distances >> shift)
     ends = np.cumsum(np.bincount(keys, minlength=p * columns))
-    order = np.empty(len(keys), dtype=np.int64)
-    _place(keys, np.append(0, ends[:-1]), order)
+    order = np.argsort(keys, kind="stable")
     offsets = np.append(0, ends).astype(np.uint32)
     reach = np.zeros(p, dtype=np.uint16)
     np.maximum.at(reach, numbers, distances)
@@ -267,11 +259,3 @@ def _assign(codes: Words, pivots: Words) -> tuple[NDArray[np.uint32], NDArray[np
     else:
         _assign_all(codes, pivots, numbers, distances)
     return numbers, distances
-
-
-@njit(cache=True, nogil=True)
-def _place(keys, places, order):  # type: ignore[no-untyped-def]
-    """Write the numbers of codes in the order of their keys, which begin at ``places``."""
-    for i in range(len(keys)):
-        order[places[keys[i]]] = i
-        places[keys[i]] += 1

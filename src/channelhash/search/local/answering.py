@@ -191,13 +191,13 @@ def scored(parts: list[Part], outputs: NDArray[Any], k: int, first: int | None) 
     return answers
 
 
-def surest(parts: list[Part], outputs: NDArray[Any], k: int | None, first: int | None, radius: int | None) -> Surest:
-    """Find items by distance and by how sure the model was, see `Store.search_surest`; ``first`` of them are looked at.
+def surest(parts: list[Part], outputs: NDArray[Any], k: int | None, radius: int | None) -> Surest:
+    """Find items by distance and by how sure the model was, see `Store.search_surest`.
 
     Only the codes of items at the distance of the last answer, or at a smaller one, are read.
     """
     answers = Surest([], [], [])
-    for found, row in _found(parts, outputs, first, radius):
+    for found, row in _found(parts, outputs, k and max(k, FIRST), radius):
         if k is not None and k < len(found.rows):
             found = found.take(np.flatnonzero(found.distances <= np.partition(found.distances, k - 1)[k - 1]))
         packed = np.empty((len(found.rows), -(-len(row) // 8)), np.uint8)

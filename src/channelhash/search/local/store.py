@@ -225,15 +225,9 @@ class EmbeddedStore(Store):
         return answering.nearest(self._parts(modality, where), queries, limit, radius)
 
     def _surest(
-        self,
-        outputs: NDArray[Any],
-        k: int | None,
-        first: int | None,
-        radius: int | None,
-        modality: str,
-        where: Filter | None,
+        self, outputs: NDArray[Any], k: int | None, radius: int | None, modality: str, where: Filter | None
     ) -> Surest:
-        return answering.surest(self._parts(modality, where), outputs, k, first, radius)
+        return answering.surest(self._parts(modality, where), outputs, k, radius)
 
     def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
         return answering.scored(self._parts(modality, where), outputs, k, first)

@@ -247,15 +247,11 @@ class PostgresStore(Store):
         return Answers([rows.ids for rows in found], [rows.distances for rows in found])
 
     def _surest(
-        self,
-        outputs: NDArray[Any],
-        k: int | None,
-        first: int | None,
-        radius: int | None,
-        modality: str,
-        where: Filter | None,
+        self, outputs: NDArray[Any], k: int | None, radius: int | None, modality: str, where: Filter | None
     ) -> Surest:
-        found = self._found(pack(binarize(outputs)), first, radius, self._searched(modality, where, "code"))
+        found = self._found(
+            pack(binarize(outputs)), k and max(k, FIRST), radius, self._searched(modality, where, "code")
+        )
         keys = [
             sure_distances(row, tables.to_codes(codes, outputs.shape[1]), distances)
             for row, (_, distances, codes) in zip(outputs, found, strict=True)
