@@ -81,6 +81,31 @@ def described(table: pa.Table, **changes: object) -> pa.Table:
     return table.replace_schema_metadata({**table.schema.metadata, b"channelhash": text})
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("id", pa.large_string()),
+        ("id", pa.string_view()),
+        ("text", pa.dictionary(pa.int32(), pa.string())),
+        ("code_image", pa.binary()),
+        ("code_image", pa.binary_view()),
+        ("labels", pa.large_list(pa.int64())),
+        ("labels", pa.list_view(pa.int32())),
+    ],
+    ids=str,
+)
+def test_a_copy_with_other_types_of_the_same_values_is_read(tmp_path, name, kind):
+    codes = make()
+    codes.save(tmp_path / "c.parquet")
+    table = pq.read_table(tmp_path / "c.parquet")
+    column = table.column(name).to_pylist()
+    copy = pa.array(column).cast(kind) if pa.types.is_dictionary(kind) else pa.array(column, kind)
+    pq.write_table(table.set_column(table.column_names.index(name), name, copy), tmp_path / "c.parquet")
+    for loaded in (ch.CodeSet.load(tmp_path / "c.parquet"), joined(list(ch.CodeSet.stream(tmp_path / "c.parquet", 2)))):
+        assert (loaded.ids, loaded.texts, loaded.labels.tolist()) == (codes.ids, codes.texts, codes.labels.tolist())
+        assert loaded.codes["image"].tolist() == codes.codes["image"].tolist()
+
+
 def test_parts_with_and_without_image_paths_are_joined():
     codes = make()
     joint = joined([replace(codes, images=None), replace(codes, images=["p"] * len(codes))])

@@ -166,6 +166,28 @@ def test_one_cell_costs_its_row_of_parquet(tmp_path):
     assert batch.bad == [("b", "the text holds a NUL; take it out"), ("d", "the text is empty")]
 
 
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("id", pa.array([b"a"])),
+        ("id", pa.array([["a"]])),
+        ("text", pa.array([b"a"]).dictionary_encode()),
+        ("text", pa.array([["a"]])),
+        ("text", pa.array([{"a": 1}])),
+        ("image", pa.array([{"a": 1}])),
+        ("image", pa.array([["a.png"]])),
+        ("labels", pa.array([[b"a"]])),
+        ("labels", pa.array([{"a": 1}])),
+    ],
+    ids=str,
+)
+def test_a_column_of_another_type_is_refused_with_its_type(tmp_path, name, column):
+    columns = {"id": ["a"], "text": ["x"], "image": ["a.png"], "labels": ["y"], name: column}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=rf"t\.parquet: the column '{name}' holds .*<.*>|holds binary; expected"):
+        shards_of(tmp_path / "t.parquet", tmp_path, 9)
+
+
 def write_members(path, members):
     with tarfile.open(path, "w") as tar:
         for name, content in members.items():

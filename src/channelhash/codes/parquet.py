@@ -17,6 +17,7 @@ from channelhash.errors import InputError
 from channelhash.utils.addresses import Place, open_address, place, whole_file
 from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.files import dump_checked, load_checked
+from channelhash.utils.plain_values import is_binary, is_list, plain_values
 from channelhash.utils.reading import reading
 
 _FORMAT = "channelhash codes 2"
@@ -52,7 +53,7 @@ def write_codes(codes: CodeSet, path: Place) -> None:
 def read_codes(path: str | Place) -> CodeSet:
     """Read what `write_codes` wrote; see `CodeSet.load`."""
     with _open(path) as (file, description):
-        codes = _from_table(file.read(), description)
+        codes = _from_table(_stored_types(file.read(), description["n_bits"]), description)
         _check_columns(description, _checksums(codes))
         return codes
 
@@ -62,7 +63,8 @@ def stream_codes(path: str | Place, rows: int) -> Iterator[CodeSet]:
     with _open(path) as (file, description):
         found: dict[str, int] = {}
         for batch in file.iter_batches(rows):
-            codes = _from_table(pa.Table.from_batches([batch]), description)
+            table = _stored_types(pa.Table.from_batches([batch]), description["n_bits"])
+            codes = _from_table(table, description)
             yield codes
             found = _checksums(codes, found)
         _check_columns(description, found or dict.fromkeys(description["columns"], 0))
@@ -89,6 +91,22 @@ def _open(path: str | Place) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
         with reading(path, "the description in its metadata is damaged", "encode again"):
             description = load_checked(metadata.get(b"channelhash", b"").decode())
         yield file, description
+
+
+def _stored_types(table: pa.Table, n_bits: int) -> pa.Table:
+    """Return a table in the types of `write_codes`: programs that copy it make dictionaries, views and large types."""
+    for number, name in enumerate(table.column_names):
+        column = table.column(name)
+        stored = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        kind, is_alike = pa.string(), pa.types.is_large_string(stored) or pa.types.is_string_view(stored)
+        if name.startswith("code_"):
+            is_other = not pa.types.is_fixed_size_binary(column.type)  # one of another width is of other codes
+            kind, is_alike = pa.binary(-(-n_bits // 8)), is_binary(stored) and is_other
+        elif name == "labels":
+            kind, is_alike = pa.list_(pa.int32()), is_list(stored) and pa.types.is_integer(stored.value_type)
+        if column.type != kind and (is_alike or stored == kind):
+            table = table.set_column(number, name, pa.array(plain_values(column), kind))
+    return table
 
 
 def _checksums(codes: CodeSet, before: dict[str, int] | None = None) -> dict[str, int]:

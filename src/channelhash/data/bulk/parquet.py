@@ -19,7 +19,7 @@ from channelhash.data.label_cells import split_labels
 from channelhash.data.table import image_of
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, Place, open_address
-from channelhash.utils.plain_values import is_list, plain_values, text_of
+from channelhash.utils.plain_values import is_binary, is_list, plain_values, text_of
 from channelhash.utils.reading import reading
 
 _MODALITIES = ("image", "text")
@@ -35,6 +35,8 @@ def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, lis
             missing = [name for name in ("id", *modalities) if name not in names]
             if missing:
                 raise InputError(f"{file.address}: has no column {missing[0]!r}, its columns are {', '.join(names)}")
+            for name in ("id", *modalities, *(["labels"] if "labels" in names else [])):
+                _check_type(name, parquet.schema_arrow.field(name).type, file.address)
             rows = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
             first, items = 0, 0
             for group, count in enumerate(rows):
@@ -139,6 +141,30 @@ def _images(column: pa.Array, root: str) -> tuple[list[bytes], list[str] | None,
     contents = [files.get(address, cell) for address, cell in zip(addresses, cells, strict=True)]
     wrong |= {row: content for row, content in enumerate(contents) if isinstance(content, str) and row not in wrong}
     return [content if isinstance(content, bytes) else b"" for content in contents], addresses if files else None, wrong
+
+
+def _check_type(name: str, kind: pa.DataType, file: str) -> None:
+    """Raise `InputError` where no value of a column can be what its name says."""
+    value = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    if name == "labels" and is_list(value):
+        value = value.value_type
+    if pa.types.is_dictionary(value):
+        value = value.value_type
+    is_plain = not (pa.types.is_nested(value) or is_binary(value))
+    if name in ("image", "text") and is_list(value):
+        expected, fits = "lists of numbers, which are features", _is_number(value.value_type)
+    elif name == "image":
+        has_path = pa.types.is_struct(value) and any(field.name in ("bytes", "path") for field in value)
+        expected, fits = "paths or the bytes of image files", is_plain or is_binary(value) or has_path
+    else:
+        is_uuid = name == "id" and getattr(kind, "extension_name", "") == "arrow.uuid"
+        expected, fits = "texts" if name == "text" else "names", is_plain or is_uuid
+    if not fits:
+        raise InputError(f"{file}: the column {name!r} holds {kind}; expected {expected}")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _features(column: pa.Array, modality: str) -> tuple[NDArray[np.float32], dict[int, str]]:
