@@ -37,7 +37,7 @@ OPTIONS = [
 HARMLESS = [
     "postgresql://postgres:@/postgres?host=/tmp/x&store=a", "postgresql://h:5432/d?user=me@tenant", "postgresql:///d",
     "postgresql://me@h1:1,h2:2/d?sslkey=/a/b&passfile=/x&keepalives=1", "postgresql://[::1]:5432/d",
-    "milvus+http://localhost:19530/photos?index=BIN_IVF_FLAT&nlist=10", "s3://bucket/a@2x.png", "s3://bucket/a:b@c",
+    "milvus+http://localhost:19530/photos?x=1&nlist=10", "s3://bucket/a@2x.png", "s3://bucket/a:b@c",
     "https://h:8080/a@2x.png", "file:///a:b@c", "C:/a:b@c", "sftp://me@h:22/a@b", "hdfs://nn:8020/a@b", "a dog: b/c@d",
 ]  # fmt: skip
 

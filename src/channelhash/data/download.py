@@ -2,7 +2,6 @@
 
 import hashlib
 import http.client
-import json
 import time
 import urllib.error
 import urllib.request
@@ -12,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 from channelhash.errors import InputError, JobError
-from channelhash.utils.files import space_for, temporary_folder, write_text
+from channelhash.utils.files import space_for, temporary_folder
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 from channelhash.utils.reading import reading
 from channelhash.utils.typed_settings import pick
@@ -77,8 +76,8 @@ def download(
 ) -> list[str]:
     """Fetch and unpack the archives of a data set; make no request for those already unpacked.
 
-    A broken connection is resumed where it stopped (a range request, if the server still has the same file), also by
-    the next call.
+    A broken connection is resumed where it stopped (a range request), also by the next call. A file that changed on the
+    server meanwhile does not pass the check of its archive.
 
     Args:
         name: ``"mirflickr25k"`` or ``"nuswide"`` (lists, labels and tags: its images have no official address).
@@ -112,16 +111,15 @@ def _fetch(source: Source, archive: Path, progress: Progress, wait: float) -> No
     """Fetch an archive over as many connections as needed."""
     if urlparse(source.url).scheme not in ("http", "https"):
         raise InputError(f"{source.url}: not an http or https address")
-    part, tag_file = archive.with_name(archive.name + ".part"), archive.with_name(archive.name + ".part.json")
+    part = archive.with_name(archive.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
     part.touch()
     for attempt in range(_ATTEMPTS):
         before = part.stat().st_size
         try:
             with space_for(part):
-                _one_connection(source, part, tag_file, progress)
+                _one_connection(source, part, progress)
             part.replace(archive)
-            tag_file.unlink(missing_ok=True)
             return
         except urllib.error.HTTPError as error:
             problem = f"the server answers {error.code} {error.reason}"
@@ -137,17 +135,12 @@ def _fetch(source: Source, archive: Path, progress: Progress, wait: float) -> No
     raise JobError(f"{source.url}: {problem}; {have} bytes are kept, the same command goes on from there")
 
 
-def _one_connection(source: Source, part: Path, tag_file: Path, progress: Progress) -> None:
-    """Append to ``part`` until the server has sent all; start over if the file on the server has changed."""
+def _one_connection(source: Source, part: Path, progress: Progress) -> None:
+    """Append to ``part`` until the server has sent all."""
     have = part.stat().st_size
-    headers = {"User-Agent": "channelhash"}
-    if have and tag_file.exists():  # without a tag the rest may belong to another file
-        headers |= {"Range": f"bytes={have}-", "If-Range": json.loads(tag_file.read_text(encoding="utf-8"))}
+    headers = {"User-Agent": "channelhash"} | ({"Range": f"bytes={have}-"} if have else {})
     with urllib.request.urlopen(urllib.request.Request(source.url, headers=headers), timeout=60) as response:
         have = have if response.status == 206 else 0
-        tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
-        if tag and not tag.startswith("W/"):
-            write_text(tag_file, json.dumps(tag))
         length = response.headers.get("Content-Length")
         total = have + int(length) if length else source.size or 0
         with open(part, "ab" if have else "wb") as file:
@@ -160,17 +153,14 @@ def _one_connection(source: Source, part: Path, tag_file: Path, progress: Progre
 
 
 def _check(source: Source, archive: Path) -> None:
-    """Compare size and sum with the published ones; set a wrong archive aside."""
-    size, wrong = archive.stat().st_size, ""
-    if source.size is not None and size != source.size:
-        wrong = f"has {size} bytes, expected {source.size}"
-    elif source.md5 is not None:
-        with open(archive, "rb") as file:
-            md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-        if md5 != source.md5:
-            wrong = f"MD5 is {md5}, published is {source.md5}"
-    if wrong:
+    """Compare the sum with the published one; set a wrong archive aside."""
+    if source.md5 is None:
+        return
+    with open(archive, "rb") as file:
+        md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if md5 != source.md5:
         aside = archive.replace(archive.with_name(archive.name + ".bad"))
+        wrong = f"MD5 is {md5}, published is {source.md5}"
         raise JobError(f"{archive}: {wrong}; set aside as {aside.name}, the same command downloads it again")
 
 

@@ -213,10 +213,8 @@ def _arrays_by_role(
         expected = "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there are any"
         raise InputError(f"{path}: needs the arrays {expected}; it has {', '.join(sorted(arrays)) or 'none'}")
     if "labels" not in by_role:
-        lower = {name.lower(): name for name in arrays if name != "label_names"}
-        for near in difflib.get_close_matches("labels", lower, n=1, cutoff=0.7):
-            name = lower[near]
-            raise InputError(f"{path}: has no array 'labels'; is it {name!r}? Say labels_array={name}, or rename it")
+        for near in difflib.get_close_matches("labels", arrays.keys() - {"label_names"}, n=1, cutoff=0.7):
+            raise InputError(f"{path}: has no array 'labels'; is it {near!r}? Say labels_array={near}, or rename it")
     same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
     turned = _by_rows(by_role | same_rows, path, problems)
     return {role: turned[role] for role in by_role}, ()

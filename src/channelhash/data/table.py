@@ -101,24 +101,20 @@ def load_table(
         raise InputError(f"{path}, {rows[0].place}: {rows[0].problem[1]}; no row can be read")
     modalities = {modality: column for modality, column in wanted.items() if column in columns}
     if label_cells == ["labels"] and "labels" not in columns:
-        _refuse_near_labels(path, [column for column in columns if column not in (id_column, *modalities.values())])
         label_columns, label_cells = [], []
+        unused = (column.lower() for column in columns if column not in (id_column, *modalities.values()))
+        for near in difflib.get_close_matches("labels", unused, n=1, cutoff=0.7):
+            remedy = "name it in labels_column, or say label_columns=[]"
+            raise InputError(f"{path}: has no column 'labels', but {near!r}; {remedy}")
     for column in (*wanted.values(), id_column, *label_cells):
         if column not in columns and wanted.get(column) != column:  # only `image` and `text` may be absent
-            hint = f"; did you mean {near!r}?" if (near := _nearest(column, columns, 0.5)) else ""
-            raise InputError(f"{path}: has no column {column!r}, its columns are {_listed(columns)}{hint}")
+            raise InputError(f"{path}: has no column {column!r}, its columns are {_listed(columns)}")
     if not modalities:
         listed = _listed(columns)
         raise InputError(f"{path}: has no column 'image' or 'text', but {listed}; set image_column or text_column")
     separator, folder = label_separator.replace("\\t", "\t"), root or path.parent
     labels_of = partial(_labels, column=labels_column, columns=label_columns, separator=separator, names=label_names)
-    unused = [column for column in columns if column not in (*wanted.values(), id_column, *label_cells)]
     problems = Problems(skip_bad)
-    problems.lines += [
-        f"{path}: has no column {modality!r}; if that is {near!r}, say {modality}_column={near}"
-        for modality in wanted
-        if modality not in modalities and (near := _nearest(modality, unused, 0.7))
-    ]
     values, labels = _usable_rows(path, rows, {"id": id_column, **modalities}, folder, labels_of, problems)
     if not values:
         raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
@@ -209,19 +205,6 @@ def _is_set(row: Row, column: str) -> bool:
     return value in _YES
 
 
-def _refuse_near_labels(path: Path, unused: Sequence[str]) -> None:
-    """Raise `InputError` if a table without labels has a column whose name resembles theirs."""
-    lower = {column.lower(): column for column in reversed(unused)}
-    if near := _nearest("labels", list(lower), 0.7):
-        raise InputError(
-            f"{path}: has no column 'labels'; say labels_column={lower[near]}, or label_columns=[] for none"
-        )
-
-
-def _nearest(name: str, names: Sequence[str], cutoff: float) -> str | None:
-    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), None)
-
-
 def _listed(columns: Sequence[str]) -> str:
     return ", ".join(map(repr, columns)) or "none"
 
@@ -306,19 +289,13 @@ def _read_jsonl(path: Path) -> tuple[list[str], list[Row]]:
         cells: dict[str, Any] = {}
         problem: tuple[str, str] | None = None
         try:
-            parsed = _DECODER.decode(line.rstrip())
-            if not isinstance(parsed, dict):
-                raise _BadLineError("is not a JSON object {…}")
-            if "\\u" in line:
-                json.dumps(parsed, ensure_ascii=False).encode()  # half an emoji, cut off by a length limit
-            cells = parsed
-        except json.JSONDecodeError as error:
-            problem = "not JSON", f"is not JSON ({error.msg} at character {error.colno})"
-        except UnicodeEncodeError:
-            problem = "not JSON", "has half of a Unicode character (a lone surrogate)"
-        except _BadLineError as error:
-            problem = "not JSON", str(error)
-        except (ValueError, RecursionError) as error:  # a number of too many digits, or brackets too deep
+            # Python writes NaN and infinities into JSON where a number is missing.
+            parsed = json.loads(line, parse_constant=lambda name: None)
+            if isinstance(parsed, dict):
+                cells = parsed
+            else:
+                problem = "not JSON", "is not a JSON object {…}"
+        except (ValueError, RecursionError) as error:
             problem = "not JSON", f"is not JSON that can be read ({one_line(error)})"
         rows.append(Row(f"line {number}", cells, problem))
     columns = list(dict.fromkeys(column for row in rows for column in row.cells))
@@ -340,18 +317,3 @@ def _check_columns(path: Path, columns: Sequence[str]) -> None:
     named = Counter(filter(str.strip, columns))  # columns without a name are never read
     if named and (most := named.most_common(1)[0])[1] > 1:
         raise InputError(f"{path}: has {most[1]} columns {most[0]!r}; rename or remove all but one")
-
-
-class _BadLineError(Exception):
-    """What is wrong with a line of JSON that can be parsed."""
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):  # which value is meant, nobody knows
-        raise _BadLineError(f"has the key {Counter(key for key, _ in pairs).most_common(1)[0][0]!r} twice")
-    return values
-
-
-#: Python writes NaN and infinities into JSON where a number is missing.
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=lambda name: None)

@@ -11,19 +11,15 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
-from urllib.parse import parse_qsl
+from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError, check_address
 from channelhash.search.items import Value, is_text
 from channelhash.search.store import Item
 from channelhash.utils.optional_imports import library
-from channelhash.utils.typed_settings import Settings, read_settings
 
 #: Where the token of a server is read from; an address ends up in logs, this does not.
 TOKEN_VARIABLE = "MILVUS_TOKEN"
@@ -31,34 +27,13 @@ TOKEN_VARIABLE = "MILVUS_TOKEN"
 _CONNECT_SECONDS = 10
 
 
-@dataclass(frozen=True)
-class Index:
-    """How a collection's codes are indexed.
-
-    Attributes:
-        kind: ``BIN_FLAT`` (every code is compared, exact) or ``BIN_IVF_FLAT`` (only the ``n_probe`` clusters nearest to
-            a query, of ``n_lists``: faster, and **approximate**: what lies in other clusters is not found).
-        n_lists: number of clusters, of BIN_IVF_FLAT.
-        n_probe: how many of them a search looks into.
-
-    >>> Index("BIN_IVF_FLAT", n_lists=128).n_probe
-    16
-    """
-
-    kind: str = "BIN_FLAT"
-    n_lists: int = 1024
-    n_probe: int = 16
-
-
-@dataclass(frozen=True)
-class MilvusAddress:
+class MilvusAddress(NamedTuple):
     """A collection and where it is.
 
     Attributes:
         text: as it was given.
         uri: of the server.
         collection: its name.
-        index: what a new collection is indexed by; None where the address does not say.
 
     >>> parse_address("milvus+http://localhost:19530/photos").uri
     'http://localhost:19530'
@@ -67,24 +42,13 @@ class MilvusAddress:
     text: str
     uri: str
     collection: str
-    index: Index | None = None
 
 
-_ADDRESS = re.compile(r"milvus\+(?P<uri>https?://[^/?#]+:\d+)/(?P<name>[^/?#]+)/?(\?(?P<options>[^#]*))?")
-
-
-class _Options(Settings):
-    """The options of an address."""
-
-    index: str = "BIN_FLAT"
-    nlist: int = Field(1024, ge=1, le=65_536)
-    nprobe: int = Field(16, ge=1)
+_ADDRESS = re.compile(r"milvus\+(?P<uri>https?://[^/?#]+:\d+)/(?P<name>[^/?#]+)/?")
 
 
 def parse_address(text: str) -> MilvusAddress:
-    """Parse the address of a collection.
-
-    It is ``milvus+http://host:port/collection?index=BIN_IVF_FLAT&nlist=1024&nprobe=16``; the options may be left out.
+    """Parse the address of a collection, ``milvus+http://host:port/collection``.
 
     Raises:
         InputError: it has another form, or holds a password or token.
@@ -97,16 +61,7 @@ def parse_address(text: str) -> MilvusAddress:
         raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION; in a file, use a store's folder")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", parts["name"]):
         raise InputError(f"{text}: {parts['name']!r} is no name of a collection; up to 255 letters, digits and '_'")
-    index, values = None, dict(parse_qsl(parts["options"] or "", keep_blank_values=True))
-    if values:
-        options = read_settings(_Options, values, text)
-        if options.index not in ("BIN_FLAT", "BIN_IVF_FLAT"):
-            kinds = "BIN_FLAT (exact) or BIN_IVF_FLAT (approximate)"
-            raise InputError(f"{text}: index is {options.index!r}; {kinds} is expected")
-        if options.index == "BIN_FLAT" and values.keys() != {"index"}:
-            raise InputError(f"{text}: nlist and nprobe belong to BIN_IVF_FLAT; leave them out")
-        index = Index(options.index, options.nlist, min(options.nprobe, options.nlist))
-    return MilvusAddress(text, parts["uri"], parts["name"], index)
+    return MilvusAddress(text, parts["uri"], parts["name"])
 
 
 def connect(address: MilvusAddress) -> Any:
@@ -211,7 +166,7 @@ def is_storable(item_id: str) -> bool:
     return is_text(item_id) and len(item_id.encode()) <= _MAX_STRING
 
 
-_FORMAT = "channelhash milvus 2"
+_FORMAT = "channelhash milvus 3"
 
 # Rows and bytes of one request; servers refuse requests of more than 64 MB.
 ROWS = 1000
@@ -223,19 +178,16 @@ _SECONDS = 60.0
 _STRONG = {"consistency_level": "Strong", "timeout": _SECONDS}
 
 
-@dataclass(frozen=True)
-class CollectionFacts:
+class CollectionFacts(NamedTuple):
     """What all codes of a collection have in common; kept as its description.
 
     Attributes:
         n_bits: code length.
         model: fingerprint of their model, empty if unknown.
-        index: how they are indexed.
     """
 
     n_bits: int
     model: str
-    index: Index
 
 
 class MilvusCollection:
@@ -269,7 +221,7 @@ class MilvusCollection:
             stored = json.loads(described["description"])
             written_as = stored.pop("format")
             if written_as == _FORMAT:
-                return CollectionFacts(**stored | {"index": Index(**stored["index"])})
+                return CollectionFacts(**stored)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise InputError(f"{address}: the collection was not made by channelhash; choose another one") from None
         raise InputError(f"{address}: written as {written_as!r}, this version reads {_FORMAT!r}; push it again")
@@ -277,7 +229,7 @@ class MilvusCollection:
     def create(self, facts: CollectionFacts) -> None:
         """Make it, empty, for rows as `rows` describes them."""
         kinds = self._pymilvus.DataType
-        description = json.dumps({"format": _FORMAT, **asdict(facts)})
+        description = json.dumps({"format": _FORMAT, **facts._asdict()})
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False, description=description)
         schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=_MAX_STRING)
         for name in ("modality", "id", "keys"):
@@ -290,8 +242,7 @@ class MilvusCollection:
         # Milvus counts in whole bytes; the padding bits of packed codes are 0 and change no distance.
         schema.add_field("code", kinds.BINARY_VECTOR, dim=8 * -(-facts.n_bits // 8))
         index = self._client.prepare_index_params()
-        build = {"nlist": facts.index.n_lists} if facts.index.kind == "BIN_IVF_FLAT" else {}
-        index.add_index("code", index_type=facts.index.kind, metric_type="HAMMING", params=build)
+        index.add_index("code", index_type="BIN_FLAT", metric_type="HAMMING")  # every code is compared: exact
         with self._asking("create"):
             self._client.create_collection(self._name, schema=schema, **_STRONG)
             self._client.create_index(self._name, index, sync=False)  # nothing to wait for without rows

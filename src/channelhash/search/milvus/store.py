@@ -145,8 +145,7 @@ class MilvusStore(Store):
     * where more than ``k`` items tie at the last distance, Milvus chooses which of them it returns; what is returned is
       in order of distance and id.
 
-    ``k``, and the items of one answer of `search_radius`, are at most 16,384 where the collection has more. With the
-    index BIN_IVF_FLAT searches are approximate.
+    ``k``, and the items of one answer of `search_radius`, are at most 16,384 where the collection has more.
 
     Args:
         address: which collection.
@@ -155,18 +154,16 @@ class MilvusStore(Store):
         model: fingerprint of the model whose codes go in.
 
     Raises:
-        InputError: the collection is no store, or has another code length, model or index.
+        InputError: the collection is no store, or has another code length or model.
     """
 
     def __init__(self, address: milvus.MilvusAddress, client: Any, n_bits: int | None = None, model: str = "") -> None:
         super().__init__(address.text)
-        self._parsed_address = address
         self._collection = milvus.MilvusCollection(address, client)
         self._n_bits = n_bits
         self._model = model
         self._is_there = False
         self._key_sets: set[str] = set()  # read by `_keys`, which every call with a filter begins with
-        self._index = address.index or milvus.Index()
         self._lock = threading.RLock()
         self._look()
         tell_of_fork(self)
@@ -238,7 +235,7 @@ class MilvusStore(Store):
                 new_metadata = metadata[number] if metadata else {}
                 rows.append(milvus.to_rows(merge_item(former.get(name), name, new_codes, new_metadata)))
             if not self._look():
-                self._collection.create(milvus.CollectionFacts(n_bits, self._model, self._index))
+                self._collection.create(milvus.CollectionFacts(n_bits, self._model))
                 self._look()
             self._collection.upsert(rows)
 
@@ -267,18 +264,17 @@ class MilvusStore(Store):
 
     def _facts(self) -> dict[str, Any]:
         codes = {name: self._collection.count(f"modality == {milvus.quote(name)}") for name in self.modalities}
-        return {"codes": codes, "index": self._index.kind, "bytes": None}
+        return {"codes": codes, "index": "BIN_FLAT", "bytes": None}
 
     def _search(
         self, queries: PackedCodes, count: int, modality: str, where: filters.Filter | None, radius: dict[str, int]
     ) -> Answers:
         chosen = f"modality == {milvus.quote(modality)} and {self._expression(where)}"
-        params = radius if self._index.kind == "BIN_FLAT" else {**radius, "nprobe": self._index.n_probe}
         answers = Answers([], [])
         step = max(1, _ANSWERS_A_REQUEST // count)
         for start in range(0, len(queries), step):
             batch = queries[start : start + step]
-            for pairs in self._collection.nearest(batch, count, chosen, params):
+            for pairs in self._collection.nearest(batch, count, chosen, radius):
                 answers.ids.append([milvus.id_of(key) for _, key in pairs])
                 answers.distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
         return answers
@@ -317,14 +313,9 @@ class MilvusStore(Store):
             facts = self._collection.description()
             if facts is None:
                 return False
-            check_opened_as(self.address, (facts.n_bits, facts.model), self._n_bits, self._model)
-            index = self._parsed_address.index
-            if index and (index.kind, index.n_lists) != (facts.index.kind, facts.index.n_lists):
-                raise InputError(
-                    f"{self.address}: is indexed by {facts.index.kind} with nlist={facts.index.n_lists}; leave them out"
-                )
+            check_opened_as(self.address, facts, self._n_bits, self._model)
             self._collection.load()
-            self._n_bits, self._model, self._index = facts.n_bits, facts.model, index or facts.index
+            self._n_bits, self._model = facts
             self._is_there = True
         return True
 

@@ -1,7 +1,7 @@
 """The store in a schema of PostgreSQL."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,76 +16,8 @@ from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_di
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.processes import tell_of_fork
 
-
-class _Found(NamedTuple):
-    """The ids and distances that one query found, by distance, then by id, and what was asked for beside them."""
-
-    ids: list[str]
-    distances: NDArray[np.int64]
-    sent: list[Any]
-
-
-class _Searched(NamedTuple):
-    """What is searched: the codes of a modality, and the column that is read beside ids and distances."""
-
-    table: str
-    database: tables.Database
-    n_bits: int
-    modality: str
-    where: Filter | None
-    beside: str = ""  # "code", "projection" or none
-
-    @property
-    def column(self) -> str:
-        return f'"{self.beside}_{self.modality}"' if self.beside else "NULL"
-
-    @property
-    def distance(self) -> str:
-        vector = self.database.vector.replace("%", "%%")
-        return f'"code_{self.modality}" OPERATOR({vector}.<~>) %s'
-
-    @property
-    def rows(self) -> tables.SqlCondition:
-        """Return FROM and WHERE."""
-        condition = tables.to_postgres(self.where)
-        has_code = f'"code_{self.modality}" IS NOT NULL'
-        return condition._replace(sql=f"FROM {self.table} WHERE {has_code} AND {condition.sql}")
-
-    def compare(self, cursor: Any, query: PackedCodes, count: int | None, radius: int | None) -> _Found:
-        """Find the first ``count`` items, or all, within a radius, or at any distance: exactly."""
-        # No index orders by a distance that is cast, so every code is compared, also where there is an index.
-        rows, distance, code = self.rows, f"({self.distance})::integer", tables.Bits(self.n_bits, query.tobytes())
-        bound = () if radius is None else (code, min(radius, self.n_bits))
-        cursor.execute(
-            f"SELECT id, {distance} AS distance, {self.column} {rows.sql} {f'AND {distance} <= %s' if bound else ''}"
-            f" ORDER BY distance, {self.database.order} LIMIT %s",
-            (code, *rows.parameters, *bound, count),
-        )
-        return _found(cursor.fetchall())
-
-    def ask_index(self, cursor: Any, query: PackedCodes, count: int, ef_search: int) -> _Found:
-        """Find ``count`` items by the index HNSW: nearly the nearest.
-
-        The index gives up after some 20,000 codes (``hnsw.max_scan_tuples``). Where it has found too few by then that
-        pass the filter, every code is compared.
-        """
-        rows, code = self.rows, tables.Bits(self.n_bits, query.tobytes())
-        cursor.execute(f"SET LOCAL hnsw.ef_search = {min(max(count, ef_search), MOST_EF_SEARCH)}")
-        cursor.execute("SET LOCAL hnsw.iterative_scan = strict_order")
-        cursor.execute(
-            f"SELECT id, distance::integer, beside FROM (SELECT id, {self.distance} AS distance, {self.column} AS"
-            f" beside {rows.sql} ORDER BY {self.distance} LIMIT %s) AS nearest"
-            f" ORDER BY distance, {self.database.order}",
-            (code, *rows.parameters, code, count),
-        )
-        found = _found(cursor.fetchall())
-        return found if len(found.ids) == count else self.compare(cursor, query, count, None)
-
-
-def _found(rows: list[tuple[str, int, Any]]) -> _Found:
-    distances = np.array([distance for _, distance, _ in rows], dtype=np.int64)
-    return _Found([name for name, *_ in rows], distances, [sent for *_, sent in rows])
-
+#: The ids and distances that one query found, by distance, then by id, and what was asked for beside them.
+_Found = tuple[list[str], NDArray[np.int64], list[Any]]
 
 _LISTED_AT_ONCE = 10_000
 
@@ -237,21 +169,18 @@ class PostgresStore(Store):
             return int(cursor.rowcount)
 
     def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
-        found = self._found(queries, k, None, self._searched(modality, where))
-        return Answers([rows.ids for rows in found], [rows.distances for rows in found])
+        return self._within(queries, None, k, modality, where)
 
     def _within(
-        self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
+        self, queries: PackedCodes, radius: int | None, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
-        found = self._found(queries, limit, radius, self._searched(modality, where))
-        return Answers([rows.ids for rows in found], [rows.distances for rows in found])
+        found = self._found(queries, limit, radius, modality, where)
+        return Answers([ids for ids, *_ in found], [distances for _, distances, _ in found])
 
     def _surest(
         self, outputs: NDArray[Any], k: int | None, radius: int | None, modality: str, where: Filter | None
     ) -> Surest:
-        found = self._found(
-            pack(binarize(outputs)), k and max(k, FIRST), radius, self._searched(modality, where, "code")
-        )
+        found = self._found(pack(binarize(outputs)), k and max(k, FIRST), radius, modality, where, "code")
         keys = [
             sure_distances(row, tables.to_codes(codes, outputs.shape[1]), distances)
             for row, (_, distances, codes) in zip(outputs, found, strict=True)
@@ -259,12 +188,11 @@ class PostgresStore(Store):
         return Surest(*_ordered(found, keys, [np.argsort(values, kind="stable")[:k] for values in keys]))
 
     def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
-        searched = self._searched(modality, where, "projection")
         if first is None:
-            rows = searched.rows
+            rows = self._source(modality, where)
             more = self._rows(f"SELECT 1 {rows.sql} LIMIT %s", *rows.parameters, ALL + 1)
             first = ALL if len(more) <= ALL else max(k, FIRST)
-        found = self._found(pack(binarize(outputs)), first, None, searched)
+        found = self._found(pack(binarize(outputs)), first, None, modality, where, "projection")
         scores = [
             cosines(row, np.frombuffer(b"".join(sent), np.int8).reshape(len(sent), len(row)))
             for row, (_, _, sent) in zip(outputs, found, strict=True)
@@ -272,9 +200,8 @@ class PostgresStore(Store):
         return Scored(*_ordered(found, scores, [np.argsort(-values, kind="stable")[:k] for values in scores]))
 
     def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
-        column, condition = f'"code_{modality}"', tables.to_postgres(where)
-        sql = f"SELECT id, {column} FROM {self._items} WHERE {column} IS NOT NULL AND {condition.sql}"
-        rows = sorted(self._rows(sql, *condition.parameters))
+        source = self._source(modality, where)
+        rows = sorted(self._rows(f'SELECT id, "code_{modality}" {source.sql}', *source.parameters))
         return [name for name, _ in rows], tables.to_codes([code for _, code in rows], self.n_bits or 0)
 
     def _facts(self) -> dict[str, Any]:
@@ -285,16 +212,54 @@ class PostgresStore(Store):
         index = "hnsw" if self._parsed.ef_search else "none"
         return {"codes": dict(zip(modalities, counts, strict=True)), "index": index, "bytes": n_bytes}
 
-    def _found(self, queries: PackedCodes, count: int | None, radius: int | None, searched: _Searched) -> list[_Found]:
-        """Find, for every query, items by distance, then by id."""
-        ef_search = self._parsed.ef_search
-        with self._connections.reading() as cursor:
-            if ef_search and count is not None and radius is None:
-                return [searched.ask_index(cursor, query, count, ef_search) for query in queries]
-            return [searched.compare(cursor, query, count, radius) for query in queries]
+    def _source(self, modality: str, where: Filter | None) -> tables.SqlCondition:
+        """Return FROM and WHERE of the items that have a code of a modality and pass a filter."""
+        condition = tables.to_postgres(where)
+        sql = f'FROM {self._items} WHERE "code_{modality}" IS NOT NULL AND {condition.sql}'
+        return condition._replace(sql=sql)
 
-    def _searched(self, modality: str, where: Filter | None, beside: str = "") -> _Searched:
-        return _Searched(self._items, self._database(), self.n_bits or 0, modality, where, beside)
+    def _found(
+        self,
+        queries: PackedCodes,
+        count: int | None,
+        radius: int | None,
+        modality: str,
+        where: Filter | None,
+        beside: str = "",
+    ) -> list[_Found]:
+        """Find, for every query, items by distance, then by id, and their "code" or "projection" beside it.
+
+        Exactly, or nearly the nearest by the index HNSW. It gives up after some 20,000 codes
+        (``hnsw.max_scan_tuples``): where it has found too few by then that pass the filter, every code is compared.
+        """
+        source, database = self._source(modality, where), self._database()
+        vector = database.vector.replace("%", "%%")
+        distance = f'"code_{modality}" OPERATOR({vector}.<~>) %s'
+        exact = f"({distance})::integer"  # no index orders by a distance that is cast, so every code is compared
+        column = f'"{beside}_{modality}"' if beside else "NULL"
+        compared = (
+            f"SELECT id, {exact} AS distance, {column} {source.sql} {'' if radius is None else f'AND {exact} <= %s'}"
+            f" ORDER BY distance, {database.order} LIMIT %s"
+        )
+        indexed = (
+            f"SELECT id, distance::integer, beside FROM (SELECT id, {distance} AS distance, {column} AS beside"
+            f" {source.sql} ORDER BY {distance} LIMIT %s) AS nearest ORDER BY distance, {database.order}"
+        )
+        ef_search = self._parsed.ef_search if radius is None else 0
+        found: list[_Found] = []
+        with self._connections.reading() as cursor:
+            for query in queries:
+                code, rows = tables.Bits(self.n_bits or 0, query.tobytes()), []
+                if ef_search and count is not None:
+                    cursor.execute(f"SET LOCAL hnsw.ef_search = {min(max(count, ef_search), MOST_EF_SEARCH)}")
+                    cursor.execute("SET LOCAL hnsw.iterative_scan = strict_order")
+                    rows = cursor.execute(indexed, (code, *source.parameters, code, count)).fetchall()
+                if not ef_search or len(rows) != count:
+                    bound = () if radius is None else (code, min(radius, code.n_bits))
+                    rows = cursor.execute(compared, (code, *source.parameters, *bound, count)).fetchall()
+                distances = np.array([bits for _, bits, _ in rows], dtype=np.int64)
+                found.append(([name for name, *_ in rows], distances, [sent for *_, sent in rows]))
+        return found
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a question; none while nobody has made the store."""
@@ -360,8 +325,8 @@ def _ordered(
 ) -> tuple[list[list[str]], list[NDArray[np.int64]], list[NDArray[Any]]]:
     """Return ids, distances and values of the items of each query, in an order each."""
     return (
-        [[rows.ids[place] for place in order] for rows, order in zip(found, orders, strict=True)],
-        [rows.distances[order] for rows, order in zip(found, orders, strict=True)],
+        [[ids[place] for place in order] for (ids, *_), order in zip(found, orders, strict=True)],
+        [distances[order] for (_, distances, _), order in zip(found, orders, strict=True)],
         [of_query[order] for of_query, order in zip(values, orders, strict=True)],
     )
 
