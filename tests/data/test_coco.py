@@ -45,7 +45,6 @@ def test_labels_are_categories_and_texts_are_captions(tmp_path):
     assert records.items["text"] == ("A dog in a car.", "An empty street.")
     assert records.label_names == ("bus", "car", "dog")
     assert records.labels.tolist() == [[False, True, True], [False, False, False]]
-    assert load(tmp_path, all_captions=True).items["text"][0] == "A dog in a car. Another caption."
 
 
 def test_pictures_alone_and_another_root(tmp_path):

@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from channelhash.data import download as downloads
 from channelhash.data.download import Source, download, unpack
 from channelhash.errors import InputError, JobError
 
@@ -147,14 +146,6 @@ def test_nothing_lands_outside_the_folder_and_nothing_becomes_a_link(tmp_path):
     unpack(archive, tmp_path / "in" / "out")
     assert sorted(path.name for path in (*tmp_path.glob("*"), *tmp_path.glob("in/*"))) == ["in", "out", "x.zip"]
     assert not (tmp_path / "in" / "out" / "link").is_symlink()
-
-
-def test_archives_of_too_many_bytes_are_refused(tmp_path, monkeypatch):
-    (tmp_path / "y.zip").write_bytes(zip_of({str(i): b"x" for i in range(20)}))
-    monkeypatch.setattr(downloads, "MOST_BYTES", 10)
-    with pytest.raises(InputError, match="20 bytes unpacked, more than 10"):
-        unpack(tmp_path / "y.zip", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_damaged_archives_are_refused(tmp_path):

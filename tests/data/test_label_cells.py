@@ -140,10 +140,8 @@ def test_a_tab_may_be_spelt_with_a_backslash(tmp_path):
 
 def test_two_normal_forms_are_one_label(tmp_path):
     path = write_table(tmp_path / "t.csv", [COMPOSED, APART, f"{APART} ; ant"])
-    for names in (None, [APART, "ant"]):
-        records = load_table(path, label_names=names)
-        assert sorted(records.label_names) == ["ant", COMPOSED]
-        assert records.labels.sum() == 4
+    records = load_table(path)
+    assert (sorted(records.label_names), records.labels.sum()) == (["ant", COMPOSED], 4)
     assert len(DataSource("table", {"path": path}, only_labels=[APART]).load()) == 3
     columns = tmp_path / "c.csv"
     columns.write_text(f"id,text,{APART}\na,x,1\n", encoding="utf-8")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.data.records import Records
-from channelhash.data.splits import draw_splits, load_splits, per_class_sample, save_splits
+from channelhash.data.splits import draw_splits, load_splits, save_splits
 from channelhash.errors import InputError
 
 
@@ -126,31 +126,5 @@ def test_more_rows_than_there_are_is_an_error(sizes, says):
 def test_splits_that_cannot_be_drawn_or_read_are_refused(tmp_path):
     with pytest.raises(InputError, match="1 usable rows: at least 2 are needed"):
         draw_splits(records(list("a")))
-    with pytest.raises(InputError, match="per_class needs queries and train, as numbers a label"):
-        draw_splits(records(list("abcd")), method="per_class")
-    with pytest.raises(InputError, match="per_class needs unique ids"):
-        draw_splits(records(list("aabb")), method="per_class")
     with pytest.raises(InputError, match="no such splits file"):
         load_splits(tmp_path / "splits.json", records(list("ab")))
-
-
-def long_tail(n: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).random((n, 8)) < np.geomspace(0.5, 0.01, 8)
-
-
-def test_so_many_per_class_and_all_of_a_rare_one():
-    labels, rows = long_tail(2000, 0), np.arange(2000)
-    drawn = per_class_sample(labels, rows, 30, np.random.default_rng(0))
-    counts = labels[drawn].sum(axis=0)
-    assert (counts >= np.minimum(30, labels.sum(axis=0))).all()
-    assert len(drawn) <= 8 * 30
-    assert counts[0] > 30  # the skew that the paper objects to
-
-
-def test_splits_can_be_drawn_by_labels():
-    labels = long_tail(600, 3)
-    data = Records(tuple(f"im{i}" for i in range(600)), {"text": ("t",) * 600}, labels, tuple("abcdefgh"))
-    splits = draw_splits(data, queries=5, train=20, validation_queries=30, method="per_class")
-    assert not set(splits.query.tolist()) & set(splits.retrieval.tolist())
-    assert set(splits.train.tolist()) <= set(splits.retrieval.tolist())
-    assert (labels[splits.query].sum(axis=0) >= np.minimum(5, labels.sum(axis=0))).all()

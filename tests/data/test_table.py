@@ -69,14 +69,6 @@ def test_labels_can_be_columns_and_columns_can_have_other_names(root, ending):
     assert records.labels.tolist() == [[True, False], [False, False], [False, False]]
 
 
-def test_given_label_names_keep_their_order_and_those_that_never_occur(root):
-    assert load_table(write(root, ROWS), label_names=["night", "sea", "grass", "dog"]).labels.tolist() == [
-        [False, False, True, True],
-        [True, False, False, False],
-        [False, False, False, False],
-    ]
-
-
 def test_pictures_alone_texts_alone_and_no_labels(root):
     pictures = [{"id": row["id"], "image": row["image"]} for row in ROWS]
     path = write(root, pictures)
@@ -143,7 +135,6 @@ BAD_ROWS = {
     "empty text": ({"text": " "}, " (id d): the column 'text' is empty"),
     "missing picture": ({"image": ""}, " (id d): the column 'image' is empty"),
     "unreadable picture": ({"image": "empty.jpg"}, " (id d): empty picture {root}/empty.jpg"),
-    "unknown label": ({"labels": "dog;dgo"}, " (id d): unknown label 'dgo'; did you mean 'dog'?"),
 }
 
 
@@ -154,9 +145,8 @@ def test_a_bad_row_is_named_and_can_be_left_out(root, reason):
     bad = {"id": "d", "image": "c.jpg", "text": "words", "labels": "dog", **change}
     path = write(root, [ROWS[0], bad, ROWS[2]])
     line = f"{path}, line 3{says.format(root=root)}"
-    names = ["dog", "grass", "night"]
-    assert refusal(path, label_names=names) == line + LEAVE_OUT
-    records = load_table(path, label_names=names, skip_bad=True)
+    assert refusal(path) == line + LEAVE_OUT
+    records = load_table(path, skip_bad=True)
     assert records.ids == ("a", "c")
     assert (records.removed, records.problems, records.found) == ({reason: 1}, (line,), 3)
 
@@ -302,7 +292,7 @@ def test_settings_that_cannot_be_are_named(root):
     assert refusal(path, image_column="imgae") == f"{path}: has no column 'imgae', {columns}"
     assert refusal(path, label_columns=["sea"]) == f"{path}: has no column 'sea', {columns}"
     assert refusal(path, label_separator="") == "label_separator: is empty; give the character between two labels"
-    assert refusal(path, label_names=["a", "b", "a"]) == "label_names: lists 'a' twice; remove one"
+    assert refusal(path, label_columns=["a", "b", "a"]) == "label_columns: lists 'a' twice; remove one"
 
 
 def test_damaged_parquet_files_are_refused_and_never_read_in_part(root):

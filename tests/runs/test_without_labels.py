@@ -11,7 +11,6 @@ from channelhash.config import read_config
 from channelhash.data.describe import describe
 from channelhash.data.features import load_features
 from channelhash.data.splits import draw_splits
-from channelhash.errors import InputError
 from channelhash.lab.experiments.runner import run_and_evaluate
 from channelhash.training.trainer import read_log
 from small_runs import feature_config, run_command
@@ -45,8 +44,6 @@ def test_texts_of_one_image_stay_on_one_side(features):
     assert splits.counts()["query"] == 40
     parts = (splits.query, splits.train, splits.validation_query, splits.validation_retrieval)
     assert all(sorted({row ^ 1 for row in part.tolist()}) == part.tolist() for part in parts)
-    with pytest.raises(InputError, match="per_class needs labels, and there are none"):
-        draw_splits(records, 40, 80, method="per_class")
 
 
 def test_pairs_are_learned_validated_and_evaluated_by_recall(run, capsys):

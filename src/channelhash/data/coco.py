@@ -26,7 +26,6 @@ def load_coco(
     instances: Path | list[Path],
     captions: Path | list[Path] | None = None,
     root: Path | None = None,
-    all_captions: bool = False,
     skip_bad: bool = False,
 ) -> Records:
     """Read COCO-style JSON files; the labels of an image are the names of the categories in it.
@@ -40,7 +39,6 @@ def load_coco(
         captions: JSON with ``annotations`` (``image_id``, ``caption``), likewise; None for images alone.
         root: folder of the images; the folder of ``instances`` if None. Images of ``instances_val2014.json`` may be in
             a folder ``val2014`` there, or beside the folder of the annotations.
-        all_captions: take all captions of an image as its text, not only the first.
         skip_bad: leave out images that are missing or have no caption, and annotations of unknown images; count and
             list them.
 
@@ -110,7 +108,7 @@ def load_coco(
     )
     items: dict[str, Items] = {"image": tuple(paths[image] for image in usable)}
     if caption_files:
-        items["text"] = tuple(" ".join(texts[image] if all_captions else texts[image][:1]) for image in usable)
+        items["text"] = tuple(texts[image][0] for image in usable)
     return Records(tuple(map(str, usable)), items, matrix, columns, problems.removed, tuple(problems.lines), found)
 
 

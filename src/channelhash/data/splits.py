@@ -17,7 +17,7 @@ from channelhash.utils.reading import reading
 from channelhash.utils.seeds import generator
 
 Rows = NDArray[np.int64]
-Method = Literal["random", "per_class", "given"]
+Method = Literal["random", "given"]
 #: Size of T; ``rest`` is all but Q, V_q and a row.
 TrainRows = int | Literal["rest"] | None
 
@@ -67,13 +67,12 @@ def draw_splits(
         train: size of T; ``"rest"`` leaves V_q, and a row or, where rows share an image, a few to V_r.
         validation_queries: size of V_q.
         seed: of the draw.
-        method: ``"per_class"`` reads ``queries`` and ``train`` as numbers per label, as much of the literature does,
-            and draws V_q at random; it needs labels, unique ids and one row an image. ``"given"`` takes Q, T and
-            R = T ∪ database from a features file that comes in parts and draws V_q alone.
+        method: ``"given"`` takes Q, T and R = T ∪ database from a features file that comes in parts and draws V_q
+            alone.
 
     Raises:
-        InputError: a count is negative or larger than the rows allow; all rows have the same id; the method needs
-            unique ids, counts, or parts that are missing.
+        InputError: a count is negative or larger than the rows allow; all rows have the same id; the file has no
+            parts.
 
     >>> records = Records(tuple("abcdefghij"), {"text": ("",) * 10}, np.ones((10, 1), dtype=bool), ("letter",))
     >>> splits = draw_splits(records, queries=2, train=4, seed=1)
@@ -82,10 +81,7 @@ def draw_splits(
     """
     if method == "given":
         return _splits_of_parts(records, queries, train, validation_queries, seed)
-    random = generator(seed, "splits")
-    rows = _shuffled_rows(records, random)
-    if method == "per_class":
-        return _splits_by_labels(records, rows, queries, train, validation_queries, random)
+    rows = _shuffled_rows(records, generator(seed, "splits"))
     queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
     query, rest = _cut(rows, queries, records)
     if not len(rest):
@@ -124,28 +120,6 @@ def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
     ids, group = np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)
     rank = random.permutation(len(ids))
     return np.argsort(rank[group], kind="stable").astype(np.int64)
-
-
-def _splits_by_labels(
-    records: Records,
-    rows: Rows,
-    queries: int | None,
-    train: TrainRows,
-    validation_queries: int | None,
-    random: np.random.Generator,
-) -> Splits:
-    if not records.label_names:
-        raise InputError("data.split_method per_class needs labels, and there are none; draw these splits at random")
-    if len(set(records.pair_ids)) < len(records):
-        raise InputError("data.split_method per_class needs unique ids, and one row an image")
-    if queries is None or train is None or train == "rest":
-        raise InputError("data.split_method per_class needs queries and train, as numbers a label")
-    query = per_class_sample(records.labels, rows, queries, random)
-    retrieval = np.setdiff1d(rows, query)
-    trained = per_class_sample(records.labels, retrieval, train, random)
-    rest = random.permutation(np.setdiff1d(retrieval, trained))
-    _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
-    return _splits(query, trained, rest[:count], rest[count:])
 
 
 def _splits_of_parts(
@@ -220,27 +194,3 @@ def load_splits(path: Path, records: Records) -> Splits:
 
 def _rows_hash(splits: Splits) -> str:
     return content_hash(*(rows.astype("<i8").tobytes() for rows in asdict(splits).values()))
-
-
-def per_class_sample(labels: NDArray[np.bool_], rows: Rows, n_per_class: int, random: np.random.Generator) -> Rows:
-    """Draw ``n_per_class`` rows for every label, as much of the literature draws its queries.
-
-    Labels are served in their order; a row drawn for one label is not drawn again for the next, so frequent labels
-    end up with more than ``n_per_class`` (the paper's objection to it). A label with fewer rows left gives them all.
-
-    Args:
-        labels: ``(n, c)`` bool, of the whole collection.
-        rows: row numbers to draw from.
-        n_per_class: rows per label.
-        random: decides which rows.
-
-    >>> labels = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], dtype=bool)
-    >>> len(per_class_sample(labels, np.arange(4), 1, np.random.default_rng(0)))
-    2
-    """
-    order = random.permutation(rows)
-    taken = np.zeros(len(labels), dtype=bool)
-    for label in range(labels.shape[1]):
-        candidates = order[labels[order, label] & ~taken[order]]
-        taken[candidates[:n_per_class]] = True
-    return np.flatnonzero(taken).astype(np.int64)

@@ -19,7 +19,6 @@ from channelhash.data.records import Items, Problems, Records, label_name, label
 from channelhash.errors import InputError
 from channelhash.utils.plain_values import plain_values, text_of
 from channelhash.utils.reading import one_line, read_text, reading
-from channelhash.utils.typed_settings import unknown
 
 TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 
@@ -61,7 +60,6 @@ def load_table(
     labels_column: str = "labels",
     label_columns: list[str] | None = None,
     label_separator: str = ";",
-    label_names: list[str] | None = None,
     skip_bad: bool = False,
 ) -> Records:
     """Read a table with the columns ``id, image, text, labels``, or without ``labels``.
@@ -80,18 +78,16 @@ def load_table(
             or JSON printed; ``labels`` may be absent from a collection without labels.
         label_columns: instead, one column of 0 and 1 for each label; an empty list for a table without labels.
         label_separator: character between two labels.
-        label_names: the allowed labels; None takes all that occur.
         skip_bad: leave out bad rows, count them in ``removed`` and list them in ``problems``.
 
     Raises:
         InputError: the file cannot be read, a column is missing, or a row is bad: wrong number of cells, not JSON, no
-            id or a repeated one, missing or empty image, empty or no text, label that is unknown or not 0 or 1.
+            id or a repeated one, missing or empty image, empty or no text, label that is not 0 or 1.
     """
     if not label_separator:
         raise InputError("label_separator: is empty; give the character between two labels")
-    for key, names in (("label_columns", label_columns), ("label_names", label_names)):
-        if names and (most := Counter(map(label_name, names)).most_common(1)[0])[1] > 1:
-            raise InputError(f"{key}: lists {most[0]!r} twice; remove one")
+    if label_columns and (most := Counter(map(label_name, label_columns)).most_common(1)[0])[1] > 1:
+        raise InputError(f"label_columns: lists {most[0]!r} twice; remove one")
     wanted = {name: column for name, column in (("image", image_column), ("text", text_column)) if column is not None}
     label_cells = [labels_column] if label_columns is None else label_columns
     columns, rows = read_rows(path, [*wanted.values(), id_column, *label_cells])
@@ -113,7 +109,7 @@ def load_table(
         listed = _listed(columns)
         raise InputError(f"{path}: has no column 'image' or 'text', but {listed}; set image_column or text_column")
     separator, folder = label_separator.replace("\\t", "\t"), root or path.parent
-    labels_of = partial(_labels, column=labels_column, columns=label_columns, separator=separator, names=label_names)
+    labels_of = partial(_labels, column=labels_column, columns=label_columns, separator=separator)
     problems = Problems(skip_bad)
     values, labels = _usable_rows(path, rows, {"id": id_column, **modalities}, folder, labels_of, problems)
     if not values:
@@ -121,8 +117,8 @@ def load_table(
     items: dict[str, Items] = {modality: tuple(row[modality] for row in values) for modality in modalities}
     if "image" in items:
         items["image"] = tuple(locate_image(folder, row["image"]) for row in values)
-    matrix, label_set = labels_from_names(labels, label_columns if label_names is None else label_names, str(path))
-    if label_columns is None and label_names is None:
+    matrix, label_set = labels_from_names(labels, label_columns, str(path))
+    if label_columns is None:
         problems.lines += label_doubts(labels, separator, f"{path}: the column {labels_column!r}")
     ids = tuple(row["id"] for row in values)
     return Records(ids, items, matrix, label_set, problems.removed, tuple(problems.lines), found=len(rows))
@@ -185,16 +181,13 @@ def _values(row: Row, columns: Mapping[str, str]) -> dict[str, str]:
     return values
 
 
-def _labels(row: Row, column: str, columns: list[str] | None, separator: str, names: list[str] | None) -> list[str]:
+def _labels(row: Row, column: str, columns: list[str] | None, separator: str) -> list[str]:
     """Return the labels of a row, from one column or from several."""
     try:
         labels = split_labels(row.cells[column], separator) if columns is None else []
     except ValueError as error:
         raise _BadRowError("not a text", f"the column {column!r} {error}") from None
-    labels += [label_name(column) for column in columns or () if _is_set(row, column)]
-    if names is not None and (odd := next((label for label in labels if label not in map(label_name, names)), None)):
-        raise _BadRowError("unknown label", unknown(f"label {odd!r}", odd, names))
-    return labels
+    return labels + [label_name(column) for column in columns or () if _is_set(row, column)]
 
 
 def _is_set(row: Row, column: str) -> bool:

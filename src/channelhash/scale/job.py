@@ -336,23 +336,6 @@ class _Worker:
 
 
 @contextmanager
-def keeping_sigterm() -> Iterator[None]:
-    """Put back the handler of SIGTERM, which Ray replaces where it starts: it would exit with a status of its own.
-
-    >>> with keeping_sigterm():
-    ...     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    >>> signal.getsignal(signal.SIGTERM) == before
-    True
-    """
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
 def _cluster() -> Iterator[Any]:
     """Yield Ray, connected to the cluster that ``RAY_ADDRESS`` names, or to a new one on this machine."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use over the network otherwise
@@ -362,11 +345,14 @@ def _cluster() -> Iterator[Any]:
         return
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {} if address else {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+    at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
-        with keeping_sigterm():
-            ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **options)
+        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from None
+    finally:  # Ray replaces the handler: this process would exit with a status of Ray's own
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, at_sigterm)
     try:
         yield ray
     finally:

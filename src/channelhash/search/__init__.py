@@ -90,15 +90,15 @@ def _codes_at(path: Path) -> Path | None:
 
 
 def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:
-    from channelhash.search.milvus.store import open_milvus  # not before it is needed: an optional library
+    from channelhash.search.milvus.store import MilvusStore  # not before it is needed: an optional library
 
-    return open_milvus(address, n_bits, model)
+    return MilvusStore(address, n_bits, model)
 
 
 def _open_postgres(address: str, n_bits: int | None, model: str, projections: bool = False) -> Store:
-    from channelhash.search.postgres.store import open_postgres
+    from channelhash.search.postgres.store import PostgresStore
 
-    return open_postgres(address, n_bits, model, projections)
+    return PostgresStore(address, n_bits, model, projections)
 
 
 #: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else is a path.

@@ -246,7 +246,6 @@ class MilvusCollection:
         with self._asking("create"):
             self._client.create_collection(self._name, schema=schema, **_STRONG)
             self._client.create_index(self._name, index, sync=False)  # nothing to wait for without rows
-            self._client.load_collection(self._name, timeout=_SECONDS)
 
     def load(self) -> None:
         """Bring it into the server's memory, where it is not there already."""

@@ -72,7 +72,7 @@ def _is_for_us(test: filters.Test) -> bool:
     compares whole numbers with others as floats, which tell them apart up to 2⁵³.
     """
     if isinstance(test, filters.Like):
-        return not test.pattern.endswith("%") or bool(set(test.pattern[:-1]) & set("%_\\")) or test.pattern == "%"
+        return True
     return any(not isinstance(value, str) and abs(value) >= _EXACT for value in filters.literals_of(test))
 
 
@@ -109,9 +109,6 @@ def _value(path: str, test: filters.Test, negated: bool) -> str:
         return f"{path} {'==' if operator == '=' else operator} {literal}"
 
     match test:
-        case filters.Like(pattern=pattern):
-            fits = f"{path} like {milvus.quote(pattern)}"
-            return f'{path} >= "" and not ({fits})' if negated else fits
         case filters.Compare(operator=operator, value=value):
             return compare(_OPPOSITE[operator] if negated else operator, value)
         case filters.Among(values=values):
@@ -148,18 +145,19 @@ class MilvusStore(Store):
     ``k``, and the items of one answer of `search_radius`, are at most 16,384 where the collection has more.
 
     Args:
-        address: which collection.
-        client: a `pymilvus.MilvusClient`, which the store closes.
+        address: of a collection, beginning with ``milvus+``, which the first `add` makes.
         n_bits: code length of a new collection; must be that of one that is there.
         model: fingerprint of the model whose codes go in.
 
     Raises:
-        InputError: the collection is no store, or has another code length or model.
+        InputError: the address has another form, nothing answers, or the collection is no store, or one of another code
+            length or model.
     """
 
-    def __init__(self, address: milvus.MilvusAddress, client: Any, n_bits: int | None = None, model: str = "") -> None:
-        super().__init__(address.text)
-        self._collection = milvus.MilvusCollection(address, client)
+    def __init__(self, address: str, n_bits: int | None, model: str) -> None:
+        super().__init__(address)
+        parsed = milvus.parse_address(address)
+        self._collection = milvus.MilvusCollection(parsed, milvus.connect(parsed))
         self._n_bits = n_bits
         self._model = model
         self._is_there = False
@@ -323,13 +321,3 @@ class MilvusStore(Store):
         if count > milvus.MAX_ANSWERS and len(self) > milvus.MAX_ANSWERS:
             raise InputError(f"{self.address}: {what} is {count:,}; Milvus returns at most {milvus.MAX_ANSWERS:,}")
         return min(count, milvus.MAX_ANSWERS)
-
-
-def open_milvus(address: str, n_bits: int | None, model: str) -> MilvusStore:
-    """Open the store at an address that begins with ``milvus+``; the collection is made at the first `add`.
-
-    Raises:
-        InputError: the address has another form, nothing answers, or what is there is another store.
-    """
-    parsed = milvus.parse_address(address)
-    return MilvusStore(parsed, milvus.connect(parsed), n_bits, model)

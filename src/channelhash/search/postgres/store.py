@@ -1,6 +1,6 @@
 """The store in a schema of PostgreSQL."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,17 +9,15 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter
-from channelhash.search.items import Listed, Metadata, check_opened_as
+from channelhash.search.items import Metadata, check_opened_as
 from channelhash.search.postgres import tables
-from channelhash.search.postgres.connections import MOST_EF_SEARCH, Connections, PostgresAddress, parse_address
+from channelhash.search.postgres.connections import MOST_EF_SEARCH, Connections, parse_address
 from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.processes import tell_of_fork
 
 #: The ids and distances that one query found, by distance, then by id, and what was asked for beside them.
 _Found = tuple[list[str], NDArray[np.int64], list[Any]]
-
-_LISTED_AT_ONCE = 10_000
 
 
 class PostgresStore(Store):
@@ -29,22 +27,24 @@ class PostgresStore(Store):
     the address asks for the index HNSW.
 
     Args:
-        address: of the store, which the first `add` makes.
+        address: of the store, beginning with ``postgresql://``; the first `add` makes it.
         n_bits: code length of a new store; must be that of one that is there.
         model: fingerprint of the model whose codes go in.
         projections: a new store keeps projections; one that is there must.
 
     Raises:
-        InputError: nothing answers, or what is there is no store, or one of another code length or model.
+        InputError: the address has another form, nothing answers, or what is there is no store, or one of another code
+            length or model.
     """
 
-    def __init__(self, address: PostgresAddress, n_bits: int | None, model: str, projections: bool) -> None:
-        super().__init__(address.text)
-        self._parsed, self._schema = address, address.schema
+    def __init__(self, address: str, n_bits: int | None, model: str, projections: bool = False) -> None:
+        super().__init__(address)
+        self._parsed = parse_address(address)
+        self._schema = self._parsed.schema
         self._new = tables.Facts(n_bits or 0, model, projections)
         self._items = f"{self._schema}.items"
         self._stored: tuple[tables.Facts, tables.Database] | None = None
-        self._connections = Connections(address)
+        self._connections = Connections(self._parsed)
         tell_of_fork(self)
         try:
             self._look()
@@ -124,17 +124,6 @@ class PostgresStore(Store):
             names = [column.name for column in cursor.description]
             rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         return {row["id"]: _to_item(row) for row in rows}
-
-    def listed(self) -> Iterator[Listed]:
-        modalities = self.modalities
-        has = "".join(f', "code_{modality}" IS NOT NULL' for modality in modalities)
-        sql = f"SELECT id, metadata{has} FROM {self._items} WHERE id > %s ORDER BY id LIMIT {_LISTED_AT_ONCE}"
-        rows = self._rows(sql.replace("id > %s", "%s = ''"), "")
-        while rows:
-            for name, metadata, *has_codes in rows:
-                present = tuple(m for m, has_code in zip(modalities, has_codes, strict=True) if has_code)
-                yield Listed(name, present, metadata)
-            rows = self._rows(sql, rows[-1][0])
 
     def _write(
         self,
@@ -309,15 +298,6 @@ class PostgresStore(Store):
             facts = self._look()
         assert facts is not None
         return facts
-
-
-def open_postgres(address: str, n_bits: int | None, model: str, projections: bool = False) -> PostgresStore:
-    """Open the store at an address that begins with ``postgresql://``; the first `add` makes it.
-
-    Raises:
-        InputError: the address has another form, nothing answers, or what is there is another store.
-    """
-    return PostgresStore(parse_address(address), n_bits, model, projections)
 
 
 def _ordered(
