@@ -77,19 +77,8 @@ def test_the_layout_with_both_modalities_gives_four_tasks(tmp_path):
     assert_holds(query, {"image": BITS["B_q"], "text": BITS["other_q"]}, LABELS["L_q"])
     assert_holds(database, {"image": BITS["B_r"], "text": BITS["other_r"]}, LABELS["L_r"])
     assert list(ch.metrics.evaluate(query, database)) == ["image->text", "text->image", "image->image", "text->text"]
-
-
-def test_the_image_half_of_that_layout_is_one_task(tmp_path):
     export = {name: values for name, values in two_modalities().items() if "txt" not in name}
     assert list(ch.metrics.evaluate(*read_export(write(tmp_path / "e.mat", export)))) == ["image->image"]
-
-
-def test_the_layout_with_val_codes(tmp_path):
-    """As `H000_2_demo_att.py` of github.com/christinecui/WSIH saves it."""
-    names = {"val_B": "B_q", "retrieval_B": "B_r", "L_te": "L_q", "L_db": "L_r"}
-    query, database = read_export(write(tmp_path / "e.mat", {name: plain()[ours] for name, ours in names.items()}))
-    assert_holds(query, {"query": BITS["B_q"]}, LABELS["L_q"])
-    assert_holds(database, {"database": BITS["B_r"]}, LABELS["L_r"])
 
 
 @pytest.mark.parametrize(
@@ -99,6 +88,7 @@ def test_the_layout_with_val_codes(tmp_path):
         ("cifar10-0.78-tst_binary", "cifar10-0.78-trn_binary", "cifar10-0.78-tst_label", "cifar10-0.78-trn_label"),
         ("test_code", "database_code", "test_labels", "database_labels"),
         ("qB", "rB", "queryL", "retrievalL"),
+        ("val_B", "retrieval_B", "L_te", "L_db"),
     ],
 )
 def test_arrays_in_files_of_their_own_are_named_by_their_words(tmp_path, names):
@@ -154,10 +144,7 @@ def test_bits_survive_every_way_of_writing_them(bits, kind):
     arrays(np.float64, (3, 4), elements=st.sampled_from([-1.0, 1.0])),
     st.integers(0, 2),
     st.integers(0, 3),
-    st.one_of(
-        st.floats().filter(lambda value: value not in (-1, 0, 1)),
-        st.just(float("nan")),
-    ),
+    st.floats().filter(lambda value: value not in (-1, 0, 1)),
 )
 def test_any_other_value_is_named_with_its_place(codes, row, column, value):
     codes[row, column] = value
@@ -186,11 +173,10 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("ending", [".npz", pytest.param(".mat", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("export", "message"), REFUSED)
-def test_what_does_not_fit_is_refused_in_one_line(tmp_path, ending, export, message):
-    path = write(tmp_path / f"e{ending}", export)
-    with pytest.raises(InputError, match=rf"e{ending}: {message}") as caught:
+def test_what_does_not_fit_is_refused_in_one_line(tmp_path, export, message):
+    path = write(tmp_path / "e.npz", export)
+    with pytest.raises(InputError, match=rf"e\.npz: {message}") as caught:
         read_export(path)
     assert "\n" not in str(caught.value)
 

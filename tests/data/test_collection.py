@@ -15,7 +15,6 @@ from channelhash.data.collection import (
     labels_as,
     readable,
 )
-from channelhash.data.folder import images_below, load_any, load_folder
 from channelhash.data.records import Records, labels_from_names
 from channelhash.data.splits import Splits, draw_splits
 from channelhash.errors import InputError
@@ -142,17 +141,6 @@ def test_columns_of_another_length_are_refused():
 def test_an_unknown_label_names_its_row():
     with pytest.raises(InputError, match=r"t\.csv: row 2 has the unknown label 'cat'; known: dog, sea"):
         labels_from_names([["dog"], ["cat"]], ["dog", "sea"], "t.csv")
-
-
-def test_folders_without_usable_images_are_refused(tmp_path):
-    for read in (load_folder, images_below):
-        with pytest.raises(InputError, match="no pictures in this folder"):
-            read(tmp_path)
-    (tmp_path / "a.jpg").write_bytes(b"not a JPEG")
-    with pytest.raises(InputError, match=r"unreadable picture .*a\.jpg .*--skip-bad"):
-        load_folder(tmp_path)
-    with pytest.raises(InputError, match="no such folder or file"):
-        load_any(tmp_path / "lost")
 
 
 def test_images_that_cannot_be_decoded_are_left_out_of_every_kind(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 
 from channelhash.data.describe import describe
-from channelhash.data.folder import find_images, load_any, load_folder
+from channelhash.data.folder import find_images, images_below, load_any, load_folder
 from channelhash.data.records import Records
 from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError
@@ -87,8 +87,9 @@ def test_a_folder_of_pictures_at_any_depth(tmp_path):
     records = load_folder(tmp_path, skip_bad=True)
     assert (records.ids, records.found, records.removed) == (("a.jpg", "deep/er/x.PNG"), 3, {"unreadable picture": 1})
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no pictures"):
-        load_folder(tmp_path / "empty")
+    for read in (load_folder, images_below):
+        with pytest.raises(InputError, match="no pictures in this folder"):
+            read(tmp_path / "empty")
     with pytest.raises(InputError, match="no such folder or file"):
         load_any(tmp_path / "gone")
 

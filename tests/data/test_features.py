@@ -88,15 +88,11 @@ INFINITE = np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])
         ({"labels": LABELS[:0]}, ": labels are (0, 2), expected (n, c) with at least one row"),
         ({"labels": np.array(["a", "b", "a"])}, ": labels are <U1, expected numbers"),
         ({"labels": np.array([1, np.nan, 2])}, ": labels[1] is nan, expected the number of a class"),
-        ({"labels": np.array([[1], [2.5], [0]])}, ": labels[1] is 2.5, expected the number of a class"),
         ({"image": INFINITE},
          ", row 1 (id 1): image features are not finite, and so are those of 1 more; mend them, or leave such rows "
          "out with --skip-bad"),
-        (
-            {"image": np.array([[1], [1e300], [2]])},  # too large for float32
-            ", row 1 (id 1): image features are not finite; mend them, or leave such rows out with --skip-bad",
-        ),
-        ({"image": np.arange(3)}, ": image is (3,) int64, expected (3, d) numbers with d ≥ 1"),
+        ({"image": np.array([[1], [1e300], [2]])},  # too large for float32
+         ", row 1 (id 1): image features are not finite; mend them, or leave such rows out with --skip-bad"),
         ({"text": np.ones((2, 2))}, ": text is (2, 2) float64, expected (3, d) numbers with d ≥ 1"),
         ({"id": np.array(["a", "b", "a"])}, ": several rows have the id 'a'"),
         ({"id": np.array(["a"])}, ": id has 1 entries, labels have 3 rows"),
@@ -201,20 +197,18 @@ def test_arrays_can_be_named(tmp_path):
     path = tmp_path / "f.npz"
     np.savez(path, resnet=IMAGE, truth=LABELS)
     assert list(load_features(path, image_array="resnet", labels_array="truth").items) == ["image"]
-    assert refusal(path, image_array="vgg", labels_array="truth") == (
-        f"{path}: has no array 'vgg' (image); it has resnet, truth"
-    )
+    assert "has no array 'vgg' (image); it has resnet, truth" in refusal(path, image_array="vgg", labels_array="truth")
+    change(write_parts(path, tr=TRAIN, te=QUERY), vgg=IMAGES)
+    assert "comes in parts (L_tr …), but one array is named" in refusal(path, image_array="vgg")
 
 
 @pytest.mark.parametrize("ending", [".mat", "v7.3", ".h5", ".npz"])
 def test_truncated_files_are_named(tmp_path, ending):
     path = write_as(tmp_path, ending, WHOLE)
-    whole = path.read_bytes()
-    for part in (1, 9) if "mat" in path.suffix else (0, 1, 4, 9):
-        path.write_bytes(whole[: len(whole) * part // 10])
-        message = refusal(path)
-        assert message.startswith(f"{path}: not a readable {path.suffix} file, perhaps truncated")
-        assert "\n" not in message
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    message = refusal(path)
+    assert message.startswith(f"{path}: not a readable {path.suffix} file, perhaps truncated")
+    assert "\n" not in message
 
 
 def test_missing_files_and_arrays_are_named(tmp_path):
@@ -302,13 +296,10 @@ def test_training_rows_that_the_database_repeats_are_read_once(tmp_path, databas
     assert sorted(records.items["image"][splits.train, 0] // 2) == train
 
 
-def test_equal_rows_of_the_database_are_each_a_row(tmp_path):
+def test_equal_rows_stay_and_a_database_without_all_training_rows_stands_beside_them(tmp_path):
     records = load_features(write_parts(tmp_path / "f.npz", tr=[0, 0], db=[0, 0, 0, 1], te=[2]))
     assert sorted(records.ids) == ["database2", "database3", "query0", "train0", "train1"]
-
-
-def test_a_database_without_all_training_rows_stands_beside_them(tmp_path):
-    assert len(load_features(write_parts(tmp_path / "f.npz", tr=[0, 1], db=[1, 2, 3], te=[4]))) == 6
+    assert len(load_features(write_parts(tmp_path / "g.npz", tr=[0, 1], db=[1, 2, 3], te=[4]))) == 6
 
 
 def test_given_splits_are_those_of_the_file(tmp_path):
@@ -328,17 +319,11 @@ def test_given_splits_are_those_of_the_file(tmp_path):
 
 def test_given_splits_need_parts_and_no_sizes(tmp_path):
     records = load_features(write_parts(tmp_path / "f.npz", tr=TRAIN, te=QUERY))
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="given takes queries and train from the file; leave both settings out"):
         draw_splits(records, queries=2, method="given")
-    assert str(caught.value) == (
-        "data.split_method given takes queries and train from the file; leave both settings out"
-    )
     for others in (load_features(write_parts(tmp_path / "g.npz", tr=TRAIN)), records.take(range(5, 8))):
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(InputError, match="given needs a features file with the parts I_te"):
             draw_splits(others, method="given")
-        assert str(caught.value) == (
-            "data.split_method given needs a features file with the parts I_te … and I_tr … or I_db …"
-        )
 
 
 @pytest.mark.parametrize(
@@ -359,13 +344,6 @@ def test_parts_that_do_not_fit_are_named(tmp_path, arrays, says):
     assert refusal(path) == f"{path}: {says}"
 
 
-def test_one_named_array_does_not_go_with_parts(tmp_path):
-    path = change(write_parts(tmp_path / "f.npz", tr=TRAIN, te=QUERY), vgg=IMAGES)
-    assert refusal(path, image_array="vgg") == (
-        f"{path}: comes in parts (L_tr …), but one array is named; name labels_array too"
-    )
-
-
 @pytest.mark.parametrize(
     ("train", "query"),
     [
@@ -382,17 +360,3 @@ def test_parts_have_many_names_and_may_be_stored_by_columns(tmp_path, train, que
     np.testing.assert_array_equal(records.items["image"], IMAGES)
     np.testing.assert_array_equal(records.labels, SETS)
     assert (records.ids[0], records.ids[-1], len(records.problems)) == ("train0", "query6", 3)
-
-
-def test_sparse_matrices_of_v73_files(tmp_path):
-    path = write_as(tmp_path, "v7.3", {"IAll": IMAGE})
-    with h5py.File(path, "r+") as file:
-        for name, matrix in (("LAll", csc_matrix(LABELS.astype(float))), ("YAll", csc_matrix((3, 4)))):
-            group = file.create_group(name)
-            group.attrs["MATLAB_sparse"] = np.uint64(matrix.shape[0])
-            group["jc"] = matrix.indptr.astype(np.uint64)
-            if matrix.nnz:  # MATLAB leaves both out where everything is zero
-                group["data"], group["ir"] = matrix.data, matrix.indices.astype(np.uint64)
-    records = load_features(path)
-    np.testing.assert_array_equal(records.labels, LABELS)
-    np.testing.assert_array_equal(records.items["text"], np.zeros((3, 4)))

@@ -322,9 +322,8 @@ def test_only_the_columns_asked_for_are_read_from_parquet(root):
 
 
 def test_zeros_are_values(tmp_path):
-    records = load_table(
-        write(tmp_path, [{"id": 0, "text": 0, "labels": 0}, {"id": 1, "text": 1, "labels": [0, 1]}], "jsonl")
-    )
+    rows = [{"id": 0, "text": 0, "labels": 0}, {"id": 1, "text": 1, "labels": [0, 1]}]
+    records = load_table(write(tmp_path, rows, "jsonl"))
     assert (records.ids, records.items["text"], records.label_names) == (("0", "1"), ("0", "1"), ("0", "1"))
     assert records.labels.tolist() == [[True, False], [True, True]]
 

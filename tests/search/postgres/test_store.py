@@ -10,8 +10,6 @@ from contextlib import contextmanager
 import numpy as np
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.search.postgres_server import database, postgres_address
 
 import channelhash as ch
@@ -120,28 +118,17 @@ def test_a_refused_write_leaves_nothing_of_it(address):
             store.ids("month = 3")
 
 
-VALUES = st.one_of(
-    st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.booleans(),
-    st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5),
-    st.lists(st.sampled_from(["a", 'b"\\', "漢\u2028"]), max_size=3),
-)  # fmt: skip
-
-
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(values=st.lists(VALUES, min_size=1, max_size=20))
-def test_metadata_come_back_as_they_were(address, values):
-    values += [1e16, -1.2345678901234567e17, 5e-324, 1.7976931348623157e308, 2.0, 2**63 - 1]
-    metadata = [{"value": value} for value in values]
+def test_metadata_come_back_as_they_were(address):
+    values = [1e16, -1.2345678901234567e17, 5e-324, 1.7976931348623157e308, 2.0, 2**63 - 1, True, "漢\u2028", ['b"\\']]
+    ids = [str(row) for row in range(len(values))]
     with opened(address) as store:
-        store.upsert([str(row) for row in range(len(values))], codes(len(values)), metadata=metadata)
-        read = [item.metadata["value"] for item in store.get([str(row) for row in range(len(values))])]
-    assert read == values
-    assert [type(value) for value in read] == [type(value) for value in values]
+        store.upsert(ids, codes(len(values)), metadata=[{"value": value} for value in values])
+        read = [item.metadata["value"] for item in store.get(ids)]
+    assert (read, [type(value) for value in read]) == (values, [type(value) for value in values])
 
 
-def test_two_who_add_the_same_item_at_a_time(address):
+def test_those_who_make_a_store_and_add_the_same_item_at_a_time(address):
     with opened(address, n_bits=64) as store:
-        store.make()
         refused, barrier = [], threading.Barrier(4)
 
         def add(seed: int) -> None:
@@ -160,18 +147,6 @@ def test_two_who_add_the_same_item_at_a_time(address):
         assert len(refused) == 3
         assert all("'a' has a code for image already" in line for line in refused)
         assert len(store) == 2
-
-
-def test_a_store_made_by_several_at_once_is_made_once(address):
-    stores = [ch.open_store(address, n_bits=64) for _ in range(4)]
-    threads = [threading.Thread(target=store.add, args=([str(n)], codes(1))) for n, store in enumerate(stores)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [store.ids() for store in stores] == [["0", "1", "2", "3"]] * 4
-    for store in stores:
-        store.close()
 
 
 def test_connections_that_were_lost_are_replaced(full):
