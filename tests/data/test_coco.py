@@ -125,12 +125,10 @@ def test_missing_and_broken_files_are_named(tmp_path):
     path = tmp_path / "instances_x.json"
     for make, says in (
         (lambda: None, "no such file"),
-        (
-            lambda: path.write_text('{"images": ['),
-            "not JSON, perhaps truncated (Expecting value: line 1 column 13 (char 12))",
-        ),
+        (lambda: path.write_text('{"images": ['),
+         "not JSON, perhaps truncated (Expecting value: line 1 column 13 (char 12))"),
         (lambda: (path.unlink(), path.mkdir()), "is a folder, not a JSON file"),
-    ):
+    ):  # fmt: skip
         make()
         with pytest.raises(InputError) as caught:
             load_coco(path)

@@ -129,16 +129,13 @@ def test_an_id_twice_is_refused_unless_the_lists_are_the_same():
 ONE_LABEL = np.ones((2, 1), dtype=bool)
 
 
-def test_columns_of_another_length_are_refused():
+def test_columns_of_another_length_and_unknown_labels_are_refused():
     with pytest.raises(ValueError, match=r"labels are \(2, 1\), expected \(1, 1\)"):
         Records(("a",), {}, ONE_LABEL, ("label",))
     with pytest.raises(ValueError, match="1 text values for 2 ids"):
         Records(("a", "b"), {"text": ("a dog",)}, ONE_LABEL, ("label",))
     with pytest.raises(ValueError, match="1 image values for 2 ids"):
         Records(("a", "b"), {}, ONE_LABEL, ("label",), display={"image": ("a.jpg",)})
-
-
-def test_an_unknown_label_names_its_row():
     with pytest.raises(InputError, match=r"t\.csv: row 2 has the unknown label 'cat'; known: dog, sea"):
         labels_from_names([["dog"], ["cat"]], ["dog", "sea"], "t.csv")
 

@@ -128,7 +128,7 @@ def test_a_job_whose_process_was_killed_goes_on_and_redoes_nothing(features, tmp
 import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
 from channelhash.scale import encode
-from scale.dying_encoders import DyingEncoder
+from scale.dying import DyingEncoder
 encode.ShardEncoder = DyingEncoder
 encode.encode_bulk(Path({str(model)!r}), {str(data)!r}, Path({str(out)!r}), shard_items=8)
 """
@@ -219,8 +219,8 @@ def test_ray_that_is_not_installed_is_one_line(features, tmp_path, capsys, monke
 
 
 def test_a_shard_of_nothing_but_bad_items_is_empty(tmp_path, capsys):
+    (tmp_path / "in").mkdir()
     for i in range(3):
-        (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / f"{i}.jpg").write_bytes(b"no picture")
     model = picture_model(tmp_path / "model", ("image",))
     result = encoded(capsys, model, "--data", tmp_path / "in", "--out", tmp_path / "out", "--shard-items", 2)

@@ -14,8 +14,7 @@ from channelhash.scale import job as scale_job
 from channelhash.scale.encode import encode_bulk
 from channelhash.scale.evaluate import evaluate_shards
 from channelhash.scale.job import Workers, run_on_ray
-from scale.dying import AlwaysDying
-from scale.dying_encoders import DyingEncoder
+from scale.dying import AlwaysDying, DyingEncoder
 from scale.made_inputs import N, feature_model, write_feature_parquet
 from scale.test_encode import content
 from scale.test_evaluate import code_set, write_shards
@@ -81,7 +80,7 @@ def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
 def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path):
     model, data, whole = job
     arguments = [str(model), data, str(tmp_path / "out"), "ray", "24"]
-    ended = run_script(f"from scale import dying_encoders; dying_encoders.encode_and_die(*{arguments!r})", cluster)
+    ended = run_script(f"from scale import dying; dying.encode_and_die(*{arguments!r})", cluster)
     assert ended.returncode == -9, ended.stderr
     assert len(list((tmp_path / "out").glob("codes-*.parquet"))) >= 3
     time.sleep(3)  # until Ray has ended the dead driver's workers, whose files are not taken for leftovers before

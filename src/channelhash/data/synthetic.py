@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from channelhash.data.features import read_labels
 from channelhash.data.mirflickr import load_mirflickr
@@ -68,7 +67,10 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
             with space_for(meta):
                 for kind, text in (("tags_raw", typed), ("tags", typed.lower())):
                     (meta / kind / f"tags{number}.txt").write_text(text, encoding="utf-8", newline="\n")
-            _write_jpeg(images / f"im{number}.jpg", image)  # last: the image exists only if the sample is complete
+            temporary = images / f"im{number}.tmp"  # without atomic_path: 25,000 files are not flushed one by one
+            with space_for(images):
+                image.save(temporary, "JPEG", quality=90)
+            temporary.replace(images / f"im{number}.jpg")  # last: the image exists only if the sample is complete
         progress(number, n_images)
     for label in LABELS:
         write_text(root / "annotations" / f"{label}.txt", "".join(f"{number}\n" for number in numbers[label]))
@@ -99,16 +101,6 @@ def load_synthetic(
     """
     synthesize(root, n_images, data_seed, progress)
     return load_mirflickr(root, min_tag_count=max(2, round(n_images * 20 / 25000)), raw_tags=raw_tags)
-
-
-def _write_jpeg(path: Path, image: Image.Image) -> None:
-    temporary = path.with_suffix(".tmp")  # without atomic_path: 25,000 files are not flushed to the disk one by one
-    try:
-        with space_for(path):
-            image.save(temporary, "JPEG", quality=90)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_simulated(

@@ -139,21 +139,17 @@ def test_more_answers_than_milvus_returns(store, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_collection_of_somebody_else_is_refused():
+def test_a_collection_of_somebody_else_or_in_another_format_is_refused(store, monkeypatch):
+    store.add(["a"], codes_of(1))
+    monkeypatch.setattr(collection, "_FORMAT", "channelhash 9")
+    with pytest.raises(InputError, match="this version reads 'channelhash 9'; push it again"):
+        open_store(store.address)
     address = parse_address(milvus_address("foreign"))
     client = collection.connect(address)
     client.create_collection(address.collection, dimension=4, timeout=60)
     with pytest.raises(InputError, match="not made by channelhash"):
         open_store(address.text)
     client.close()
-
-
-@pytest.mark.slow
-def test_a_collection_in_another_format_is_refused(store, monkeypatch):
-    store.add(["a"], codes_of(1))
-    monkeypatch.setattr(collection, "_FORMAT", "channelhash 9")
-    with pytest.raises(InputError, match="this version reads 'channelhash 9'; push it again"):
-        open_store(store.address)
 
 
 @pytest.mark.slow

@@ -152,7 +152,8 @@ def _check_type(name: str, kind: pa.DataType, file: str) -> None:
         value = value.value_type
     is_plain = not (pa.types.is_nested(value) or is_binary(value))
     if name in ("image", "text") and is_list(value):
-        expected, fits = "lists of numbers, which are features", _is_number(value.value_type)
+        is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+        expected, fits = "lists of numbers, which are features", any(test(value.value_type) for test in is_number)
     elif name == "image":
         has_path = pa.types.is_struct(value) and any(field.name in ("bytes", "path") for field in value)
         expected, fits = "paths or the bytes of image files", is_plain or is_binary(value) or has_path
@@ -161,10 +162,6 @@ def _check_type(name: str, kind: pa.DataType, file: str) -> None:
         expected, fits = "texts" if name == "text" else "names", is_plain or is_uuid
     if not fits:
         raise InputError(f"{file}: the column {name!r} holds {kind}; expected {expected}")
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _features(column: pa.Array, modality: str) -> tuple[NDArray[np.float32], dict[int, str]]:

@@ -178,18 +178,6 @@ _SECONDS = 60.0
 _STRONG = {"consistency_level": "Strong", "timeout": _SECONDS}
 
 
-class CollectionFacts(NamedTuple):
-    """What all codes of a collection have in common; kept as its description.
-
-    Attributes:
-        n_bits: code length.
-        model: fingerprint of their model, empty if unknown.
-    """
-
-    n_bits: int
-    model: str
-
-
 class MilvusCollection:
     """One collection, there or not yet. What Milvus refuses is a `JobError` of one line.
 
@@ -206,8 +194,8 @@ class MilvusCollection:
         self._pymilvus = library("pymilvus", "milvus")
         self._grpc = library("grpc", "milvus")
 
-    def description(self) -> CollectionFacts | None:
-        """Return the facts of the collection; None if it is not there.
+    def description(self) -> tuple[int, str] | None:
+        """Return the code length and the fingerprint of the model (empty if unknown); None if it is not there.
 
         Raises:
             InputError: it was not made by `create`, or by another version of it.
@@ -221,15 +209,15 @@ class MilvusCollection:
             stored = json.loads(described["description"])
             written_as = stored.pop("format")
             if written_as == _FORMAT:
-                return CollectionFacts(**stored)
+                return int(stored["n_bits"]), str(stored["model"])
         except (ValueError, KeyError, TypeError, AttributeError):
             raise InputError(f"{address}: the collection was not made by channelhash; choose another one") from None
         raise InputError(f"{address}: written as {written_as!r}, this version reads {_FORMAT!r}; push it again")
 
-    def create(self, facts: CollectionFacts) -> None:
+    def create(self, n_bits: int, model: str) -> None:
         """Make it, empty, for rows as `rows` describes them."""
         kinds = self._pymilvus.DataType
-        description = json.dumps({"format": _FORMAT, **facts._asdict()})
+        description = json.dumps({"format": _FORMAT, "n_bits": n_bits, "model": model})
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False, description=description)
         schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=_MAX_STRING)
         for name in ("modality", "id", "keys"):
@@ -240,7 +228,7 @@ class MilvusCollection:
         )
         schema.add_field("metadata", kinds.JSON)
         # Milvus counts in whole bytes; the padding bits of packed codes are 0 and change no distance.
-        schema.add_field("code", kinds.BINARY_VECTOR, dim=8 * -(-facts.n_bits // 8))
+        schema.add_field("code", kinds.BINARY_VECTOR, dim=8 * -(-n_bits // 8))
         index = self._client.prepare_index_params()
         index.add_index("code", index_type="BIN_FLAT", metric_type="HAMMING")  # every code is compared: exact
         with self._asking("create"):

@@ -233,7 +233,7 @@ class MilvusStore(Store):
                 new_metadata = metadata[number] if metadata else {}
                 rows.append(milvus.to_rows(merge_item(former.get(name), name, new_codes, new_metadata)))
             if not self._look():
-                self._collection.create(milvus.CollectionFacts(n_bits, self._model))
+                self._collection.create(n_bits, self._model)
                 self._look()
             self._collection.upsert(rows)
 
