@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
 
-from channelhash.data.describe import describe
-from channelhash.data.folder import find_images, images_below, load_any, load_folder
+from channelhash.data.describe import PROTOCOLS, describe, recognise
+from channelhash.data.folder import find_images, load_any, load_folder
 from channelhash.data.records import Records
 from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError
@@ -63,7 +63,7 @@ def test_the_keys_that_people_script_against():
     figures = {"min": 2.0, "median": 2.0, "mean": 2.0, "max": 2.0}
     assert describe(records, splits) == {
         "found": 6, "usable": 6, "labels": {"l0": 6, "l1": 6}, "partitions": parts, "expected": {}, "removed": {},
-        "problems": [], "labels_per_item": figures, "words_per_text": figures, "chance": 1.0,
+        "problems": [], "labels_per_item": figures, "words_per_text": figures, "chance": 1.0, "protocol": "",
         "measures": ["map"],
     }  # fmt: skip
 
@@ -87,9 +87,8 @@ def test_a_folder_of_pictures_at_any_depth(tmp_path):
     records = load_folder(tmp_path, skip_bad=True)
     assert (records.ids, records.found, records.removed) == (("a.jpg", "deep/er/x.PNG"), 3, {"unreadable picture": 1})
     (tmp_path / "empty").mkdir()
-    for read in (load_folder, images_below):
-        with pytest.raises(InputError, match="no pictures in this folder"):
-            read(tmp_path / "empty")
+    with pytest.raises(InputError, match="no pictures"):
+        load_folder(tmp_path / "empty")
     with pytest.raises(InputError, match="no such folder or file"):
         load_any(tmp_path / "gone")
 
@@ -116,3 +115,34 @@ def test_what_cannot_be_listed_is_a_line_each(tmp_path, monkeypatch):
     )
     with pytest.raises(InputError, match="locked: cannot be read"):
         find_images(tmp_path / "locked")
+
+
+def labels_of(width: int, images: int, unlabelled: int) -> np.ndarray:
+    labels = np.zeros((images, width), dtype=bool)
+    labels[unlabelled:, 0] = True
+    return labels
+
+
+@pytest.mark.parametrize("numbers", PROTOCOLS, ids=str)
+def test_each_variant_is_known_by_its_three_numbers(numbers):
+    labels, images, _ = numbers
+    line = recognise(labels_of(*numbers))
+    assert line == f"{PROTOCOLS[numbers][0]}, {labels} labels, {images:,} images: {PROTOCOLS[numbers][1]}"
+    assert recognise(labels_of(labels, images - 1, 0)) == ""
+
+
+def test_the_exclusion_list_is_recognised_though_the_number_of_images_is_right():
+    wrong, right = (recognise(labels_of(21, 195834, unlabelled)) for unlabelled in (3055, 0))
+    assert "drops 3,055 images that have one of the 21 labels and keeps 3,055 that have none" in wrong
+    assert "73,814" not in right
+
+
+def test_the_counts_of_another_variant_are_no_problem_and_of_none_they_are():
+    expected = {"found": 25000, "usable": 20015}
+    for images, known in ((20015, True), (24581, True), (24000, False)):
+        labels = labels_of(24, images, 0)
+        labels[0] = True
+        records = Records(tuple(map(str, range(images))), {"text": ("a",) * images}, labels, tuple(map(str, range(24))))
+        summary = describe(records, expected=expected)
+        assert bool(summary["protocol"]) == known
+        assert any("usable: " in line for line in summary["problems"]) == (images == 24000)

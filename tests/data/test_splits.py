@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.data.records import Records
-from channelhash.data.splits import draw_splits, load_splits, save_splits
+from channelhash.data.splits import draw_splits, load_splits, per_class_sample, save_splits, stratified_sample
 from channelhash.errors import InputError
 
 
@@ -66,6 +66,11 @@ def test_ids_of_any_number_of_rows_are_drawn_whole(rows_an_id, seed, data):
     assert [{ids[order[row]] for row in rows} for rows in vars(again).values()] == list(parts.values())
 
 
+def test_rows_that_all_have_one_id_cannot_be_split():
+    with pytest.raises(InputError, match="all 3 usable rows have the same id"):
+        draw_splits(records(["a", "a", "a"]), 1, 1)
+
+
 def test_default_sizes_are_those_of_the_docstring():
     def sizes(n, *asked):
         return list(draw_splits(numbered(n), *asked).counts().values())
@@ -119,9 +124,63 @@ def test_more_rows_than_there_are_is_an_error(sizes, says):
 
 
 def test_splits_that_cannot_be_drawn_or_read_are_refused(tmp_path):
-    with pytest.raises(InputError, match="all 3 usable rows have the same id"):
-        draw_splits(records(["a", "a", "a"]), 1, 1)
     with pytest.raises(InputError, match="1 usable rows: at least 2 are needed"):
         draw_splits(records(list("a")))
+    with pytest.raises(InputError, match="per_class needs queries and train, as numbers a label"):
+        draw_splits(records(list("abcd")), method="per_class")
+    with pytest.raises(InputError, match="stratified needs unique ids"):
+        draw_splits(records(list("aabb")), method="stratified")
     with pytest.raises(InputError, match="no such splits file"):
         load_splits(tmp_path / "splits.json", records(list("ab")))
+
+
+def long_tail(n: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).random((n, 8)) < np.geomspace(0.5, 0.01, 8)
+
+
+@given(st.integers(2, 200), st.integers(0, 10**6), st.data())
+def test_a_stratified_sample_has_the_asked_size_and_only_given_rows(n, seed, data):
+    rows = np.random.default_rng(seed).permutation(n)[: data.draw(st.integers(1, n))]
+    count = data.draw(st.integers(0, len(rows)))
+    drawn = stratified_sample(long_tail(n, seed), rows, count, np.random.default_rng(0))
+    assert len(drawn) == len(set(drawn.tolist())) == count
+    assert set(drawn.tolist()) <= set(rows.tolist())
+
+
+def test_a_stratified_sample_keeps_label_shares_better_than_a_random_one():
+    labels, rows = long_tail(4000, 0), np.arange(4000)
+    wanted = labels.sum(axis=0) * 0.1
+    for seed in range(5):
+        drawn = stratified_sample(labels, rows, 400, np.random.default_rng(seed))
+        random = np.random.default_rng(seed).permutation(rows)[:400]
+        errors = [np.abs(labels[part].sum(axis=0) - wanted) for part in (drawn, random)]
+        assert errors[0].max() <= 2
+        assert errors[0].sum() < errors[1].sum() / 3
+
+
+def test_so_many_per_class_and_all_of_a_rare_one():
+    labels, rows = long_tail(2000, 0), np.arange(2000)
+    drawn = per_class_sample(labels, rows, 30, np.random.default_rng(0))
+    counts = labels[drawn].sum(axis=0)
+    assert (counts >= np.minimum(30, labels.sum(axis=0))).all()
+    assert len(drawn) <= 8 * 30
+    assert counts[0] > 30  # the skew that the paper objects to
+
+
+def labelled(n: int) -> Records:
+    labels = long_tail(n, 3)
+    names = tuple(f"l{j}" for j in range(labels.shape[1]))
+    return Records(tuple(f"im{i}" for i in range(n)), {"text": ("t",) * n}, labels, names)
+
+
+@pytest.mark.parametrize("method", ["stratified", "per_class"])
+def test_splits_can_be_drawn_by_labels(method):
+    data = labelled(600)
+    sizes = {"queries": 5, "train": 20} if method == "per_class" else {"queries": 60, "train": 200}
+    splits = draw_splits(data, **sizes, validation_queries=30, method=method)
+    assert not set(splits.query.tolist()) & set(splits.retrieval.tolist())
+    assert set(splits.train.tolist()) <= set(splits.retrieval.tolist())
+    if method == "stratified":
+        assert (len(splits.query), len(splits.train)) == (60, 200)
+    else:
+        assert (data.labels[splits.query].sum(axis=0) >= np.minimum(5, data.labels.sum(axis=0))).all()

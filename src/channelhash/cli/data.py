@@ -121,6 +121,8 @@ def describe(
 
 def _print_description(result: dict[str, Any]) -> None:
     typer.echo(f"{result['found']} samples found, {result['usable']} usable")
+    if result["protocol"]:
+        typer.echo(result["protocol"])
     if result["labels"]:
         typer.echo(f"A random pair shares a label with probability {percent(result['chance'])} %")
     elif result["measures"]:

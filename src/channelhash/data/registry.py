@@ -92,7 +92,8 @@ class SplitSettings(Settings):
         train: rows of T, drawn from R = D∖Q; None likewise, else half of R; ``rest``, all that is left beside V_q.
         validation_queries: rows of V_q, drawn from R∖T; None likewise.
         seed: of the draw.
-        split_method: at random, or as in the file.
+        split_method: at random, stratified by labels, a number of queries and training rows per label, or as in the
+            file.
         splits: a file of splits to use instead (``splits.json`` of another run).
         only_labels: keep only the rows that have one of these labels, before the split; all if None.
         without_labels: leave out the rows that have one of these labels, and the labels themselves.

@@ -17,7 +17,7 @@ from channelhash.utils.reading import reading
 from channelhash.utils.seeds import generator
 
 Rows = NDArray[np.int64]
-Method = Literal["random", "given"]
+Method = Literal["random", "stratified", "per_class", "given"]
 #: Size of T; ``rest`` is all but Q, V_q and a row.
 TrainRows = int | Literal["rest"] | None
 
@@ -67,12 +67,15 @@ def draw_splits(
         train: size of T; ``"rest"`` leaves V_q, and a row or, where rows share an image, a few to V_r.
         validation_queries: size of V_q.
         seed: of the draw.
-        method: ``"given"`` takes Q, T and R = T ∪ database from a features file that comes in parts and draws V_q
-            alone.
+        method: ``"stratified"`` draws each partition by iterative stratification
+            (`stratified_sample`), which without labels is at random. ``"per_class"`` reads
+            ``queries`` and ``train`` as numbers per label, as much of the literature does, and draws V_q at random.
+            Both need unique ids and, where there are labels, one row an image. ``"given"`` takes Q,
+            T and R = T ∪ database from a features file that comes in parts and draws V_q alone.
 
     Raises:
-        InputError: a count is negative or larger than the rows allow; all rows have the same id; the file has no
-            parts.
+        InputError: a count is negative or larger than the rows allow; all rows have the same id; the method needs
+            unique ids, counts, or parts that are missing.
 
     >>> records = Records(tuple("abcdefghij"), {"text": ("",) * 10}, np.ones((10, 1), dtype=bool), ("letter",))
     >>> splits = draw_splits(records, queries=2, train=4, seed=1)
@@ -81,7 +84,12 @@ def draw_splits(
     """
     if method == "given":
         return _splits_of_parts(records, queries, train, validation_queries, seed)
-    rows = _shuffled_rows(records, generator(seed, "splits"))
+    if method == "per_class" and not records.label_names:
+        raise InputError("data.split_method per_class needs labels, and there are none; draw these splits at random")
+    random = generator(seed, "splits")
+    rows = _shuffled_rows(records, random)
+    if method == "per_class" or (method == "stratified" and records.label_names):
+        return _splits_by_labels(records, rows, queries, train, validation_queries, random, method)
     queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
     query, rest = _cut(rows, queries, records)
     if not len(rest):
@@ -120,6 +128,35 @@ def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
     ids, group = np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)
     rank = random.permutation(len(ids))
     return np.argsort(rank[group], kind="stable").astype(np.int64)
+
+
+def _splits_by_labels(
+    records: Records,
+    rows: Rows,
+    queries: int | None,
+    train: TrainRows,
+    validation_queries: int | None,
+    random: np.random.Generator,
+    method: Method,
+) -> Splits:
+    if len(set(records.pair_ids)) < len(records):
+        raise InputError(f"data.split_method {method} needs unique ids, and one row an image")
+    if method == "per_class":
+        if queries is None or train is None or train == "rest":
+            raise InputError("data.split_method per_class needs queries and train, as numbers a label")
+        query = per_class_sample(records.labels, rows, queries, random)
+        retrieval = np.setdiff1d(rows, query)
+        trained = per_class_sample(records.labels, random.permutation(retrieval), train, random)
+        rest = random.permutation(np.setdiff1d(retrieval, trained))
+        _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
+        return _splits(query, trained, rest[:count], rest[count:])
+    queries, train, count = _sizes(len(records), queries, train, validation_queries)
+    query = stratified_sample(records.labels, rows, queries, random)
+    retrieval = np.setdiff1d(rows, query)
+    trained = stratified_sample(records.labels, retrieval, train, random)
+    rest = np.setdiff1d(retrieval, trained)
+    validation = stratified_sample(records.labels, rest, count, random)
+    return _splits(query, trained, validation, np.setdiff1d(rest, validation))
 
 
 def _splits_of_parts(
@@ -194,3 +231,83 @@ def load_splits(path: Path, records: Records) -> Splits:
 
 def _rows_hash(splits: Splits) -> str:
     return content_hash(*(rows.astype("<i8").tobytes() for rows in asdict(splits).values()))
+
+
+def stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random: np.random.Generator) -> Rows:
+    """Draw ``count`` of ``rows`` with about the same share of each label: iterative stratification into two subsets
+    (Sechidis, Tsoumakas and Vlahavas 2011, algorithm 1).
+
+    Rows of the label with the fewest remaining rows are dealt out first, each to the subset that needs most of that
+    label, ties to the subset that needs most rows, then at random. Rows without labels fill up.
+
+    Args:
+        labels: ``(n, c)`` bool, of the whole collection.
+        rows: row numbers to draw from.
+        count: number of rows to draw, at most ``len(rows)``.
+        random: decides ties and the order of rows.
+
+    Returns:
+        Exactly ``count`` sorted row numbers. O(m c) for m rows.
+
+    >>> labels = np.arange(8)[:, None] % 4 == 0  # one row in four has the label
+    >>> rows = stratified_sample(labels, np.arange(8), 4, np.random.default_rng(0))
+    >>> len(rows), int(labels[rows].sum())
+    (4, 1)
+    """
+    rows = random.permutation(rows)
+    row_labels = labels[rows]
+    needed_rows = np.array([count, len(rows) - count], dtype=np.float64)
+    remaining = row_labels.sum(axis=0)
+    needed = (needed_rows / max(1, len(rows)))[:, None] * remaining  # (2, c): rows of each label that a subset needs
+    subset = np.full(len(rows), -1)
+    members = [np.flatnonzero(column).tolist() for column in row_labels.T]
+    while (remaining > 0).any():
+        label = int(np.where(remaining > 0, remaining, np.iinfo(remaining.dtype).max).argmin())
+        for row in members[label]:
+            if subset[row] >= 0:
+                continue
+            chosen = _neediest(needed[:, label], needed_rows, random)
+            subset[row] = chosen
+            needed[chosen] -= row_labels[row]
+            needed_rows[chosen] -= 1
+            remaining -= row_labels[row]
+    drawn = np.flatnonzero(subset == 0)
+    others = np.concatenate([np.flatnonzero(subset == 1), np.flatnonzero(subset == -1)])
+    unlabelled = np.flatnonzero(subset == -1)
+    # Subset sizes are exact only in expectation: rows without labels, else the last ones dealt, make up the difference.
+    if len(drawn) < count:
+        fill = np.concatenate([unlabelled, others[~np.isin(others, unlabelled)][::-1]])[: count - len(drawn)]
+        drawn = np.concatenate([drawn, fill])
+    return np.sort(rows[drawn[:count]])
+
+
+def _neediest(needed: NDArray[np.float64], needed_rows: NDArray[np.float64], random: np.random.Generator) -> int:
+    """Return the subset that needs most of a label; on a tie most rows; then either."""
+    for needs in (needed, needed_rows):
+        if needs[0] != needs[1]:
+            return int(needs[1] > needs[0])
+    return int(random.integers(2))
+
+
+def per_class_sample(labels: NDArray[np.bool_], rows: Rows, n_per_class: int, random: np.random.Generator) -> Rows:
+    """Draw ``n_per_class`` rows for every label, as much of the literature draws its queries.
+
+    Labels are served in their order; a row drawn for one label is not drawn again for the next, so frequent labels
+    end up with more than ``n_per_class`` (the paper's objection to it). A label with fewer rows left gives them all.
+
+    Args:
+        labels: ``(n, c)`` bool, of the whole collection.
+        rows: row numbers to draw from.
+        n_per_class: rows per label.
+        random: decides which rows.
+
+    >>> labels = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], dtype=bool)
+    >>> len(per_class_sample(labels, np.arange(4), 1, np.random.default_rng(0)))
+    2
+    """
+    order = random.permutation(rows)
+    taken = np.zeros(len(labels), dtype=bool)
+    for label in range(labels.shape[1]):
+        candidates = order[labels[order, label] & ~taken[order]]
+        taken[candidates[:n_per_class]] = True
+    return np.flatnonzero(taken).astype(np.int64)
