@@ -5,7 +5,6 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
-from channelhash.indexing.stores import Index
 from small_runs import assert_refused, run_command, run_json
 
 
@@ -41,11 +40,6 @@ def test_different_pictures_are_no_duplicates_unless_codes_alone_are_to_count(st
     Image.fromarray(np.eye(8, dtype=np.uint8) * 200).save(tmp_path / "1.png")
     assert run_json(capsys, "duplicates", store, "--radius", 1)["groups"] == []
     assert run_json(capsys, "duplicates", store, "--radius", 1, "--no-pictures")["groups"] == [["b", "c"]]
-
-
-def test_python_says_the_same_as_the_command(store):
-    index = Index(ch.open_store(store), None, None)
-    assert [group.ids for group in index.duplicates(radius=2)] == [["b", "c", "e"]]
 
 
 def test_bad_input_is_one_line(store, tmp_path, capsys):

@@ -128,15 +128,6 @@ def test_a_search_without_answers_says_what_kept_them_out(store, capsys):
     assert capsys.readouterr().out == f"0 answers: {store} has no item within 2 bits that passes year > 3000\n"
 
 
-def test_search_prints_a_table_and_draws_a_sheet(store, tmp_path, capsys):
-    sheet = tmp_path / "sheet.png"
-    assert run_command("search", store, "--like", "item003", "-k", "3", "--sheet", sheet) == 0
-    out = capsys.readouterr().out
-    assert "3 answers" in out
-    assert "item003" in out
-    assert Image.open(sheet).size == (4 * 148 + 12, 192)
-
-
 def test_info_tells_what_a_store_a_run_or_a_file_holds(store, tmp_path, capsys):
     facts = run_json(capsys, "index", "info", store)
     assert (facts["items"], facts["n_bits"], facts["codes"]) == (12, 12, {"image": 12, "text": 12})
@@ -192,7 +183,6 @@ def test_what_cannot_be_done_is_refused(store, model, tmp_path, capsys):
         (["index", "delete", store, "--where", "yaer > 1"], "'year'"),
         (["index", "delete", codes, "a"], "can only be read"),
         (["index", "info", tmp_path / "gone"], "no such folder"),
-        (["search", tmp_path / "gone", "--text", "a"], "no such folder"),
         (["search", tmp_path / "empty", "--text", "a"], "neither a run's folder"),
         (["search", store, "--text", "a", "--where", "year >"], "where"),
         (["search", store, "--text", "a", "--rerank", "0"], "--rerank 0"),
@@ -222,13 +212,6 @@ def whole(tmp_path) -> Path:
 def damage_an_item(whole: Path) -> None:
     content = (whole / "items.sqlite").read_bytes()
     (whole / "items.sqlite").write_bytes(content.replace(b"a dog on", b"a cat on", 1))
-
-
-def test_a_whole_store_is_checked(whole, capsys):
-    assert run_command("index", "check", whole) == 0
-    assert capsys.readouterr().out == f"{whole} is whole\n"
-    told = run_json(capsys, "index", "check", whole)
-    assert told == {"store": str(whole), "ok": True, "damaged": []}
 
 
 def test_damage_is_found_and_repaired_but_for_what_is_lost(whole, capsys):

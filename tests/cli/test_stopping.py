@@ -1,13 +1,13 @@
 """Signals: real processes that are stopped at once, in the middle, twice, and where a library swallows the stop."""
 
-import re
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+
+from cli.test_kills import obeys
 
 #: A command of the command line's that is in the middle of its work: it waits for the signal.
 WAITING = """
@@ -83,12 +83,6 @@ def test_a_signal_while_python_ends_changes_nothing():
     _, error = process.communicate(timeout=60)
     assert process.returncode == 143
     assert error == "stopped by SIGTERM: the half is kept; continue with: channelhash wait\n"
-
-
-def obeys(process: subprocess.Popen[str]) -> bool:
-    """Whether a process has installed its handlers."""
-    caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())[1]
-    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def test_a_command_that_only_imports_ends_at_once(tmp_path):

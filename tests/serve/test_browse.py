@@ -50,11 +50,6 @@ def test_the_newest_come_first_and_what_has_no_date_last(client):
     assert client.get("/items?limit=4").json()["items"][3]["date"] == ""
 
 
-def test_seeds_draw_different_orders(client):
-    orders = [ids(client, f"/items?order=random&seed={seed}") for seed in (1, 1, 2)]
-    assert orders[0] == orders[1] != orders[2]
-
-
 @pytest.mark.parametrize(
     ("query", "where"),
     [

@@ -94,11 +94,6 @@ def test_what_cannot_be_explained_is_refused(client, body, status, says):
     assert says in answer.json()["error"]
 
 
-def test_an_upload_that_is_no_picture_is_refused(client):
-    answer = client.post("/explain/image", files={"image": b"no picture"}, data={"id": "item007"})
-    assert (answer.status_code, "not a picture" in answer.json()["error"]) == (422, True)
-
-
 def test_a_picture_that_has_gone_and_limits_are_said(tmp_path, model):
     with serving(tmp_path, Limits(patches=11, words=1), model=model) as client:
         (tmp_path / "images" / "3.png").unlink()

@@ -161,21 +161,6 @@ def test_what_was_understood_stands_in_chips_that_can_be_taken_away(page, addres
     expect(chips).to_have_count(4)
 
 
-def test_labels_and_a_filter_narrow_what_is_browsed(page, address):
-    page.goto(address)
-    page.select_option("#label", "green")
-    expect(page.get_by_role("heading", level=1)).to_have_text("10 photographs")
-    page.select_option("#label", "blue")
-    expect(page.get_by_role("heading", level=1)).to_have_text("20 photographs")
-    page.get_by_text("More", exact=True).click()
-    page.fill("#where", "year < 2006")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("4 photographs")
-    page.fill("#where", "(")
-    page.keyboard.press("Enter")
-    expect(page.locator("#error")).to_contain_text("where: cannot be read")
-
-
 def test_a_picture_is_dropped_finds_itself_and_takes_words_beside_it(page, address, folder):
     page.goto(address)
     ids(page)

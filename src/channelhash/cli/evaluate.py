@@ -167,8 +167,8 @@ def _evaluate_run(
     with output.progress_bars() as progress:
         result = evaluate_run(run, split, checkpoint, leak_free, progress, conventions)
     rows = "training rows left out of" if leak_free else "all of"
-    plots = plots_folder(run, split, checkpoint, leak_free)
-    return result, f"{run}, {split} split, {rows} the retrieval set", f"Plots in {plots}"
+    written = f"Plots in {plots_folder(run, split, checkpoint, leak_free)}"
+    return result, f"{run}, {split} split, {rows} the retrieval set", written
 
 
 def _evaluate_files(

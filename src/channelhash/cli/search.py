@@ -129,12 +129,11 @@ def duplicates(
         draw_groups(opened, groups[:_GROUPS], sheet, _IDS)
     opened.close()
     if as_json:
-        found = {"groups": [group.ids for group in groups], "distances": [group.distances for group in groups]}
-        print_json({**found, "problems": problems})
+        distances = [group.distances for group in groups]
+        print_json({"groups": [group.ids for group in groups], "distances": distances, "problems": problems})
         return
     if not groups:
-        within = "" if radius is None else f" within {radius} bits"
-        typer.echo(f"No near-duplicates{within} in {store}")
+        typer.echo(f"No near-duplicates{'' if radius is None else f' within {radius} bits'} in {store}")
         return
     _print_groups(groups)
     if sheet:

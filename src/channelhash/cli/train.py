@@ -14,9 +14,6 @@ from channelhash.errors import InputError
 if TYPE_CHECKING:
     from channelhash.config import RunConfig
 
-#: Problems that ``distill`` prints; all of them are in ``problems.txt``.
-_SHOWN = 3
-
 
 def demo(
     out: Path = typer.Option(Path("demo"), help="Folder for everything that the demo writes."),
@@ -193,10 +190,8 @@ def distill(
         output.print_json(result)
         return
     typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f} bits. The student is in {folder}")
-    for line in result["problems"][:_SHOWN]:
-        typer.echo(line)
-    if len(result["problems"]) > _SHOWN:
-        typer.echo(f"… and {len(result['problems']) - _SHOWN} more in {folder / 'problems.txt'}")
+    if result["problems"]:
+        typer.echo(f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}")
     rows = result["rows"]
     title = f"{rows['query']} queries, {rows['retrieval']} items, {result['n_bits']} bits; tie-aware mAP in %"
     output.print_table(title, ["", "teacher", "student", "student asks teacher", "chance"], _comparison(result))

@@ -159,7 +159,12 @@ def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]
     ready()
     server = uvicorn.Server(server_config(app))
     encoding: Future[Any] = app.state.service.encoding
-    encoding.add_done_callback(lambda it: setattr(server, "should_exit", not it.cancelled() and bool(it.exception())))
+
+    def end_without_model(loaded: Future[Any]) -> None:
+        if not loaded.cancelled() and loaded.exception():
+            server.should_exit = True
+
+    encoding.add_done_callback(end_without_model)
     server.run(sockets=[listening])
     if encoding.done() and not encoding.cancelled():
         encoding.result()
