@@ -23,7 +23,6 @@ from channelhash.search.duplicates import (
     split_alike,
 )
 from channelhash.search.hits import Query, SearchOptions, search_hits
-from channelhash.search.local.store import open_codes
 from channelhash.utils.seeds import generator
 
 
@@ -275,9 +274,3 @@ def test_groups_of_a_store_old_and_new_items_together(kind, tmp_path):
     with pytest.raises(InputError, match="radius is -1"):
         find_duplicates(store, radius=-1)
     store.close()
-
-
-def test_large_groups_come_first_then_ids():
-    codes = ch.CodeSet([*"abcde"], {"image": np.array([[0], [255], [240], [15], [255]], np.uint8)}, None, n_bits=8)
-    assert [group.ids for group in find_duplicates(open_codes(codes), radius=0)] == [["b", "e"]]
-    assert [group.ids for group in find_duplicates(open_codes(codes), radius=4)] == [[*"abcde"]]

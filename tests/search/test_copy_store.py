@@ -75,16 +75,6 @@ def test_projections_arrive_where_they_can_be_kept(tmp_path, name):
     target.close()
 
 
-def test_other_items_of_the_target_stay(tmp_path, target):
-    source = make_source(tmp_path / "source")
-    store = open_store(target, n_bits=N_BITS, model="m")
-    store.add(["other", "it's 3"], codes_of(2, seed=5), metadata=[{}, {"seen": True}])
-    store.close()
-    assert push.push(source, target).target_items == 27
-    (item,) = [item for item in contents_of(target) if item[0] == "it's 3"]
-    assert item[2] == {"seen": True, "year": 3, "labels": ["dog"]}
-
-
 def test_what_cannot_be_pushed(tmp_path):
     source = make_source(tmp_path / "source")
     other = open_store(tmp_path / "other", n_bits=N_BITS, model="another")

@@ -95,17 +95,6 @@ def test_match_is_the_share_of_random_items_at_least_as_near(world):
     assert matches[-1] > 0.99
 
 
-def test_limits_are_those_of_items_that_ask_for_others(world):
-    store, _, _ = world
-    reference = find_reference(store, "text", "image")
-    assert len(reference.limits) == FIRST
-    texts = store.codes("text")[1]
-    distances = ch.codes.hamming_distances(texts, store.codes("image")[1]).astype(float)
-    np.fill_diagonal(distances, np.inf)  # not their own images
-    means = np.sort(distances, axis=1)[:, :FIRST].mean(axis=1)
-    assert (means <= reference.limits[-1]).mean() == pytest.approx(0.97, abs=0.03)
-
-
 def test_the_same_store_says_the_same_and_a_grown_one_is_asked_anew(tmp_path, world):
     store, held_out, _ = world
     ids, images = store.codes("image")

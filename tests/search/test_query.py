@@ -15,7 +15,7 @@ from PIL import Image
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.fused import answer
-from channelhash.search.hits import Query, SearchOptions, draw_hits, search_hits
+from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.search.local.store import open_codes
 from channelhash.search.query import (
     MAX_PARTS,
@@ -133,8 +133,6 @@ def test_questions_that_make_no_sense_are_refused(store, model, tmp_path):
     for arguments, says in (
         ({}, "say what to search for"),
         ({"minus": ["people"]}, "say what to search for"),
-        ({"text": "-people"}, "only what is not wanted"),
-        ({"text": 'a "dog'}, "a quote is opened"),
         ({"text": " "}, "--text: is empty"),
         ({"text": "a", "minus": [""]}, "--minus: is empty"),
         ({"text": "a", "minus_like": ["nobody"]}, "--minus-like nobody: .* has no item with this id"),
@@ -238,13 +236,6 @@ def test_there_has_to_be_something_to_search(tmp_path, model):
     with pytest.raises(InputError, match="this store has no items yet"):
         open_filled_store(tmp_path / "store")
     assert not (tmp_path / "gone").exists()
-
-
-def test_answers_are_drawn_with_their_pictures(store, tmp_path):
-    Image.new("RGB", (30, 20), "red").save(tmp_path / "q.png")
-    hits = [hit for hit in search_store(store, SearchOptions(k=99, modality="text"), like="text-only") if not hit.image]
-    draw_hits(hits, tmp_path / "q.png", tmp_path / "sheet.png")
-    assert Image.open(tmp_path / "sheet.png").size == (2 * 148 + 12, 192)
 
 
 def test_words_alone_have_no_distance_and_need_no_model(store):

@@ -53,7 +53,7 @@ def search(
     Example: channelhash search photos.store "a dog on a beach -people" -k 5
     """
     from channelhash.search.duplicates import default_radius
-    from channelhash.search.hits import SearchOptions, draw_hits, find_image
+    from channelhash.search.hits import SearchOptions, draw_hits
     from channelhash.search.query import search_store
 
     if question is not None and text is not None:
@@ -75,7 +75,7 @@ def search(
         model=loaded,
     )
     if sheet:
-        draw_hits(hits, text if text is not None else image or find_image(opened, like or "") or like or "", sheet)
+        draw_hits(hits, text if text is not None else image or like or "", sheet)
     opened.close()
     if hits.note:
         say(hits.note)

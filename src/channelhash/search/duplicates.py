@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import PackedCodes, hamming_distances
+from channelhash.search.index.arrays import rows_by_number
 from channelhash.search.items import check_count
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_files import decode, open_image
@@ -243,7 +244,7 @@ def split_alike(codes: PackedCodes, copies: Sequence[Copy], radius: int | None) 
             numbers = _joined(numbers, rows + tile.start, columns + other.start)
     return [
         group[places]
-        for group in _by_number(numbers)
+        for group in rows_by_number(numbers)
         if len(group) > 1
         for places in _cliques([copies[place] for place in group])
         if len(places) > 1
@@ -266,17 +267,11 @@ def _cliques(copies: Sequence[Copy]) -> list[NDArray[np.int64]]:
             if not len(fitting):
                 sizes.append(0)
             sizes[numbers[place]] += 1
-    return _by_number(numbers)
+    return rows_by_number(numbers)
 
 
 def _tiles(n: int) -> list[slice]:
     return [slice(start, start + _TILE) for start in range(0, n, _TILE)]
-
-
-def _by_number(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the places of each number."""
-    order = np.argsort(numbers, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
 
 
 def _joined(numbers: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:

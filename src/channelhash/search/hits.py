@@ -335,20 +335,6 @@ def collapse_hits(hits: Sequence[Hit], radius: int, modality: str, most: int | N
     return [replace(hits[place], duplicates=[hits[other].id for other in others]) for place, others in folded.items()]
 
 
-def find_image(store: Store, item_id: str) -> Path | None:
-    """Return the path of an item's image, if it has one.
-
-    >>> import channelhash as ch
-    >>> from channelhash.search.local.store import open_codes
-    >>> codes = {"image": np.array([[0], [7]], np.uint8)}
-    >>> store = open_codes(ch.CodeSet(["a", "b"], codes, None, n_bits=8, images=("a.jpg", "")))
-    >>> str(find_image(store, "a")), find_image(store, "b")
-    ('a.jpg', None)
-    """
-    image = store.get([item_id])[0].metadata.get("image")
-    return Path(str(image)) if image else None
-
-
 def draw_hits(hits: Sequence[Hit], query: str | Path, path: Path) -> None:
     """Draw a query, words or an image file, and its hits as one row of a PNG."""
     cells = [Cell(query, "query") if isinstance(query, Path) else Cell(None, query)]

@@ -120,28 +120,6 @@ def test_the_compiled_loops_are_loaded_once_numpy_has_compared_so_many_words(mon
     assert asked[-2:] == ["compiled"] * 2
 
 
-@pytest.mark.parametrize("clusters", [False, True])
-@pytest.mark.parametrize("n", [0, 1, 300])
-def test_an_index_comes_back_from_its_arrays(n, clusters):
-    codes, queries = draw(n, 64, 2, 0), draw(3, 64, 2, 1)
-    index = CodeIndex.build(codes, 64, clusters)
-    again = CodeIndex.from_arrays(index.arrays())
-    assert (len(again), again.n_bits, again.n_distinct) == (n, 64, index.n_distinct)
-    assert_same(again.nearest(queries, 7), index.nearest(queries, 7))
-    assert_same(again.within(queries, 20), index.within(queries, 20))
-
-
-@pytest.mark.parametrize("clusters", [False, True])
-@pytest.mark.parametrize("k", [7, 32, 64, 70, 130])
-def test_codes_of_some_rows_are_those_that_were_given(clusters, k):
-    codes = draw(300, k, clusters=4, seed=1)
-    index = CodeIndex.build(codes, k, clusters)
-    rows = np.random.default_rng(0).integers(0, 300, 50)
-    np.testing.assert_array_equal(index.packed(rows), codes[rows])
-    np.testing.assert_array_equal(index.packed(), codes)
-    assert index.packed(rows[:0]).shape == (0, codes.shape[1])
-
-
 def test_arguments_that_do_not_fit_are_refused(monkeypatch):
     codes = draw(4, 12, 2, 0)
     index = CodeIndex.build(codes, 12)

@@ -120,14 +120,6 @@ def test_every_damage_to_every_file_is_noticed_and_mended(made, tmp_path, mapped
         shutil.rmtree(folder)
 
 
-def test_a_lost_folder_is_noticed_and_mended(folder, made):
-    damaged = snapshot(folder)
-    shutil.rmtree(damaged)
-    assert damage_of(folder)
-    assert answers(ch.open_store(folder)) == made[1]
-    assert not damage_of(folder)
-
-
 def test_a_modality_is_read_when_it_is_searched(folder, made):
     damaged = snapshot(folder)
     flip(damaged / "text" / "index" / "codes.npy", 1)

@@ -107,6 +107,16 @@ def code_words(packed: PackedCodes, n_bits: int) -> Words:
     return (big_endian >> np.uint64(32)).astype(np.uint32) if n_bits <= 32 else big_endian.astype(np.uint64)
 
 
+def rows_by_number(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the rows of each number, in ascending order.
+
+    >>> [rows.tolist() for rows in rows_by_number(np.array([4, 2, 4]))]
+    [[1], [0, 2]]
+    """
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+
+
 class Search(NamedTuple):
     """One search: of every query, the first ``k`` rows within ``radius`` among those that count.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed, pack
 from channelhash.codes.popcount import popcount
-from channelhash.search.index.arrays import Words, code_words, distinct_codes
+from channelhash.search.index.arrays import Words, code_words, distinct_codes, rows_by_number
 from channelhash.utils.compiled import njit
 from channelhash.utils.seeds import generator
 
@@ -66,16 +66,6 @@ def duplicate_groups(packed: PackedCodes, n_bits: int, radius: int = 3) -> list[
     numbers[rows] = np.repeat(parents, starts[1:] - starts[:-1])
     groups = [group for group in rows_by_number(numbers) if len(group) > 1]
     return sorted(groups, key=lambda group: (-len(group), int(group[0])))
-
-
-def rows_by_number(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the rows of each number, in ascending order.
-
-    >>> [rows.tolist() for rows in rows_by_number(np.array([4, 2, 4]))]
-    [[1], [0, 2]]
-    """
-    order = np.argsort(numbers, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
 
 
 def _join_near(codes: Words, n_bits: int, radius: int, parents: NDArray[np.int64]) -> None:

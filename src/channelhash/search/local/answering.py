@@ -184,10 +184,7 @@ def scored(parts: list[Part], outputs: NDArray[Any], k: int, first: int | None) 
     answers = Scored([], [], [])
     for found, row in _found(parts, outputs, first, None):
         scores = found.read(np.zeros(len(found.rows), np.float32), partial(SortedCodes.cosines, outputs=row))
-        order = found.best(k, -scores, found.distances)
-        answers.ids.append(found.names(order))
-        answers.distances.append(found.distances[order])
-        answers.scores.append(scores[order])
+        found.answer(answers, scores, found.best(k, -scores, found.distances))
     return answers
 
 
@@ -203,10 +200,7 @@ def surest(parts: list[Part], outputs: NDArray[Any], k: int | None, radius: int 
         packed = np.empty((len(found.rows), -(-len(row) // 8)), np.uint8)
         found.read(packed, lambda codes, rows: codes.index.packed(rows))
         keys = sure_distances(row, packed, found.distances)
-        order = found.best(k, keys)
-        answers.ids.append(found.names(order))
-        answers.distances.append(found.distances[order])
-        answers.keys.append(keys[order])
+        found.answer(answers, keys, found.best(k, keys))
     return answers
 
 
@@ -261,6 +255,11 @@ class _Found(NamedTuple):
     def names(self, places: NDArray[np.int64]) -> list[str]:
         """Return the ids of some of the rows."""
         return list(self.take(places).read(np.empty(len(places), object), SortedCodes.ids))
+
+    def answer(self, answers: tuple[list[Any], ...], keys: NDArray[Any], places: NDArray[np.int64]) -> None:
+        """Add some of the rows, and their keys, to the answers."""
+        for values, more in zip(answers, (self.names(places), self.distances[places], keys[places]), strict=True):
+            values.append(more)
 
     def best(self, count: int | None, *keys: NDArray[Any]) -> NDArray[np.int64]:
         """Return the places of the ``count`` lowest by these keys, then by id, or of all."""

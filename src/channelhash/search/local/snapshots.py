@@ -173,8 +173,10 @@ class CodeLayers:
         kept, key = self._view.parts, (repr(where), modality)  # equal filters differ: to Python, 1 == True
         if key not in kept:
             if where is None:
-                layers = [layer.codes[modality] for layer in self._view.layers if modality in layer.codes]
-                kept[key] = [_part(codes, self._view.removed) for codes in layers]
+                kept[key] = []
+                for codes in [layer.codes[modality] for layer in self._view.layers if modality in layer.codes]:
+                    removed = np.isin(codes.serials, self._view.removed)
+                    kept[key].append(Part(codes, ~removed if removed.any() else None))
             else:
                 parts, numbers = self._parts(modality, None), self._database.numbers(where)
                 kept[key] = [_passing(part, numbers) for part in parts]
@@ -212,17 +214,10 @@ def check_snapshot(database: ItemsDatabase, folder: StoreFolder) -> str:
     with database.reading() as state:
         try:
             if state.snapshot:
-                snapshot = Snapshot(folder.path / state.snapshot)
-                for modality in snapshot:
-                    snapshot.load(modality)
+                list(Snapshot(folder.path / state.snapshot).values())
         except DamagedSnapshotError as error:
             return str(error)
     return ""
-
-
-def _part(codes: SortedCodes, removed: NDArray[np.int64]) -> Part:
-    gone = np.isin(codes.serials, removed)
-    return Part(codes, ~gone if gone.any() else None)
 
 
 def _passing(part: Part, numbers: NDArray[np.int64]) -> Part:
@@ -264,9 +259,18 @@ class Snapshot(Mapping[str, SortedCodes]):
             self._files: dict[str, dict[str, str]] = json.loads(content)["files"]
 
     def __getitem__(self, modality: str) -> SortedCodes:
-        """Return the codes of a modality, as `load`."""
+        """Read the codes of a modality; the very bytes that are checked are those that are searched.
+
+        Raises:
+            DamagedSnapshotError: a file is not as it was written.
+        """
         if modality not in self._read:
-            self._read[modality] = self.load(modality)
+            files = self._files[modality]
+            with ThreadPoolExecutor(_THREADS) as pool:
+                contents = pool.map(self._read_file, (f"{modality}/{name}.npy" for name in files), files.values())
+                arrays = {name: array_from_npy(content) for name, content in zip(files, contents, strict=True)}
+            with _noticed_damage(self._path, modality):
+                self._read[modality] = SortedCodes.from_arrays(arrays)
         return self._read[modality]
 
     def __contains__(self, modality: object) -> bool:
@@ -277,19 +281,6 @@ class Snapshot(Mapping[str, SortedCodes]):
 
     def __len__(self) -> int:
         return len(self._files)
-
-    def load(self, modality: str) -> SortedCodes:
-        """Read the codes of a modality; the very bytes that are checked are those that are searched.
-
-        Raises:
-            DamagedSnapshotError: a file is not as it was written.
-        """
-        files = self._files[modality]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            contents = pool.map(self._read_file, (f"{modality}/{name}.npy" for name in files), files.values())
-            arrays = {name: array_from_npy(content) for name, content in zip(files, contents, strict=True)}
-        with _noticed_damage(self._path, modality):
-            return SortedCodes.from_arrays(arrays)
 
     def _read_file(self, name: str, sha256: str) -> bytes | mmap.mmap:
         with _noticed_damage(self._path, name), open(self._path / name, "rb") as file:
