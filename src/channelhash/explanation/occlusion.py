@@ -226,21 +226,13 @@ def map_words(text: str, encode: Encode, partner: Outputs, max_words: int) -> li
     words = text.split()
     if not words:
         return []
-    rows = encode([text, *leave_out_each(words, max_words)])
+    shorter = [" ".join([*words[:i], *words[i + 1 :]]) for i in range(min(max_words, len(words)))]
+    rows = encode([text, *shorter])
     changes, flips = distance_changes(rows[0], rows[1:], partner), _flipped_bits(rows[0], rows[1:])
     return [
         WordInfluence(word, change, _numbers(bits))
         for word, change, bits in zip(words, changes.tolist(), flips, strict=False)
     ]
-
-
-def leave_out_each(words: Sequence[str], max_words: int) -> list[str]:
-    """Return the text without its first word, without its second, … up to the ``max_words``-th.
-
-    >>> leave_out_each(["a", "red", "dog"], max_words=2)
-    ['red dog', 'a dog']
-    """
-    return [" ".join([*words[:i], *words[i + 1 :]]) for i in range(min(max_words, len(words)))]
 
 
 def _flipped_bits(whole: Outputs, parts: Outputs) -> NDArray[np.bool_]:

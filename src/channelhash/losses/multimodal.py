@@ -107,5 +107,4 @@ def mean_of_labelled(values: Tensor, labels: Tensor) -> Tensor:
     >>> mean_of_labelled(torch.tensor([1.0, 5.0]), torch.tensor([[1], [0]])).item()
     1.0
     """
-    labelled = labels.any(dim=1)
-    return (values * labelled).sum() / labelled.sum().clamp_min(1)
+    return mean_where(values, labels.any(dim=1))

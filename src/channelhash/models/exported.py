@@ -126,7 +126,8 @@ class _Side:
             self._prepare = _PREPARE[str(recipe["kind"])](recipe, folder)
             files = [path.name, f"{path.name}.data", *([str(recipe["tokenizer"])] if "tokenizer" in recipe else [])]
         for name in files:
-            _check(folder / name, sha256.get(name))
+            if name in sha256 and file_hash(folder / name) != sha256[name]:
+                raise InputError(f"{folder / name}: has changed since it was exported; {_AGAIN}")
         self._path, self._modality = path, modality
 
     @cached_property
@@ -148,12 +149,10 @@ class _Side:
         return rows
 
 
-def _check(path: Path, sha256: str | None) -> None:
-    if sha256 is None:
-        return
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
     with open(path, "rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-            raise InputError(f"{path}: has changed since it was exported; {_AGAIN}")
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _pixels(recipe: Mapping[str, Any], folder: Path) -> Prepare:

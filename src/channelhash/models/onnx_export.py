@@ -3,7 +3,6 @@
 ``export.json`` is that description; docs/how-to/export.md shows how to read it.
 """
 
-import hashlib
 import json
 import shutil
 import warnings
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from channelhash.codes import binarize
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import OnnxTower
-from channelhash.models.exported import DESCRIPTION
+from channelhash.models.exported import DESCRIPTION, file_hash
 from channelhash.models.hash_model import HashModel
 from channelhash.utils.files import move_folder, sync_file, temporary_folder
 from channelhash.utils.optional_imports import library
@@ -80,18 +79,13 @@ def export_onnx(model: HashModel, folder: Path, modalities: Sequence[str] = ()) 
     with temporary_folder(folder) as temporary:
         for modality, recipe in recipes.items():
             description["modalities"][modality] = _export(model, modality, recipe, temporary / f"{modality}.onnx")
-        description["sha256"] = {path.name: _sha256(path) for path in sorted(temporary.iterdir())}
+        description["sha256"] = {path.name: file_hash(path) for path in sorted(temporary.iterdir())}
         text = json.dumps(description, indent=2, ensure_ascii=False)
         (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
         for path in temporary.iterdir():  # on the disk before the name is
             sync_file(path)
         move_folder(temporary, folder)
     return description
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _recipe(model: HashModel, modality: str) -> dict[str, Any]:

