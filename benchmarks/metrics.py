@@ -70,9 +70,10 @@ def counting(queries: int, items: int, k: int, c: int, sample: int = 0) -> Row:
 
 
 def in_order(queries: int, items: int) -> Row:
-    """Measure the ranks of relevant items in database order."""
+    """Measure the pass that ranks relevant items in database order."""
     pairs = _draw_pairs(queries, items, BITS, LABELS)
-    ours = lambda: average_precisions_in_order(*pairs, n_bits=BITS)  # noqa: E731
+    histogram = hamming_histogram(*pairs, n_bits=BITS)
+    ours = lambda: average_precisions_in_order(*pairs, histogram)  # noqa: E731
     return _with_rate(
         compare("mAP in database order, 1 task", _size(queries, items, BITS, LABELS), ours), queries * items
     )

@@ -87,7 +87,7 @@ def test_every_figure_of_a_report_is_that_of_its_histogram_and_is_written_as_jso
     assert report["map_interval"] == {"lower": interval.lower, "upper": interval.upper}
     assert interval.lower < report["map_tie_aware"] == hist.mean_average_precision() < interval.upper
     assert (report["map_lower"], report["map_upper"]) == (lower, upper)
-    in_order = ch.metrics.average_precisions_in_order(*pairs, 12)
+    in_order = ch.metrics.average_precisions_in_order(*pairs, hist)
     assert report["map_in_order"] == pytest.approx(np.nanmean(in_order))
     assert lower <= report["map_in_order"] <= upper
     assert report["map_at"] == {"3": hist.map_at(3), "50": hist.map_at(50)}

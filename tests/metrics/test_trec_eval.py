@@ -40,7 +40,7 @@ def test_figures_of_a_ranking_without_ties_are_those_of_trec_eval(nd, seed, z):
     binary, graded = trec_eval(np.minimum(grades, 1), places, names), trec_eval(grades, places, {"ndcg"})
     assert hist.mean_average_precision() == pytest.approx(binary["map"], abs=1e-9)
     assert hist.map_bounds() == pytest.approx((binary["map"],) * 2, abs=1e-9)
-    in_order = ch.metrics.average_precisions_in_order(*pairs, nd)
+    in_order = ch.metrics.average_precisions_in_order(*pairs, hist)
     assert in_order[0] == pytest.approx(binary["map"], abs=1e-9)
     assert hist.ndcg() == pytest.approx(binary["ndcg"], abs=1e-9)
     assert hist.ndcg_graded() == pytest.approx(graded["ndcg"], abs=1e-9)

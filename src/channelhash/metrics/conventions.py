@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.metrics.count_distances import Labels, RowPairs, checked_pairs
+from channelhash.metrics.count_distances import Labels, RowPairs, checked_pairs, precisions_in_order
 from channelhash.metrics.histogram import HammingHistogram
-from channelhash.metrics.ranking import Scores, average_precision_at_bounds, average_precision_bounds
+from channelhash.metrics.ranking import Scores, average_precision_at_bounds, average_precision_bounds, divide
 from channelhash.utils.typed_settings import pick
 
 
@@ -84,14 +84,24 @@ def convention_scores(
     in_order = None if pairs is None else average_precisions_cut(*pairs, convention, own)
     scores = {}
     for place, z in enumerate(convention.cutoffs):
-        lower, upper = (_over_all_queries(bound) for bound in _bounds(histogram, z, convention.of_relevant))
+        lower, upper = (_over_all_queries(bound) for bound in cut_bounds(histogram, z, convention.of_relevant))
         stable = None if in_order is None else _over_all_queries(in_order[:, place])
         scores["map" if z is None else f"map@{z}"] = ConventionScore(in_order=stable, lower=lower, upper=upper)
     return scores
 
 
-def _bounds(histogram: HammingHistogram, z: int | None, of_relevant: bool) -> tuple[Scores, Scores]:
-    """Compute the smallest and the largest AP over all orders of ties, ``(nq,)`` each; NaN without relevant items."""
+def cut_bounds(histogram: HammingHistogram, z: int | None, of_relevant: bool) -> tuple[Scores, Scores]:
+    """Compute the smallest and the largest AP over all orders of ties, ``(nq,)`` each; NaN without relevant items.
+
+    Args:
+        histogram: of queries and database.
+        z: cut-off; None ranks the whole database.
+        of_relevant: whether z counts relevant items.
+
+    >>> histogram = HammingHistogram(np.array([[2, 2]]), np.array([[1, 1]]))
+    >>> [bound.tolist() for bound in cut_bounds(histogram, 1, of_relevant=True)]
+    [[0.5], [1.0]]
+    """
     if z is None or of_relevant:
         return average_precision_bounds(histogram.total, histogram.relevant, first=z)
     return average_precision_at_bounds(histogram.total, histogram.relevant, z)
@@ -123,8 +133,7 @@ def average_precisions_cut(
     [[0.0, 0.5]]
     """
     ranks = _ranks_of_relevant(query_codes, database_codes, query_labels, database_labels, own)
-    scores = [[_average_precision(row, z, convention.of_relevant) for z in convention.cutoffs] for row in ranks]
-    return np.array(scores).reshape(len(query_codes), len(convention.cutoffs))
+    return np.array([[_average_precision(row, z, convention.of_relevant) for z in convention.cutoffs] for row in ranks])
 
 
 def _ranks_of_relevant(
@@ -136,9 +145,8 @@ def _ranks_of_relevant(
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the ranks 1 … nd of each query's relevant items under a stable sort, rising."""
     columns = np.ascontiguousarray(np.asarray(database_labels, dtype=bool).T)
-    narrow = np.min_scalar_type(8 * query_codes.shape[1])
     for row, (code, labels) in enumerate(zip(query_codes, np.asarray(query_labels, dtype=bool), strict=True)):
-        distances = hamming_distances(code[None], database_codes)[0].astype(narrow)  # which NumPy sorts by radix
+        distances = hamming_distances(code[None], database_codes)[0].astype(np.uint16)  # which NumPy sorts by radix
         relevant = np.logical_or.reduce(columns[labels], axis=0)
         order = np.argsort(distances, kind="stable")
         if own is not None:
@@ -161,29 +169,48 @@ def average_precisions_in_order(
     database_codes: PackedCodes,
     query_labels: NDArray[Any],
     database_labels: NDArray[Any],
-    n_bits: int,
+    histogram: HammingHistogram,
     own: RowPairs | None = None,
 ) -> Scores:
-    """Compute `ranking.average_precision_in_order` of every query: tied items keep the order of the database.
+    """Compute `ranking.average_precision_in_order` of every query, in a second pass over the pairs.
+
+    The rank of an item is the number of nearer items, which the histogram knows, plus that of earlier ones at its own
+    distance, which the pass counts as it goes: nothing is sorted and no distances are kept.
 
     Args:
-        query_codes: as in `hamming_histogram`, and the others likewise.
-        database_codes: their order is the order of tied items.
-        query_labels: ``(nq, c)``.
-        database_labels: ``(nd, c)``.
-        n_bits: code length k.
-        own: as in `hamming_histogram`.
+        query_codes: as in `hamming_histogram`.
+        database_codes: likewise; their order is the order of tied items.
+        query_labels: likewise.
+        database_labels: likewise.
+        histogram: `hamming_histogram` of exactly these.
+        own: likewise, where the histogram was made with it; a query that has any costs a sort of the database.
 
     Returns:
-        ``(nq,)`` in [0, 1]; NaN for a query without relevant items. Costs a radix sort of the database a query.
+        ``(nq,)`` in [0, 1]; NaN for a query without relevant items.
 
     Raises:
-        ValueError: as `hamming_histogram`.
+        ValueError: as `hamming_histogram`; or the histogram is of other numbers of queries or items.
 
+    >>> from channelhash.metrics import hamming_histogram
     >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
-    >>> average_precisions_in_order(codes, codes, labels, labels, n_bits=8).tolist()
+    >>> histogram = hamming_histogram(codes, codes, labels, labels, n_bits=8)
+    >>> average_precisions_in_order(codes, codes, labels, labels, histogram).tolist()
     [1.0, 1.0]
     """
-    labels = checked_pairs(query_codes, database_codes, query_labels, database_labels, n_bits)
-    scores = average_precisions_cut(query_codes, database_codes, *labels, Convention((None,)), own)[:, 0]
-    return np.where(scores > 0, scores, np.nan)
+    query_sets, database_sets = checked_pairs(
+        query_codes, database_codes, query_labels, database_labels, histogram.n_bits
+    )
+    own = np.empty((0, 2), dtype=np.int64) if own is None else own
+    items = len(database_codes) - np.bincount(own[:, 0], minlength=len(query_codes))
+    if len(histogram.total) != len(query_codes) or (histogram.total.sum(axis=1) != items).any():
+        raise ValueError(
+            f"the histogram is not of these {len(query_codes)} queries over these {len(database_codes)} items"
+        )
+    positives = histogram.relevant.sum(axis=1)
+    if len(own):
+        pairs = query_codes, database_codes, query_sets, database_sets
+        return np.where(positives > 0, average_precisions_cut(*pairs, Convention((None,)), own)[:, 0], np.nan)
+    sums = precisions_in_order(
+        query_codes, database_codes, query_sets, database_sets, histogram.total, histogram.relevant
+    )
+    return divide(sums, positives, np.nan)

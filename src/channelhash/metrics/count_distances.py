@@ -131,6 +131,23 @@ class DistanceCounts(NamedTuple):
     gains: LabelGains
 
 
+class _SizeSegments(NamedTuple):
+    """Items in the order of how many labels they have.
+
+    Attributes:
+        order: ``(n,)`` rows of the items.
+        sizes: ``(segments,)`` the numbers of labels that occur, rising.
+        ends: ``(segments,)`` where the items of each end.
+
+    >>> by_label_count(np.array([2, 1, 2])).sizes.tolist()
+    [1, 2]
+    """
+
+    order: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
 def checked_pairs(
     query_codes: PackedCodes,
     database_codes: PackedCodes,
@@ -179,11 +196,11 @@ def count_distances(
     [1, 0, 0, 0, 0, 0, 0, 0, 1]
     """
     database_sets = _label_words(database_labels)
-    order, sizes, ends = by_label_count(label_counts(database_sets))
-    items, sets = (_columns(values[order]) for values in (words(database_codes), database_sets))
+    segments = by_label_count(label_counts(database_sets))
+    items, sets = (_columns(values[segments.order]) for values in (words(database_codes), database_sets))
     codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
     widths = label_counts(labels) + 1
-    units = _gain_units(sizes, int(widths.max(initial=1)))
+    units = _gain_units(segments.sizes, int(widths.max(initial=1)))
     total, relevant, gained = (np.zeros((len(codes), n_bits + 1), dtype=np.int64) for _ in range(3))
     chunk, lists = max(1, _CELLS // units.size), []
     for first in range(0, len(codes), chunk):
@@ -191,7 +208,7 @@ def count_distances(
         shared = np.zeros((len(codes[rows]), *units.shape), dtype=np.int64)
         pairs, totals = Pairs(codes[rows], items, labels[rows], sets), Totals(total[rows], relevant[rows], gained[rows])
         group = kernel.group_size(len(codes[rows]))
-        kernel.count_by_distance(pairs, widths[rows], ends, units, group, totals, shared)
+        kernel.count_by_distance(pairs, widths[rows], segments.ends, units, group, totals, shared)
         lists.append(_gain_lists(shared, units, first))
     return DistanceCounts(total, relevant, _label_gains(gained, lists))
 
@@ -247,20 +264,47 @@ def count_jointly(
     return joint
 
 
-def by_label_count(size_of_item: NDArray[np.int64]) -> tuple[Counts, Counts, Counts]:
+def precisions_in_order(
+    query_codes: PackedCodes,
+    database_codes: PackedCodes,
+    query_labels: Labels,
+    database_labels: Labels,
+    total: Counts,
+    relevant: Counts,
+) -> NDArray[np.float64]:
+    """Sum the precisions at each query's relevant items ``(nq,)``, tied items in the order of the database.
+
+    Args:
+        total: n_d of exactly these codes, ``(nq, k + 1)``.
+        relevant: n_d⁺ of exactly these codes and labels, likewise.
+
+    The other arguments, time and memory as in `count_distances`, at about half its speed.
+
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> counts = count_distances(codes, codes, labels, labels, n_bits=8)
+    >>> precisions_in_order(codes, codes, labels, labels, counts.total, counts.relevant).tolist()
+    [1.0, 1.0]
+    """
+    codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
+    items, sets = _columns(words(database_codes)), _columns(_label_words(database_labels))
+    sums = np.empty(len(codes))
+    before, relevant_before = (np.cumsum(counts, axis=1) - counts for counts in (total, relevant))
+    group = kernel.group_size(len(codes))
+    kernel.sum_precisions_in_order(Pairs(codes, items, labels, sets), before, relevant_before, group, sums)
+    return sums
+
+
+def by_label_count(size_of_item: NDArray[np.int64]) -> _SizeSegments:
     """Order items by how many labels they have, from those numbers ``(n,)``.
 
-    Returns:
-        Rows of the items in that order ``(n,)``, the numbers of labels that occur, and where the items of each end.
-
-    >>> [part.tolist() for part in by_label_count(np.array([2, 1, 2]))]
-    [[1, 0, 2], [1, 2], [1, 3]]
+    >>> by_label_count(np.array([2, 1, 2])).order.tolist()
+    [1, 0, 2]
     """
     counts = np.bincount(size_of_item)
     # A stable sort of numbers of up to 16 bits goes by their digits and not by comparisons.
     order = np.argsort(size_of_item.astype(np.min_scalar_type(len(counts))), kind="stable")
     sizes = np.flatnonzero(counts)
-    return order, sizes, np.cumsum(counts[sizes])
+    return _SizeSegments(order, sizes, np.cumsum(counts[sizes]))
 
 
 def _label_words(labels: Labels) -> Words:

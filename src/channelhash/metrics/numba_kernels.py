@@ -8,7 +8,7 @@ through in blocks that stay in the first cache, each block for a few queries.
 from typing import NamedTuple
 
 import numpy as np
-from numba import int64, types, uint64, void
+from numba import float64, int64, types, uint64, void
 from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
@@ -18,6 +18,8 @@ from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
 _BLOCK = 1024
 # Queries that go over such a block before it leaves the cache.
 _GROUP = 8
+# The upper half of a word that counts two things at once: all items below, the relevant ones above.
+_HALF = np.uint64(32)
 
 
 class Pairs(NamedTuple):
@@ -59,6 +61,16 @@ def group_size(n_queries: int) -> int:
 
 
 @njit(inline="always")
+def _distances(out, code, items, start, size):  # type: ignore[no-untyped-def]
+    """``out[i] =`` distance of a query's words to item ``start + i``."""
+    out[:size] = 0
+    for w in range(len(code)):
+        word, items_w = code[w], items[w, start : start + size]
+        for i in range(size):
+            out[i] += popcount(word ^ items_w[i])  # type: ignore[call-arg]
+
+
+@njit(inline="always")
 def _cells(out, pairs, q, width, start, size):  # type: ignore[no-untyped-def]
     """``out[i] = width · distance + number of shared labels`` of query ``q`` and item ``start + i``."""
     code, items, labels, sets = pairs.codes[q], pairs.items, pairs.labels[q], pairs.sets
@@ -68,11 +80,9 @@ def _cells(out, pairs, q, width, start, size):  # type: ignore[no-untyped-def]
         for i in range(size):
             out[i] = width * popcount(word ^ items_0[i]) + popcount(set_word & sets_0[i])  # type: ignore[call-arg]
         return
-    out[:size] = 0
-    for w in range(len(code)):
-        word, items_w = code[w], items[w, start : start + size]
-        for i in range(size):
-            out[i] += width * popcount(word ^ items_w[i])  # type: ignore[call-arg]
+    _distances(out, code, items, start, size)
+    for i in range(size):
+        out[i] *= width
     for w in range(len(labels)):
         set_word = labels[w]
         if set_word:
@@ -162,3 +172,70 @@ def count_jointly(pairs, group, counts):  # type: ignore[no-untyped-def]
         for d in range(n_bins):
             for a in range(width):
                 counts[task, d, a] += row[d * width + a]
+
+
+@njit(inline="always")
+def _steps(out, labels, sets, start, size):  # type: ignore[no-untyped-def]
+    """``out[i]``: 1 below, and 1 above if item ``start + i`` shares a label."""
+    if len(labels) == 1:
+        set_word, sets_0 = labels[0], sets[0, start : start + size]
+        for i in range(size):
+            out[i] = np.uint64(1) + (np.uint64((set_word & sets_0[i]) != np.uint64(0)) << _HALF)
+        return
+    out[:size] = 0
+    for w in range(len(labels)):
+        set_word, sets_w = labels[w], sets[w, start : start + size]
+        for i in range(size):
+            out[i] |= set_word & sets_w[i]
+    for i in range(size):
+        out[i] = np.uint64(1) + (np.uint64(out[i] != np.uint64(0)) << _HALF)
+
+
+@njit("float64(uint64[::1], uint64)", fastmath={"reassoc"}, error_model="numpy", cache=True)
+def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
+    """Sum of hits / rank over places that hold both in one word. Terms are added in any order: that is several at a
+    time."""
+    total = 0.0
+    for i in range(n):
+        total += np.float64(places[i] >> _HALF) / np.float64(places[i] & np.uint64(0xFFFFFFFF))
+    return total
+
+
+@parallel_loop(void(_PAIRS, int64[:, ::1], int64[:, ::1], int64, float64[::1]))
+def sum_precisions_in_order(pairs, before, relevant_before, group, sums):  # type: ignore[no-untyped-def]
+    """Write each query's sum of precisions at its relevant items, ties in the order of the items.
+
+    The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with the histograms at
+    hand a second pass with a running counter for each distance gives every rank, without sorting.
+
+    Args:
+        pairs: queries and items, the items in any order; fewer than 2³² of them.
+        before: ``(nq, k + 1)`` number of nearer items, N_{d−1}.
+        relevant_before: likewise of the relevant ones, N⁺_{d−1}.
+        group: queries a task.
+        sums: ``(nq,)`` to write to.
+    """
+    codes, items, labels, sets = pairs
+    n_queries, n_bins = before.shape
+    for task in prange((n_queries + group - 1) // group):
+        first, last = task * group, min((task + 1) * group, n_queries)
+        # Relevant items above, all items below, in one word a distance.
+        counters = np.empty((group, n_bins), dtype=np.uint64)
+        for q in range(first, last):
+            sums[q] = 0.0
+            for d in range(n_bins):
+                counters[q - first, d] = np.uint64(before[q, d]) + (np.uint64(relevant_before[q, d]) << _HALF)
+        distances, step = np.empty(_BLOCK, dtype=np.uint64), np.empty(_BLOCK, dtype=np.uint64)
+        places = np.empty(_BLOCK + 1, dtype=np.uint64)
+        for start in range(0, items.shape[1], _BLOCK):
+            size = min(_BLOCK, items.shape[1] - start)
+            for q in range(first, last):
+                _distances(distances, codes[q], items, start, size)
+                _steps(step, labels[q], sets, start, size)
+                row, n = counters[q - first], np.uint64(0)
+                for i in range(size):
+                    place = row[distances[i]] + step[i]
+                    row[distances[i]] = place
+                    places[n] = place
+                    n += step[i] >> _HALF  # the next one overwrites it unless the item is relevant
+                sums[q] += _sum_of_precisions(places, n)

@@ -130,7 +130,7 @@ def evaluate_tasks(
     counts, in_order = {}, {}
     for task, of_task in pairs.items():
         counts[task] = hamming_histogram(*of_task, n_bits=query.n_bits, own=own)
-        in_order[task] = average_precisions_in_order(*of_task, query.n_bits, own)
+        in_order[task] = average_precisions_in_order(*of_task, counts[task], own)
     reports = report_tasks(counts, len(database), cutoffs, in_order)
     for task, found in instances.items():
         for key in ("recall_at", "median_rank", "recall_items"):
