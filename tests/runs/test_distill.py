@@ -108,8 +108,8 @@ def test_a_student_of_pictures_learns_from_a_teacher_of_features(pictures, tmp_p
     keys = [*(f"model.{key}" for key in model), "train.learning_rate=0.01", "data.label_columns=[]"]
     small = ["--student", "small", "--data", table, *(word for key in keys for word in ("--set", key))]
     assert run_command("distill", teacher, *small, "--modalities", "image", "--out", tmp_path / "run") == 0
-    printed = capsys.readouterr().out
-    assert "item item000: only in the teacher's data" in printed
+    assert "4 problems of the data, listed in " in capsys.readouterr().out
+    assert "item item000: only in the teacher's data" in (tmp_path / "run" / "problems.txt").read_text()
     found = distilled(tmp_path / "run")
     assert found["without_partner"] == {"student": 1, "teacher": 3}
     assert set(found["map"]["student->teacher"]) == {"image->text", "image->image"}
