@@ -34,6 +34,21 @@ def test_labels_can_be_chosen(root):
         load_mirflickr(root, label_names=["skye"])
 
 
+def test_a_missing_picture_is_listed(root):
+    (root / "mirflickr" / "im3.jpg").unlink()
+    label = root / "mirflickr25k_annotations_v080" / "plant_life.txt"
+    label.write_text("4\n8\n")
+    records = load_mirflickr(root, min_tag_count=2)
+    assert records.found == 9
+    assert any("1 tag files have no picture, the first is tags3.txt" in line for line in records.problems)
+
+
+def test_the_top_tags_filter_is_another_one(root):
+    records = load_mirflickr(root, top_tags=1)
+    assert records.ids == ("im1", "im2", "im5", "im9")
+    assert records.removed["none of the 1 most frequent tags"] == 3
+
+
 def test_a_bad_line_is_named_and_can_be_skipped(root):
     path = root / "mirflickr25k_annotations_v080" / "sea.txt"
     path.write_text("1\nx7\n99\n2\n")

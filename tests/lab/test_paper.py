@@ -27,7 +27,7 @@ from small_runs import assert_refused, run_command
 #: `protocol.md`, §§ 1 to 4 and 6, key by key.
 DATA = {
     "mirflickr25k": {"queries": 2000, "train": 10000, "validation_queries": 2000, "min_tag_count": 20,
-                     "raw_tags": False, "label_names": None, "annotations": None},
+                     "top_tags": None, "raw_tags": False, "label_names": None, "annotations": None},
     "nuswide": {"queries": 2100, "train": 10500, "validation_queries": 2100, "n_labels": 21, "label_names": None,
                 "require_pictures": True},
 }  # fmt: skip

@@ -27,7 +27,7 @@ def list_(as_json: AsJson = False) -> None:
 def show(name: str = typer.Argument(..., help="Name of a configuration, as config list prints it.")) -> None:
     """Print a configuration, to change it; `channelhash train FILE` takes what is saved in a file.
 
-    Example: channelhash config show recommended > mine.yaml
+    Example: channelhash config show recommended
     """
     from channelhash.runs.presets import preset_path
 

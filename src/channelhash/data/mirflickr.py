@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from channelhash.data.images import visible_folders
@@ -19,6 +19,7 @@ def load_mirflickr(
     root: Path,
     annotations: Path | None = None,
     min_tag_count: int = 20,
+    top_tags: int | None = None,
     raw_tags: bool = False,
     label_names: list[str] | None = None,
     skip_bad: bool = False,
@@ -35,6 +36,8 @@ def load_mirflickr(
         annotations: folder with the label files of annotations v080 (the ``*_r1.txt`` files of relevant labels are not
             needed); None looks below ``root``, and in folders beside it with "annotations" in their names.
         min_tag_count: how often one of a sample's tags must occur.
+        top_tags: instead, one of a sample's tags must be among this many most frequent ones (the paper's text says
+            20, which leaves another number of samples).
         raw_tags: read ``meta/tags_raw``, the tags as typed.
         label_names: keep these labels instead of all 24; a sample with none of them has no label.
         skip_bad: count and list bad lines of label files, and labels and tags of missing images.
@@ -58,15 +61,19 @@ def load_mirflickr(
     labels = _read_labels(label_files, images.keys(), label_names, problems)
     expected = {number: tag_folder / f"tags{number}.txt" for number in sorted(images)}
     tags = {number: _read_tags(tag_files.get(number, path), problems) for number, path in expected.items()}
-    counts = Counter(tag for words in tags.values() for tag in words)
+    if lost := sorted(tag_files.keys() - images.keys()):  # a part of the archive is missing
+        problems.lines.append(
+            f"{image_folder}: {len(lost)} tag files have no picture, the first is tags{lost[0]}.txt; "
+            "unpack mirflickr25k.zip again"
+        )
+    frequent, rare = _frequent_tags(tags.values(), min_tag_count, top_tags)
     rows: dict[int, list[str]] = {}  # number -> its labels
     for number, words in tags.items():
         names = [name for name, numbers in labels.items() if number in numbers]
-        if words and names and max(counts[word] for word in words) >= min_tag_count:
+        if words and names and not frequent.isdisjoint(words):
             rows[number] = names
         else:
-            rare = f"no tag that occurs {min_tag_count} times"
-            reason = "no tag" if not words else rare if names else "no label"
+            reason = rare if words and names else "no label" if words else "no tag"
             problems.removed[reason] = problems.removed.get(reason, 0) + 1
     if not rows:
         raise InputError(f"{root}: no usable sample is left of {len(images)}: {problems.removed}")
@@ -129,6 +136,16 @@ def _read_tags(path: Path, problems: Problems) -> list[str]:
         return []
     lines = (line.strip() for line in _decode(path, problems).splitlines())
     return list(dict.fromkeys(line for line in lines if line and "=" not in line))
+
+
+def _frequent_tags(tags: Iterable[list[str]], min_tag_count: int, top_tags: int | None) -> tuple[set[str], str]:
+    """Return the frequent tags, and why a sample without any of them is removed."""
+    counts = Counter(tag for words in tags for tag in words)
+    if top_tags is None:
+        frequent = {tag for tag, count in counts.items() if count >= min_tag_count}
+        return frequent, f"no tag that occurs {min_tag_count} times"
+    by_count = sorted(counts, key=lambda tag: (-counts[tag], tag))
+    return set(by_count[:top_tags]), f"none of the {top_tags} most frequent tags"
 
 
 def decode_text(path: Path) -> tuple[str, bool]:
