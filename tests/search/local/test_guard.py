@@ -240,6 +240,9 @@ def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed)
     for call in (store.ids, lambda: store.search(CODES[:1]), lambda: store.add(["x"], CODES[:1])):
         with pytest.raises(InputError, match="another program has written to it"):
             call()
+    os.truncate(closed / "items.sqlite", 0)  # which nothing waits for
+    with pytest.raises(InputError, match=r"is damaged \(is empty\)"):
+        store.ids()
 
 
 @pytest.mark.parametrize("name", ["store.json", "items.sqlite"])

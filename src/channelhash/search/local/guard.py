@@ -99,6 +99,8 @@ class Guard:
             return
         if self.read_only:
             raise JobError(f"{self._folder.path}: was written to while it was open; open it again")
+        if not os.stat(self._folder.database).st_size:  # which a new connection would wait for a minute to write to
+            raise damaged(str(self._folder.database), "is empty")
         with closing(connect(self._folder.database)) as connection:  # one that has no page in memory
             writes = read_state(connection).writes
         if self._is_sealed(writes):
