@@ -12,10 +12,10 @@ import yaml
 
 import channelhash as ch
 from channelhash.data.records import Records
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError
 from channelhash.models import MODELS
 from channelhash.models.backbones import read_saved_weights
-from channelhash.models.description import model_card
+from channelhash.models.description import JobError, model_card, read_description
 from channelhash.models.hash_model import damaged_files
 from small_runs import feature_config, run_command, write_features
 
@@ -103,3 +103,10 @@ def test_a_trained_run_has_a_card_without_paths(tmp_path):
     assert str(tmp_path) not in card
     for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL):
         compile(block, "README.md", "exec")
+
+
+@pytest.mark.parametrize("text", ["[]", '{"a\x01": 1}', "{", "\x00"])
+def test_a_description_that_is_no_json_object_is_one_line(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(InputError, match=r"config\.json: is damaged"):
+        read_description(tmp_path / "config.json")

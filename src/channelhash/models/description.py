@@ -9,6 +9,7 @@ import yaml
 
 from channelhash.errors import InputError
 from channelhash.utils.files import content_hash
+from channelhash.utils.reading import reading
 
 #: A word, or modality -> the name of its extractor.
 Word = str | Mapping[str, str]
@@ -152,12 +153,12 @@ def read_description(path: Path) -> dict[str, Any]:
 
     Raises:
         InputError: it is damaged.
-        ValueError: it is no JSON object.
         FileNotFoundError: it is missing.
     """
-    description = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(description, dict):
-        raise ValueError("not an object")
+    with reading(path, "is damaged", "restore it, or save the model again"):
+        description = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(description, dict):
+            raise ValueError("not an object")
     if description.pop(CHECKSUM, None) not in (None, _of_description(description)):
         raise InputError(
             f"{path}: has changed since it was saved; restore it or, if you have edited it, remove its {CHECKSUM!r}"

@@ -13,6 +13,7 @@ from tests.search.local.damaging import change, flip
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
+from channelhash.search.local import guard
 from channelhash.search.local.check import check_store, repair_store
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import StoreFolder, read_manifest
@@ -243,6 +244,10 @@ def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed)
     os.truncate(closed / "items.sqlite", 0)  # which nothing waits for
     with pytest.raises(InputError, match=r"is damaged \(is empty\)"):
         store.ids()
+    with pytest.raises(InputError, match="malformed"):
+        store.close()
+    file = os.stat(closed / "items.sqlite")
+    assert guard._held[file.st_dev, file.st_ino] == 0  # the number may be that of another store's file soon
 
 
 @pytest.mark.parametrize("name", ["store.json", "items.sqlite"])

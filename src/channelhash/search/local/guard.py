@@ -114,10 +114,13 @@ class Guard:
             os.write(descriptor, b"%020d\n" % writes)
             os.close(descriptor)
 
-    def seal(self, writes: int) -> None:
-        """Seal the database, written to so often, if nobody has it open any more; else the next opening checks it."""
+    def seal(self, writes: int | None) -> None:
+        """Seal the database, written to so often, if nobody has it open any more; else the next opening checks it.
+
+        None of a database that cannot be read, which is let go.
+        """
         _held[self._file] -= 1
-        if self.read_only or self._status()[0] != self._file or self._is_sealed(writes):
+        if writes is None or self.read_only or self._status()[0] != self._file or self._is_sealed(writes):
             return
         with suppress(OSError, sqlite3.DatabaseError), locked(self._folder.gate):
             connect(self._folder.database, alone=True).close()  # puts what is in the log into the file

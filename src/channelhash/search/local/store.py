@@ -54,13 +54,14 @@ class _Opened(NamedTuple):
         """Close the connections, and seal the database if nobody else has it open."""
         if os.getpid() != self.process:  # SQLite lets a forked process not even close them
             return
+        writes = None
         try:
             writes = self.reader.state().writes if self.guard else 0
         finally:
             self.reader.close()
             self.writer.close()
-        if self.guard:
-            self.guard.seal(writes)
+            if self.guard:
+                self.guard.seal(writes)
 
 
 class EmbeddedStore(Store):
