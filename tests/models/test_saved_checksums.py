@@ -12,10 +12,10 @@ import yaml
 
 import channelhash as ch
 from channelhash.data.records import Records
-from channelhash.errors import InputError
+from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS
 from channelhash.models.backbones import read_saved_weights
-from channelhash.models.description import JobError, model_card, read_description
+from channelhash.models.description import model_card, read_description
 from channelhash.models.hash_model import damaged_files
 from small_runs import feature_config, run_command, write_features
 
