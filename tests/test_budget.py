@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 23_330,
+    "code lines of src without lab": 23_266,
     "code lines of lab": 2613,
-    "Python files in src": 236,
+    "Python files in src": 235,
     "imports, % of code": 11.2,
     "public names per 100 code lines": 5.5,
     "lines of tests": 30_500,
