@@ -76,7 +76,7 @@ test-lowest:  ## tests of the core with the oldest versions that are allowed, wh
 	build/uv/bin/uv pip install --python $(LOWEST) --resolution lowest-direct \
 		--editable '.[clip,faiss,heif,mat,milvus,onnx,photos,postgres,serve,test,tokenizers,train]'
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(PARALLEL) $(FAST) \
-		tests/codes tests/data tests/indexing tests/losses tests/metrics tests/models tests/search tests/serve \
+		tests/codes tests/data tests/photos tests/losses tests/metrics tests/models tests/search tests/serve \
 		--ignore tests/serve/test_description.py \
 		--deselect tests/models/test_backbones.py::test_cliphash_has_the_papers_sizes
 

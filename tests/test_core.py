@@ -27,7 +27,7 @@ class Blocked:
 blocked = sys.argv[1].split()
 sys.meta_path.insert(0, Blocked())
 import channelhash, channelhash.codes, channelhash.metrics, channelhash.search.query, channelhash.serve.app
-import channelhash.explanation, channelhash.data, channelhash.serve.server, channelhash.indexing.code_files
+import channelhash.explanation, channelhash.data, channelhash.serve.server, channelhash.photos.code_files
 from channelhash.cli.main import main
 
 for line in sys.argv[2:]:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from channelhash import metrics as metrics
     from channelhash.codes.code_set import CodeSet as CodeSet
     from channelhash.explanation import explain as explain
-    from channelhash.indexing.stores import index as index
     from channelhash.models import HashModel as HashModel
     from channelhash.models import load_model as load_model
+    from channelhash.photos.stores import index as index
     from channelhash.runs.evaluate import evaluate as evaluate
     from channelhash.runs.train import train as train
     from channelhash.search import Store as Store
@@ -33,7 +33,7 @@ _NAMES = {
     "Store": "channelhash.search",
     "evaluate": "channelhash.runs.evaluate",
     "explain": "channelhash.explanation",
-    "index": "channelhash.indexing.stores",
+    "index": "channelhash.photos.stores",
     "load_model": "channelhash.models",
     "open_store": "channelhash.search",
     "train": "channelhash.runs.train",

@@ -13,7 +13,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.models.fitted import MIN_PAIRS
-from channelhash.search.local.folder import StoreFolder
+from channelhash.search.sqlite.folder import StoreFolder
 from small_runs import assert_refused, run_command, run_json
 
 

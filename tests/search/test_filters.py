@@ -23,8 +23,8 @@ from channelhash.search.filters import (
     parse_filter,
     passes,
 )
-from channelhash.search.local.filters import to_sqlite
-from channelhash.search.local.tables import connect
+from channelhash.search.sqlite.filters import to_sqlite
+from channelhash.search.sqlite.tables import connect
 
 
 def passing(where: str, items: list[dict]) -> list[int]:

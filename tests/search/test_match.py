@@ -11,10 +11,10 @@ from channelhash.errors import InputError
 from channelhash.models.fitted import cca_itq
 from channelhash.search.fused import answer
 from channelhash.search.hits import Query, SearchOptions, fold, judge_hits, search_hits
-from channelhash.search.local.store import open_codes
 from channelhash.search.match import FEWEST, FIRST, find_reference, is_close, learn_nonsense
 from channelhash.search.match import nonsense as nonsense_texts
 from channelhash.search.query import query_like, search_store
+from channelhash.search.sqlite.store import open_codes
 from small_stores import small_model
 
 N, N_BITS, TOPICS = 1200, 64, 12

@@ -8,7 +8,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.search import open_store
 from channelhash.search.fused import DEPTH, answer, answer_page
 from channelhash.search.hits import Query, SearchOptions
-from channelhash.search.local.store import open_codes
+from channelhash.search.sqlite.store import open_codes
 from channelhash.utils.seeds import generator
 
 N, MOST = 300, 250

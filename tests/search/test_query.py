@@ -16,7 +16,6 @@ import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.fused import answer
 from channelhash.search.hits import Query, SearchOptions, search_hits
-from channelhash.search.local.store import open_codes
 from channelhash.search.query import (
     MAX_PARTS,
     Part,
@@ -31,6 +30,7 @@ from channelhash.search.query import (
     search_store,
 )
 from channelhash.search.rank import Ranking, asymmetric_distances, fuse
+from channelhash.search.sqlite.store import open_codes
 from small_stores import small_model
 
 N = 60
@@ -271,7 +271,7 @@ def test_where_a_part_has_no_outputs_its_words_answer(store, model, monkeypatch)
             with pytest.raises(InputError, match="codes are of images alone"):
                 answer(store, query, options)
     with monkeypatch.context() as without:
-        without.setattr("channelhash.search.local.database.has_fts5", lambda _: False)
+        without.setattr("channelhash.search.sqlite.database.has_fts5", lambda _: False)
         with (
             closing(open_codes(ch.CodeSet(["a"], {"image": np.zeros((1, 2), np.uint8)}, None, n_bits=12))) as wordless,
             pytest.raises(InputError, match="codes are of images alone"),

@@ -5,9 +5,9 @@ import pytest
 
 import channelhash as ch
 from channelhash.search.hits import SearchOptions, rank_codes, search_hits
-from channelhash.search.local import answering
 from channelhash.search.query import query_like
 from channelhash.search.rank import asymmetric_distances, cosines, quantize
+from channelhash.search.sqlite import answering
 
 N, N_BITS = 80, 6
 RANDOM = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
-    from channelhash.indexing.changes import Indexed
+    from channelhash.photos.changes import Indexed
 
 app = options.command_group("Create stores of codes, add items and delete them; check, repair and back up.")
 
@@ -50,7 +50,7 @@ def create(
     from channelhash.search.photo_folders import holds_files, is_store
 
     if source is not None and _holds_codes(source, model or encoder or root or captions or exclude or projections):
-        from channelhash.indexing.code_files import create_from_codes
+        from channelhash.photos.code_files import create_from_codes
 
         with progress_bars() as progress:
             stored = create_from_codes(store, source, progress("write"))
@@ -58,8 +58,8 @@ def create(
         return
     read = read_words(encoder) if encoder else None
     with naming_extra("train" if model else extra_of(read)):
-        from channelhash.indexing.fit import NewCodes
-        from channelhash.indexing.stores import create_store, default_address, read_again
+        from channelhash.photos.fit import NewCodes
+        from channelhash.photos.stores import create_store, default_address, read_again
 
     if source is None and holds_files(store):  # pictures, then, whose store lies with them
         source, store = Path(store), default_address(Path(store))
@@ -101,14 +101,14 @@ def add(
     Example: channelhash index add photos.store photos
     """
     if source is not None and _holds_codes(source, model or root or captions or exclude or prune):
-        from channelhash.indexing.code_files import add_codes
+        from channelhash.photos.code_files import add_codes
 
         with progress_bars() as progress:
             stored = add_codes(store, source, progress("write"))
         _report(store, stored, as_json)
         return
     with naming_extra("train" if model else "photos"):
-        from channelhash.indexing.stores import add_to_store, read_again
+        from channelhash.photos.stores import add_to_store, read_again
 
     with working(f"{store} keeps the items written so far") as progress:
         items = read_again(store, source, root, exclude, captions)
@@ -151,7 +151,7 @@ def info(
 
     Example: channelhash index info photos.store
     """
-    from channelhash.indexing.changes import fit_of
+    from channelhash.photos.changes import fit_of
     from channelhash.search.query import open_filled_store
 
     opened = open_filled_store(store)
@@ -230,7 +230,7 @@ def check(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
 
     Example: channelhash index check photos.store
     """
-    from channelhash.search.local.check import check_store
+    from channelhash.search.sqlite.check import check_store
 
     damaged = check_store(_folder(store))
     result = {"store": store, "ok": not damaged, "damaged": [finding._asdict() for finding in damaged]}
@@ -249,7 +249,7 @@ def repair(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
 
     Example: channelhash index repair photos.store
     """
-    from channelhash.search.local.check import repair_store
+    from channelhash.search.sqlite.check import repair_store
 
     repaired = repair_store(_folder(store))
     damaged, lost = ([str(finding) for finding in findings] for findings in (repaired.damaged, repaired.lost))
@@ -269,7 +269,7 @@ def backup(
 
     Example: channelhash index backup photos.store backups/photos.store
     """
-    from channelhash.search.local.check import backup_store
+    from channelhash.search.sqlite.check import backup_store
 
     n_items, n_bytes = backup_store(_folder(store), to)
     result = {"store": store, "to": str(to), "items": n_items, "bytes": n_bytes}

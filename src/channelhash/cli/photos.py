@@ -10,9 +10,9 @@ from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
-    from channelhash.indexing.changes import Indexed
-    from channelhash.indexing.stores import Index
     from channelhash.models import HashModel
+    from channelhash.photos.changes import Indexed
+    from channelhash.photos.stores import Index
     from channelhash.search.store import Store
 
 # Lines about what cannot be read that a search begins with; JSON has all.
@@ -58,10 +58,10 @@ def bring_up_to_date(
 
     Raises:
         InputError: an encoder, captions or exclusions are given for anything but a plain folder; or as
-            `indexing.stores.index`.
+            `photos.stores.index`.
     """
-    from channelhash.search.local.folder import StoreFolder
     from channelhash.search.photo_folders import find_store, holds_files
+    from channelhash.search.sqlite.folder import StoreFolder
 
     if not holds_files(store):
         for option, value in {"--encoder": encoder, "--captions": captions, "--exclude": exclude}.items():
@@ -80,7 +80,7 @@ def bring_up_to_date(
 
     word = read_words(list(encoder)) if encoder else None
     with naming_extra("train" if model else extra_of(word)):
-        from channelhash.indexing.stores import index, keep_exported
+        from channelhash.photos.stores import index, keep_exported
         from channelhash.search.photo_folders import find_or_keep
 
     with working(f"{store} keeps the items indexed so far") as progress:
@@ -94,8 +94,8 @@ def bring_up_to_date(
 
 def _as_it_is(folder: Path) -> "Indexed | None":
     """Return what the store of a plain folder has if it lacks nothing and encodes questions without PyTorch."""
-    from channelhash.indexing.changes import find_unchanged
     from channelhash.models.exported import FOLDER, is_exported
+    from channelhash.photos.changes import find_unchanged
     from channelhash.search import open_store
     from channelhash.search.photo_folders import find_store
 

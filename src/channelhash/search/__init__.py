@@ -43,8 +43,8 @@ def open_store(
     ...     len(store), store.n_bits
     (0, 64)
     """
-    from channelhash.search.local.folder import Facts
-    from channelhash.search.local.store import open_codes, open_folder  # compiled code, seconds to load
+    from channelhash.search.sqlite.folder import Facts
+    from channelhash.search.sqlite.store import open_codes, open_folder  # compiled code, seconds to load
 
     text = str(address)
     check_address(text)

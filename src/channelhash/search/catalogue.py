@@ -18,7 +18,7 @@ from channelhash.search.items import Metadata
 from channelhash.utils.seeds import generator
 
 Order = Literal["newest", "oldest", "name", "random"]
-#: Metadata keys of a date, the first that an item has counts; then that of its file's state (`indexing.changes`).
+#: Metadata keys of a date, the first that an item has counts; then that of its file's state (`photos.changes`).
 DATES, _STATE = ("date", "taken"), "encoded_from"
 
 _DATE = re.compile(r"\d{4}-\d\d(?!\d)")

@@ -346,7 +346,7 @@ def find_duplicates(
         InputError: ``radius`` is below 0, the store has no such codes, or the filter is wrong.
 
     >>> import channelhash as ch
-    >>> from channelhash.search.local.store import open_codes
+    >>> from channelhash.search.sqlite.store import open_codes
     >>> codes = {"image": np.array([[0], [7], [255]], np.uint8)}
     >>> [group.ids for group in find_duplicates(open_codes(ch.CodeSet(["a", "b", "c"], codes, None, n_bits=8)))]
     [['a', 'b']]

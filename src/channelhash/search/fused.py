@@ -51,7 +51,7 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
         InputError: the store or the query lacks what ``by`` names, or other options contradict it; or as `search_hits`.
 
     >>> import channelhash as ch
-    >>> from channelhash.search.local.store import open_codes
+    >>> from channelhash.search.sqlite.store import open_codes
     >>> codes = ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8, texts=("a dog", ""))
     >>> query = Query(np.array([3], np.uint8), words="dog")
     >>> [(hit.id, hit.distance) for hit in answer(open_codes(codes), query)]
@@ -194,7 +194,7 @@ def answer_page(
         InputError: as `answer`.
 
     >>> import numpy as np, channelhash as ch
-    >>> from channelhash.search.local.store import open_codes
+    >>> from channelhash.search.sqlite.store import open_codes
     >>> store = open_codes(ch.CodeSet(["a", "b", "c"], {"image": np.array([[0], [1], [7]], np.uint8)}, None, n_bits=8))
     >>> page = answer_page(store, Query(np.array([0], np.uint8)), SearchOptions(k=1), offset=1, leave_out="a")
     >>> [hit.id for hit in page.hits]

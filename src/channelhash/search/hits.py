@@ -64,7 +64,7 @@ def rank_codes(
         radius, modality, where: see `Store.search_radius`.
 
     >>> import channelhash as ch
-    >>> from channelhash.search.local.store import open_codes
+    >>> from channelhash.search.sqlite.store import open_codes
     >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[64], [128]], np.uint8)}, None, n_bits=2))
     >>> code, outputs = np.array([192], np.uint8), np.array([0.9, 0.1])
     >>> rank_codes(store, code, None, count=2).ids, rank_codes(store, code, outputs, count=2).ids
@@ -259,7 +259,7 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
             query of which only bits are known.
 
     >>> import channelhash as ch
-    >>> from channelhash.search.local.store import open_codes
+    >>> from channelhash.search.sqlite.store import open_codes
     >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
     >>> [(hit.id, hit.distance) for hit in search_hits(store, Query(np.array([7], np.uint8)))]
     [('b', 0), ('a', 3)]

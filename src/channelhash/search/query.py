@@ -290,7 +290,7 @@ def query_like(store: Store, item_id: str, modality: str | None = None, by: str 
         InputError: the id is unknown, or the item has no such code.
 
     >>> import channelhash as ch, numpy as np
-    >>> from channelhash.search.local.store import open_codes
+    >>> from channelhash.search.sqlite.store import open_codes
     >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
     >>> query_like(store, "b").code.tolist()
     [7]
@@ -450,7 +450,7 @@ def query_outputs(store: Store, query: Query) -> NDArray[np.float32]:
     """Return a query as outputs ``(n_bits,)`` to be a part of a question: 1 and -1 where only its bits are known.
 
     >>> from channelhash import CodeSet
-    >>> from channelhash.search.local.store import open_codes
+    >>> from channelhash.search.sqlite.store import open_codes
     >>> store = open_codes(CodeSet(["a"], {"image": np.array([[0b10100000]], np.uint8)}, None, n_bits=3))
     >>> query_outputs(store, query_like(store, "a")).tolist()
     [1.0, -1.0, 1.0]

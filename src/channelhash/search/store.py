@@ -138,7 +138,7 @@ class Store(ABC):
         Arguments and errors as in `search`; a store without codes has none to return. O(n) time and memory.
 
         >>> from channelhash import CodeSet
-        >>> from channelhash.search.local.store import open_codes
+        >>> from channelhash.search.sqlite.store import open_codes
         >>> ids, codes = open_codes(CodeSet(["b", "a"], {"image": np.array([[7], [1]], np.uint8)}, None, 8)).codes()
         >>> ids, codes.tolist()
         (['a', 'b'], [[1], [7]])
@@ -205,7 +205,7 @@ class Store(ABC):
         Raises:
             InputError: outputs are not finite or of another length; or as `search` and `search_radius`.
 
-        >>> from channelhash.search.local.store import open_codes
+        >>> from channelhash.search.sqlite.store import open_codes
         >>> from channelhash import CodeSet
         >>> codes = CodeSet(["a", "b"], {"image": np.array([[64], [128]], np.uint8)}, None, n_bits=2)
         >>> open_codes(codes).search_surest(np.array([[0.9, 0.1]])).ids
@@ -275,7 +275,7 @@ class Store(ABC):
             InputError: the store has no index of words, ``k`` is below 1, a text is not Unicode, or the filter is
                 wrong.
 
-        Milliseconds among a million captions, see `channelhash.search.local.word_search`.
+        Milliseconds among a million captions, see `channelhash.search.sqlite.word_search`.
         """
         count = checks.check_count(k, "k", 1)
         if not all(map(is_text, (text, *without))):

@@ -21,9 +21,9 @@ from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search import KEEP_PROJECTIONS, open_store
 from channelhash.search.items import NoStoreError, check_ids
-from channelhash.search.local.folder import Facts, StoreFolder, read_facts
-from channelhash.search.local.store import open_folder
 from channelhash.search.photo_folders import find_or_keep
+from channelhash.search.sqlite.folder import Facts, StoreFolder, read_facts
+from channelhash.search.sqlite.store import open_folder
 from channelhash.search.store import Item, Store
 from channelhash.utils.files import atomic_path
 from channelhash.utils.optional_imports import library

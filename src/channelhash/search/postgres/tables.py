@@ -17,7 +17,7 @@ from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search import filters
 from channelhash.search.items import Metadata
-from channelhash.search.local.tables import as_bytes
+from channelhash.search.sqlite.tables import as_bytes
 from channelhash.utils.optional_imports import library
 
 _BIT_OID = 1560  # of the type bit(n), https://www.postgresql.org/docs/current/catalog-pg-type.html

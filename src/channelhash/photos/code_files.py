@@ -1,0 +1,115 @@
+"""Put files of codes, as `CodeSet.save` writes them, into stores: nothing is encoded, so no model is needed."""
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from channelhash.codes.code_set import CodeSet
+from channelhash.errors import InputError
+from channelhash.photos.changes import Indexed
+from channelhash.search import STORES, open_store
+from channelhash.search.items import check_ids
+from channelhash.search.photo_folders import find_or_keep, is_store
+from channelhash.search.sqlite.tables import metadata_of
+from channelhash.search.store import Item, Store
+from channelhash.utils.progress import Progress
+
+_BATCH = 10_000  # items compared and written at once
+
+
+def create_from_codes(address: str, file: Path, progress: Progress = lambda done, total: None) -> Indexed:
+    """Make a new store of the items of a file of codes, with their texts, pictures and labels as metadata.
+
+    The store keeps the fingerprint of the model that made the codes, but no model.
+
+    Args:
+        address: the store.
+        file: what `CodeSet.save` or ``channelhash encode`` wrote.
+        progress: called with (done, n).
+
+    Raises:
+        InputError: there is something at that address already; or as `CodeSet.load` and `add_codes`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "codes.parquet")
+    ...     CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8).save(file)
+    ...     create_from_codes(f"{folder}/a.store", file).added
+    2
+    """
+    codes = CodeSet.load(file)
+    if not address.startswith(tuple(STORES)):
+        claim_folder(Path(address))
+    with closing(open_store(address, codes.n_bits, codes.model)) as store:
+        if len(store):
+            raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
+        store.make()
+        return _write(store, codes, file, progress)
+
+
+def add_codes(address: str, file: Path, progress: Progress = lambda done, total: None) -> Indexed:
+    """Put the items of a file of codes into a store, over those of the same ids; leave those alone that are the same.
+
+    Raises:
+        InputError: there is no such store, it is only read or keeps projections, its codes have another length or are
+            another model's, or an id occurs twice.
+    """
+    codes = CodeSet.load(file)
+    if not address.startswith(tuple(STORES)) and not is_store(find_or_keep(Path(address))):
+        raise InputError(f"{address}: no store; make one with `channelhash index create {address} {file}`")
+    with closing(open_store(address, codes.n_bits, codes.model)) as store:
+        if store.model and not codes.model:
+            raise InputError(f"{file}: does not say which model made its codes, and {address} holds those of one")
+        return _write(store, codes, file, progress)
+
+
+def claim_folder(folder: Path) -> None:
+    """Refuse a folder for a new store that is not empty, unless an earlier attempt ended in it before its first items.
+
+    Raises:
+        InputError: there is a store, a file or something else.
+    """
+    if is_store(folder):
+        raise InputError(f"{folder}: already a store; add to it with `channelhash index add {folder} SOURCE`")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; name a folder for the store")
+    if folder.is_dir() and any(entry.name != "model" and entry.name[0] != "." for entry in folder.iterdir()):
+        raise InputError(f"{folder}: is not empty and no store; choose another folder")
+
+
+def _write(store: Store, codes: CodeSet, file: Path, progress: Progress) -> Indexed:
+    began, added, replaced = time.perf_counter(), 0, 0
+    try:
+        check_ids(codes.ids)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
+    known = set(store.ids())
+    for start in range(0, len(codes), _BATCH):
+        part = codes.take(range(start, min(start + _BATCH, len(codes))))
+        metadata = metadata_of(part) or [{} for _ in part.ids]
+        stored = {item.id: item for item in store.get([name for name in part.ids if name in known])}
+        rows = [row for row in range(len(part)) if not _is_stored(stored.get(part.ids[row]), part, row, metadata[row])]
+        if rows:
+            news = part.take(rows)
+            store.upsert(news.ids, news.codes, metadata=[metadata[row] for row in rows])
+        there = sum(part.ids[row] in stored for row in rows)
+        added, replaced = added + len(rows) - there, replaced + there
+        progress(start + len(part), len(codes))
+    seconds = time.perf_counter() - began
+    rate = (added + replaced) / seconds
+    return Indexed(added, replaced, len(codes) - added - replaced, items=len(store), seconds=seconds, rate=rate)
+
+
+def _is_stored(item: Item | None, codes: CodeSet, row: int, metadata: Mapping[str, Any]) -> bool:
+    """Return whether a store's item is that of a row already."""
+    return (
+        item is not None
+        and all(
+            name in item.codes and np.array_equal(item.codes[name], rows[row]) for name, rows in codes.codes.items()
+        )
+        and all(item.metadata.get(key) == value for key, value in metadata.items())
+    )

@@ -1,0 +1,304 @@
+"""Read the items of a store: a folder of images, a table with all its columns, features, or a configuration's data."""
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from channelhash.data.captions import match_captions, read_captions
+from channelhash.data.collection import load_collection
+from channelhash.data.folder import find_images, item_ids, load_any
+from channelhash.data.records import Records
+from channelhash.data.table import TABLE_ENDINGS, Row, read_rows
+from channelhash.errors import InputError
+from channelhash.search.items import Value, key_problem
+from channelhash.search.sqlite.folder import StoreFolder
+from channelhash.utils.files import dump_checked, load_checked, write_text
+from channelhash.utils.plain_values import text_of
+
+#: Columns of a table that `load_table` reads; all others become metadata.
+_READ = ("id", "image", "text", "labels")
+#: A number as JSON writes it: ``007``, ``+5``, ``1_000`` and ``0x10`` are texts.
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(?P<fraction>(\.\d+)?([eE][-+]?\d+)?)", re.ASCII)
+_INTEGERS, _MOST_DIGITS = range(-(2**63), 2**63), 20
+
+
+@dataclass(frozen=True)
+class PhotoSource:
+    """A folder of photographs and how it is read.
+
+    Attributes:
+        folder: the photographs, at any depth.
+        captions: file of their captions, see `read_source`.
+        exclude: patterns of the files that are left out.
+
+    >>> PhotoSource(Path("photos")).captions is None
+    True
+    """
+
+    folder: Path
+    captions: Path | None = None
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """Items to index.
+
+    Attributes:
+        records: the items.
+        metadata: for each item, as far as known: ``text``, ``image`` (an absolute path), ``labels`` and the other
+            columns of a table.
+        photos: what was read, if it is a folder of images.
+        captions: of a folder, the captions of each image, if a file of them was given; an image may have none.
+        unread: of a folder, paths in it that cannot be read now: what lies there is unknown, not gone.
+
+    >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
+    >>> Source(records, [{"text": "a dog"}]).folder is None
+    True
+    """
+
+    records: Records
+    metadata: list[dict[str, Value]]
+    photos: PhotoSource | None = None
+    captions: list[tuple[str, ...]] | None = None
+    unread: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the images, if the source is one."""
+        return self.photos.folder if self.photos else None
+
+
+def with_modalities(source: Source, modalities: Sequence[str]) -> Source:
+    """Return the source with what a model of these modalities encodes, in their order.
+
+    Raises:
+        InputError: the source has none of them.
+
+    >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
+    >>> with_modalities(Source(records, [{}]), ["image"])
+    Traceback (most recent call last):
+    channelhash.errors.InputError: the items have texts, this model encodes images; there is nothing to encode
+    """
+    items = source.records.items
+    encoded = {modality: items[modality] for modality in modalities if modality in items}
+    if not encoded:
+        available, encodes = " and ".join(items), " and ".join(modalities)
+        raise InputError(f"the items have {available}s, this model encodes {encodes}s; there is nothing to encode")
+    captions = source.captions if "text" in modalities else None
+    return replace(source, records=replace(source.records, items=encoded), captions=captions)
+
+
+def read_source(
+    path: Path, root: Path | None = None, exclude: Sequence[str] = (), captions: Path | None = None
+) -> Source:
+    """Return the items to index; bad rows of a table are left out and listed in ``records.problems``.
+
+    Args:
+        path: a folder of images (any depth, hidden files left out; ids are paths relative to it), a table, a file of
+            features, or a YAML configuration, whose section ``data`` is read.
+        root: for a table, the folder of its images.
+        exclude: for a folder, patterns of paths to leave out, see `addresses.match_any`.
+        captions: for a folder, a file of captions, see `read_captions`.
+
+    Raises:
+        InputError: there is no such file or folder, no image or no usable row in it; ``root`` is given without a table,
+            or ``exclude`` or ``captions`` without a folder; or the captions cannot be read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = Path(folder, "items.csv")
+    ...     _ = table.write_text("id,text,year\\na,a dog,2019\\n")
+    ...     read_source(table).metadata
+    [{'text': 'a dog', 'year': 2019}]
+    """
+    is_table = path.suffix.lower() in TABLE_ENDINGS and not path.is_dir()
+    if root is not None and not is_table:
+        raise InputError(f"--root: goes with a table, {path} is none; leave it out")
+    if path.is_dir():
+        return _folder(path, exclude, captions)
+    if exclude or captions is not None:
+        raise InputError(f"--{'exclude' if exclude else 'captions'}: goes with a folder, {path} is none; leave it out")
+    if path.suffix.lower() in (".yaml", ".yml"):
+        from channelhash.config import read_config  # losses and models, which plain folders do without
+
+        records = load_collection(read_config(path).sources).records
+    else:
+        records = load_any(path, root, skip_bad=True)
+    further: list[dict[str, Value]] = [{}] * len(records)
+    if is_table:
+        records, further = _further_columns(path, records)
+    metadata = [values | columns for values, columns in zip(_metadata(records), further, strict=True)]
+    return Source(records, metadata)
+
+
+def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source:
+    found, where = find_images(root, exclude), os.path.abspath(root)
+    names, ids = found.names, item_ids(found.names)
+    texts, lost = (None, []) if captions is None else match_captions(read_captions(captions), names, captions)
+    metadata: list[dict[str, Value]] = [{"image": os.path.join(where, name)} for name in names]
+    for values, several in zip(metadata, texts or (), strict=False):
+        if several:
+            values["text"] = "\n".join(several)
+    images = tuple(Path(str(values["image"])) for values in metadata)
+    labels = np.zeros((len(names), 0), dtype=bool)
+    problems = (*found.problems, *lost)
+    records = Records(tuple(ids), {"image": images}, labels, (), found.skipped, problems)
+    return Source(records, metadata, PhotoSource(Path(where), captions, tuple(exclude)), texts, found.unread)
+
+
+def _metadata(records: Records) -> list[dict[str, Value]]:
+    """Return the metadata that the records hold."""
+    texts, images = records.display_values("text"), records.display_values("image")
+    metadata: list[dict[str, Value]] = []
+    for row, labels in enumerate(records.labels):
+        values: dict[str, Value] = {}
+        if texts is not None:
+            values["text"] = texts[row]
+        if images is not None:
+            values["image"] = os.path.abspath(images[row])
+        if records.label_names:
+            values["labels"] = [name for name, has in zip(records.label_names, labels, strict=True) if has]
+        metadata.append(values)
+    return metadata
+
+
+def write_photo_source(store: Path, source: PhotoSource) -> None:
+    """Keep with a store what it was made of.
+
+    Paths are kept relative to a store that lies in its photographs' folder, so that both can be moved together.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as photos:
+    ...     store = Path(photos, ".channelhash")
+    ...     store.mkdir()
+    ...     write_photo_source(store, PhotoSource(Path(photos), exclude=("*.png",)))
+    ...     read_photo_source(store).exclude
+    ('*.png',)
+    """
+    home, folder = store.resolve(), source.folder.resolve()
+    inside = home.is_relative_to(folder)
+
+    def kept(path: Path) -> str:
+        absolute = path.resolve()
+        return os.path.relpath(absolute, home) if inside and absolute.is_relative_to(folder) else str(absolute)
+
+    captions = None if source.captions is None else kept(source.captions)
+    values = {"folder": kept(source.folder), "captions": captions, "exclude": list(source.exclude)}
+    write_text(StoreFolder(store).source, dump_checked(values))
+
+
+def read_photo_source(store: Path) -> PhotoSource | None:
+    """Return what `write_photo_source` kept, or None if it was never called.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    file = StoreFolder(store).source
+    try:
+        values = load_checked(file.read_text(encoding="utf-8"))
+        folder, captions, exclude = (values[name] for name in ("folder", "captions", "exclude"))
+        home = store.resolve()
+        return PhotoSource(
+            Path(os.path.normpath(home / folder)),
+            None if captions is None else Path(os.path.normpath(home / captions)),
+            tuple(map(str, exclude)),
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(
+            f"{file}: is damaged; remove it, and name folder, captions and exclusions anew: "
+            f"`channelhash index add {store} PHOTOS`"
+        ) from None
+
+
+def _further_columns(path: Path, records: Records) -> tuple[Records, list[dict[str, Value]]]:
+    """Return the items of a table and the values of its further columns.
+
+    A row with a value that no store can hold is left out and listed in ``problems``; so is a column without a usable
+    name, and one of which no value can be held.
+    """
+    columns, _ = read_rows(path, [])
+    problems, further = list[str](), list[str]()
+    for place, column in enumerate(columns, start=1):
+        if column not in _READ:
+            if problem := key_problem(column.strip()):
+                problems.append(f"{path}: column {place} is left out: {problem}")
+            else:
+                further.append(column)
+    rows = _rows_of(path, further, records)
+    metadata: list[dict[str, Value]] = [{} for _ in rows]
+    wrong: dict[int, str] = {}
+    for column in further:
+        cells = [row.cells[column] for row in rows]
+        values, reasons = _values(_numbers(cells) if path.suffix.lower() in (".csv", ".tsv") else cells)
+        if reasons and all(value is None for value in values):
+            first = min(reasons)
+            problems.append(f"{path}: the column {column!r} is left out: its {rows[first].place} {reasons[first]}")
+            continue
+        for row, value in enumerate(values):
+            metadata[row][column] = value
+        wrong |= {row: f"the column {column!r} {reason}" for row, reason in reasons.items() if row not in wrong}
+    problems += [f"{path}, {rows[row].place} (id {records.ids[row]}): {wrong[row]}" for row in sorted(wrong)]
+    removed = records.removed | ({"value that cannot be stored": len(wrong)} if wrong else {})
+    good = [row for row in range(len(rows)) if row not in wrong]
+    records = replace(records.take(good), removed=removed, problems=(*records.problems, *problems))
+    return records, [metadata[row] for row in good]
+
+
+def _rows_of(path: Path, columns: Sequence[str], records: Records) -> list[Row]:
+    """Return the row of each item: the first of its id that was not left out."""
+    place = re.compile(re.escape(f"{path}, ") + r"((?:line|row) \d+)")
+    left_out = {found[1] for line in records.problems if (found := place.match(line))}
+    rows: dict[str, Row] = {}
+    for row in read_rows(path, ["id", *columns])[1]:
+        if row.place not in left_out:
+            rows.setdefault(text_of(row.cells["id"]), row)
+    return [rows[name] for name in records.ids]
+
+
+def _values(cells: Sequence[Any]) -> tuple[list[Value], dict[int, str]]:
+    """Return a column's values as a store keeps them, None for those that it cannot: row -> reason."""
+    values: list[Value] = []
+    reasons: dict[int, str] = {}
+    for row, cell in enumerate(cells):
+        try:
+            values.append(_value(cell))
+        except ValueError as error:
+            values.append(None)
+            reasons[row] = str(error)
+    return values, reasons
+
+
+def _numbers(cells: Sequence[str]) -> Sequence[str | int | float]:
+    """Return the numbers of a column of texts, if it holds nothing else, so that filters compare them as such."""
+    numbers = [_number(cell) if cell else "" for cell in cells]
+    return cells if None in numbers else [number for number in numbers if number is not None]
+
+
+def _number(cell: str) -> int | float | str | None:
+    """Return the number that a text is, None if it is none; one of more digits than 64 bits hold stays a text."""
+    form = _NUMBER.fullmatch(cell)
+    if form is None:
+        return None
+    if form["fraction"]:
+        return float(cell) if math.isfinite(float(cell)) else None
+    return int(cell) if len(cell) <= _MOST_DIGITS else cell
+
+
+def _value(cell: Any) -> Value:
+    """Return a plain value as a store keeps it; ValueError where it cannot."""
+    if cell is None or cell == "" or (isinstance(cell, float) and not math.isfinite(cell)):
+        return None
+    if isinstance(cell, list):
+        return [text_of(part) for part in cell if part is not None]
+    if isinstance(cell, bool | float) or (isinstance(cell, int) and cell in _INTEGERS):
+        return cell
+    return text_of(cell)

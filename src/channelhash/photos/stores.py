@@ -1,0 +1,358 @@
+"""Stores with their model: make one, and bring it up to date with a collection."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from channelhash.errors import InputError, JobError
+from channelhash.models import HashModel, load_model
+from channelhash.models.description import Word, in_one_word
+from channelhash.models.encoders import absolute_word, is_encoder
+from channelhash.models.exported import FOLDER, is_exported
+from channelhash.models.feature_heads import FeatureRows
+from channelhash.models.fitted import N_BITS, Codes
+from channelhash.models.onnx_export import export_onnx
+from channelhash.photos.changes import Indexed, fit_of
+from channelhash.photos.code_files import claim_folder
+from channelhash.photos.encode import Batch, index_source
+from channelhash.photos.fit import NewCodes, fit_source
+from channelhash.photos.source import Source, read_photo_source, read_source, write_photo_source
+from channelhash.search import STORES, open_store
+from channelhash.search.duplicates import DuplicateGroup, find_duplicates
+from channelhash.search.hits import Hit, SearchOptions
+from channelhash.search.items import NoStoreError
+from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_store
+from channelhash.search.query import load_encoder, search_store
+from channelhash.search.sqlite.folder import StoreFolder, hold_run
+from channelhash.search.store import Store
+from channelhash.utils.environment import pick_device
+from channelhash.utils.progress import StageProgress, no_stage_progress
+from channelhash.utils.python_names import trusting
+
+
+@dataclass(frozen=True)
+class Index:
+    """A collection that can be searched: its store, and the model that encodes queries.
+
+    Attributes:
+        store: the codes and what is known of the items.
+        encoder: encodes queries.
+        indexed: what became of the items when the store was last brought up to date.
+    """
+
+    store: Store
+    encoder: HashModel
+    indexed: Indexed
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: str | Path | Image.Image | None = None,
+        like: str | None = None,
+        minus: Sequence[str | Path | Image.Image] = (),
+        minus_like: Sequence[str] = (),
+        **options: Any,
+    ) -> list[Hit]:
+        """Return the items that answer words, an image, an item of the store, or several of them together.
+
+        Args:
+            text: words to search with: ``"a beach"``, or ``'beach "two dogs"^2 -people'``.
+            image: an image file, or an opened image.
+            like: the id of an item.
+            minus: words and images that are not wanted.
+            minus_like: ids of items that are not wanted.
+            options: fields of `SearchOptions`: ``k``, ``by``, ``where``, ``radius``, ``modality``, ``rerank`` …
+
+        Raises:
+            InputError: as `search_store`.
+        """
+        return search_store(
+            self.store,
+            SearchOptions(**options),
+            text=text,
+            image=Path(image) if isinstance(image, str) else image,
+            like=like,
+            minus=minus,
+            minus_like=minus_like,
+            model=self.encoder,
+        )
+
+    def duplicates(
+        self, radius: int | None = None, modality: str | None = None, where: str | None = None, pictures: bool = True
+    ) -> list[DuplicateGroup]:
+        """Return the groups of near-duplicates; arguments and errors as in `find_duplicates`."""
+        return find_duplicates(self.store, radius, modality, where, pictures)
+
+
+def index(
+    source: str | Path,
+    store: str | Path | None = None,
+    *,
+    model: str | PathLike[str] | None = None,
+    encoder: Word | None = None,
+    codes: Codes = "auto",
+    bits: int = N_BITS,
+    root: str | Path | None = None,
+    exclude: Sequence[str] = (),
+    captions: str | Path | None = None,
+    prune: bool = False,
+    trust_code: bool = False,
+    progress: StageProgress = no_stage_progress,
+) -> Index:
+    """Make a store of a collection, or bring it up to date, and open it for searching.
+
+    Args:
+        source: a folder of images, a table, a file of features or a configuration; see `read_source`.
+        store: the address of the store; for a folder of images by default ``.channelhash`` in it, or in the user's
+            cache if the folder cannot be written; else beside ``source``, ``items.store`` for ``items.csv``.
+        model: a run, its folder or a saved model. A store that keeps its model needs none once it is made.
+        encoder: instead of ``model``, for a new store: ``"photo"`` or another encoder, see `models.encoders`. With
+            neither, features are taken as they are, and images and texts go through ``photo``.
+        codes: with an encoder, how items get codes: ``auto``, ``learned``, ``sign``, ``itq`` or ``cca-itq``.
+        bits: with an encoder, the code length.
+        root: for a table, the folder of its images.
+        exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``; those of the last time if none.
+        captions: for a folder, a file with captions of its images, see `read_captions`; that of the last time if None.
+        prune: for a folder, remove the items whose image is no longer in it.
+        trust_code: consent to run code of this machine that the model or the store names (``python:module:NAME``).
+        progress: stage -> its callback.
+
+    Raises:
+        InputError: there is a store of another encoder, the model names code and ``trust_code`` is false; or as
+            `create_store` and `add_to_store`.
+
+    Example::
+
+        index = ch.index("photos", model="runs/table")
+        [hit.id for hit in index.search("a dog on a beach", k=5)]
+    """
+    path = Path(source).resolve()
+    address = default_address(path) if store is None else str(store)
+    folder, saved = None if root is None else Path(root), None if model is None else Path(model)
+    with trusting(trust_code):
+        items = read_again(address, path, folder, exclude, None if captions is None else Path(captions))
+        with _only_run(address, progress):
+            if _holds_items(address):
+                if encoder is not None:
+                    _check_encoder(address, encoder)
+                with closing(open_store(address)) as there:
+                    loaded = load_encoder(there, saved)
+                indexed = _add_to_store(address, items, loaded, progress, prune)
+                return Index(open_store(address), loaded, indexed)
+            indexed = _create_store(address, NewCodes(str(saved) if saved else encoder, codes, bits), items, progress)
+            opened = open_store(address)
+            return Index(opened, load_encoder(opened, saved), indexed)
+
+
+def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[None]:
+    """Return a block in which nobody else indexes into a store; of a store that is no folder, a block alone."""
+    if address.startswith(tuple(STORES)) or Path(address).is_file():
+        return nullcontext()
+    folder = find_or_keep(Path(address))
+    if is_store(folder) and not StoreFolder(folder).writable:
+        raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
+    return hold_run(folder, progress)
+
+
+def read_again(
+    address: str,
+    source: Path | None,
+    root: Path | None = None,
+    exclude: Sequence[str] = (),
+    captions: Path | None = None,
+) -> Source:
+    """Read the items for a store; of a folder it holds already, exclusions and captions are those of the last time.
+
+    Args:
+        address: the store, which may not be there yet.
+        source: see `read_source`; None for the folder that the store was made of.
+        root, exclude, captions: see `read_source`; given ones replace those of the last time.
+
+    Raises:
+        InputError: no source is named and the store knows none; or as `read_source`.
+    """
+    kept = None if "://" in address else read_photo_source(find_or_keep(Path(address)))
+    if source is None and kept is None:
+        raise InputError(f"{address}: was not made of a folder of pictures; name the SOURCE of its items")
+    if kept is not None and (source is None or source.resolve() == kept.folder.resolve()):
+        source, exclude, captions = kept.folder, exclude or kept.exclude, captions or kept.captions
+    assert source is not None
+    return read_source(source, root, exclude, captions)
+
+
+def default_address(source: Path) -> str:
+    """Return the address of a source's store where none is named."""
+    if source.is_dir():
+        return str(find_store(source) or choose_place(source))
+    return str(source.with_suffix(".store"))
+
+
+def _holds_items(address: str) -> bool:
+    """Return whether there is a store at an address."""
+    if not address.startswith(tuple(STORES)):
+        return is_store(Path(address))
+    try:
+        with closing(open_store(address)) as store:
+            return len(store) > 0
+    except NoStoreError:
+        return False
+
+
+def _check_encoder(address: str, word: Word) -> None:
+    """Refuse an encoder to whose features the codes of a store were not fitted; a run is compared when it is loaded."""
+    if not is_encoder(word):
+        return
+    with closing(open_store(address)) as store:
+        found = fit_of(store).get("encoder", "a run")
+    wanted = in_one_word(absolute_word(word))
+    if found != wanted:
+        raise InputError(
+            f"{address}: holds codes of {found}, not of {wanted}; leave the encoder out, or make another store"
+        )
+
+
+def create_store(
+    address: str,
+    codes: NewCodes,
+    source: Source | None = None,
+    progress: StageProgress = no_stage_progress,
+    projections: bool | None = None,
+) -> Indexed:
+    """Make a new store with the items of ``source``.
+
+    A folder gets a copy of the model in ``model/``, so that it can be moved and searched without the run. Other stores
+    keep only the model's fingerprint.
+
+    Args:
+        address: the store.
+        codes: a run or saved model; or an encoder and how codes are fitted to the items, which have to be named.
+        source: the items.
+        progress: stage -> its callback.
+        projections: whether it keeps projections beside the codes, see `Store.search_projections`; if None, where codes
+            are fitted to the items.
+
+    Raises:
+        InputError: there is something at that address already, or it cannot keep projections; or as `fit_source` and
+            `add_to_store`.
+    """
+    with _only_run(address, progress):
+        return _create_store(address, codes, source, progress, projections)
+
+
+def _create_store(
+    address: str,
+    codes: NewCodes,
+    source: Source | None,
+    progress: StageProgress,
+    projections: bool | None = None,
+) -> Indexed:
+    began = time.perf_counter()
+    in_folder = not address.startswith(tuple(STORES))
+    if in_folder:
+        claim_folder(Path(address))
+    fits = codes.encoder is None or is_encoder(codes.encoder)
+    if not fits:
+        encoder, ready = load_model(Path(str(codes.encoder))), list[Batch]()
+    elif not in_folder:
+        raise InputError(f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it")
+    elif source is None:
+        raise InputError(
+            f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: --model RUN"
+        )
+    else:
+        encoder, ready = fit_source(source, codes, progress("fit"))
+    if in_folder:
+        encoder.save_pretrained(Path(address) / "model")
+    keeps = fits if projections is None else projections
+    store = open_store(address, encoder.n_bits, encoder.fingerprint(), keeps)
+    store.make()  # so that it keeps projections also if this ends before the first items
+    if not in_folder and len(store):
+        raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
+    done, seconds = _add(store, encoder, source, progress, ready=ready), time.perf_counter() - began
+    return replace(done, seconds=seconds, rate=done.added / seconds) if ready else done
+
+
+def add_to_store(
+    address: str,
+    source: Source,
+    model: Path | HashModel | None = None,
+    progress: StageProgress = no_stage_progress,
+    prune: bool = False,
+) -> Indexed:
+    """Encode what is new or changed in ``source`` into a store that was made with `create_store`.
+
+    Args:
+        address: the store.
+        source: the items.
+        model: for a store without model: the run or saved model that made its codes, or one that is loaded. Or one that
+            extends the store's model (`HashModel.extends`): it encodes what is added, existing codes stay, and a store
+            in a folder takes it over, for queries too.
+        progress: stage -> its callback.
+        prune: see `index_source`.
+
+    Raises:
+        InputError: there is no such store, it cannot be written to, its codes are another model's; or as
+            `index_source`.
+    """
+    if not address.startswith(tuple(STORES)) and not is_store(find_or_keep(Path(address))):
+        raise InputError(f"{address}: no store; make one with `channelhash index create {address} SOURCE`")
+    with _only_run(address, progress):
+        return _add_to_store(address, source, model, progress, prune)
+
+
+def _add_to_store(
+    address: str, source: Source, model: Path | HashModel | None, progress: StageProgress, prune: bool
+) -> Indexed:
+    with closing(open_store(address)) as store:
+        if not store.writable:
+            raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
+        encoder = load_encoder(store, model)
+        made_by = encoder.fingerprint()
+        if store.model in encoder.extends:  # not its code_spaces: a student makes queries, but adds nothing
+            made_by = store.model
+            folder = store.model_folder  # whose model may extend this one in turn, and stays then
+            if folder is not None and encoder.fingerprint() not in load_model(folder).extends:
+                encoder.save_pretrained(folder / "model")
+    return _add(open_store(address, encoder.n_bits, made_by), encoder, source, progress, prune)
+
+
+def _add(
+    store: Store,
+    model: HashModel,
+    source: Source | None,
+    progress: StageProgress,
+    prune: bool = False,
+    ready: Sequence[Batch] = (),
+) -> Indexed:
+    with closing(store):
+        if source is None:
+            return Indexed()
+        model.to(pick_device("auto"))
+        if source.photos is not None and not store.address.startswith(tuple(STORES)):
+            write_photo_source(find_or_keep(Path(store.address)), source.photos)
+        return index_source(store, model, source, progress, prune, ready)
+
+
+def keep_exported(store: Path, model: HashModel) -> None:
+    """Export a model's encoder of texts into a store, unless it is there; if it can be exported.
+
+    Args:
+        store: the store's folder.
+        model: the model that made its codes.
+    """
+    if "text" not in model.modalities or isinstance(model.branch("text").prepare, FeatureRows):
+        return  # it encodes no texts, or what others compute of them
+    with hold_run(store, no_stage_progress):
+        if is_exported(store / FOLDER, "text", model.fingerprint()):
+            return
+        shutil.rmtree(store / FOLDER, ignore_errors=True)
+        with suppress(InputError, JobError):  # the model itself answers then
+            export_onnx(model, store / FOLDER, ["text"])

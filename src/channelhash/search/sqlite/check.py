@@ -1,0 +1,336 @@
+"""Care for a store in a folder: check all of it, repair it from what is whole, and copy it while others use it."""
+
+import json
+import os
+import shutil
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from channelhash.errors import InputError, JobError
+from channelhash.search.sqlite import guard
+from channelhash.search.sqlite.database import ItemsDatabase
+from channelhash.search.sqlite.folder import Facts, Manifest, StoreFolder, parse_manifest, read_manifest
+from channelhash.search.sqlite.guard import Finding
+from channelhash.search.sqlite.snapshots import check_snapshot
+from channelhash.search.sqlite.store import open_folder
+from channelhash.search.sqlite.tables import connect, one_line_errors, read_description
+from channelhash.utils.files import locked, sync_file, sync_folder, temporary_folder, write_text
+
+_BATCH = 10_000
+# Reads of a damaged table that may fail before the rest of it is given up.
+_FAILURES = 100_000
+_DATABASE = "items.sqlite"
+
+
+class Repaired(NamedTuple):
+    """What a repair found and did.
+
+    Attributes:
+        damaged: what was damaged; empty where nothing was touched.
+        lost: the items and codes that are gone, as far as they are known.
+        n_items: number of items of the store now.
+
+    >>> Repaired([], [], 3).n_items
+    3
+    """
+
+    damaged: list[Finding]
+    lost: list[Finding]
+    n_items: int
+
+
+def check_store(path: Path) -> list[Finding]:
+    """Return what is damaged in a store and its model, nothing if they are whole. Others may use it meanwhile.
+
+    Reads everything, about 10 s for a million items.
+
+    Raises:
+        InputError: there is no store in this folder.
+
+    >>> import tempfile
+    >>> from channelhash import open_store
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = open_store(folder, n_bits=8)
+    ...     store.add(["a"], np.array([[7]], np.uint8))
+    ...     store.close()
+    ...     check_store(Path(folder))
+    []
+    """
+    folder = _existing(path)
+    with one_line_errors(str(folder.database)):
+        manifest, findings = _described(folder)
+        findings += [*_unlike_manifest(folder), *_in_database(folder, manifest)]
+        findings = findings or _in_snapshot(folder)
+    if folder.model.is_dir():
+        from channelhash.models.hash_model import damaged_files  # torch takes a second to load
+
+        findings += [Finding(folder.model.name, line) for line in damaged_files(folder.model)]
+    return findings
+
+
+def repair_store(path: Path) -> Repaired:
+    """Repair a store. A whole one is left as it is.
+
+    Items and codes whose rows are whole are written to a new database, which takes the place of the damaged one; that
+    is kept as ``items.sqlite.damaged``. What SQLite cannot read is lost, which is a page at a time, and so are writes
+    whose log was cut or removed. Snapshots are made anew.
+
+    Raises:
+        InputError: there is no store, another process has it open, or nothing of its database can be read.
+        JobError: the disk is full.
+    """
+    folder, lost = _existing(path), list[Finding]()
+    with locked(folder.gate), one_line_errors(str(folder.database)):
+        _check_alone(folder)
+        manifest, damaged = _described(folder)
+        unlike, in_database = _unlike_manifest(folder), _in_database(folder, manifest)
+        if in_database:
+            lost = _salvage(folder, manifest)
+        elif unlike:  # a whole database is taken as it is
+            with closing(_connect_to_damaged(folder)) as old, closing(ItemsDatabase(folder.database)) as items:
+                _number_on(folder, old, items)
+    if damaged or (unlike and not in_database):
+        folder.description.unlink(missing_ok=True)
+    snapshot = _in_snapshot(folder)
+    with closing(open_folder(path)) as store:  # checks all, and makes the description again
+        if snapshot:
+            store.make_snapshot()
+        return Repaired([*damaged, *unlike, *in_database, *snapshot], lost, len(store))
+
+
+def backup_store(path: Path, target: Path) -> tuple[int, int]:
+    """Copy a store as it is at one moment, whatever others write meanwhile, and check all of the copy.
+
+    The copy is a store, with its model and a snapshot of its own. It gets its name when it is whole.
+
+    Returns:
+        Number of its items, and size of its files without the model's.
+
+    Raises:
+        InputError: there is no store, it is damaged, or ``target`` is there already.
+        JobError: the disk is full, or the copy is not whole.
+
+    >>> import tempfile
+    >>> from channelhash import open_store
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = open_store(f"{folder}/a.store", n_bits=8)
+    ...     store.add(["a"], np.array([[7]], np.uint8))
+    ...     backup_store(Path(folder, "a.store"), Path(folder, "b.store"))[0]
+    1
+    """
+    source = _existing(path)
+    if target.exists() or target.is_symlink():
+        raise InputError(f"{target}: is there already; name a new folder for the backup")
+    if target.resolve().is_relative_to(path.resolve()):
+        raise InputError(f"{target}: lies in the store; name a folder elsewhere")
+    with temporary_folder(target) as temporary:
+        with closing(open_folder(path)), closing(ItemsDatabase(source.database)) as items:  # refuses a damaged one
+            items.copy_to(StoreFolder(temporary).database)
+        if source.model.is_dir():
+            shutil.copytree(source.model, temporary / source.model.name)
+        if source.source.is_file():
+            shutil.copyfile(source.source, temporary / source.source.name)
+        with closing(open_folder(temporary)) as store:  # nobody has sealed it: all of it is checked
+            store.make_snapshot()
+            n_items = len(store)
+        if findings := check_store(temporary):
+            raise JobError(f"{target}: the copy is not whole ({findings[0]}); is the disk in order? Try again")
+        for copied in [*temporary.rglob("*"), temporary]:
+            sync_folder(copied) if copied.is_dir() else sync_file(copied)
+        os.rename(temporary, target)
+    sync_folder(target.parent)
+    return n_items, StoreFolder(target).n_bytes()
+
+
+def _existing(path: Path) -> StoreFolder:
+    folder = StoreFolder(path)
+    if not folder.description.exists() and not folder.database.exists():
+        raise InputError(f"{path}: no store in a folder; make one with `channelhash index create`")
+    if not folder.database.exists():
+        raise InputError(f"{folder.database}: is missing; restore it, or remove the folder and add the items again")
+    return folder
+
+
+def _described(folder: StoreFolder) -> tuple[Manifest | None, list[Finding]]:
+    """Return what a store says of itself, in its description or else in its database, and what is wrong with that."""
+    if manifest := read_manifest(folder):
+        return manifest, []
+    with suppress(sqlite3.DatabaseError), closing(_connect(folder)) as connection:
+        manifest = parse_manifest(read_description(connection))
+    return manifest, [Finding(folder.description.name, "is missing or damaged")]
+
+
+def _connect(folder: StoreFolder) -> sqlite3.Connection:
+    return connect(folder.database, read_only=not folder.writable)
+
+
+def _unlike_manifest(folder: StoreFolder) -> list[Finding]:
+    """Return in what the database is not as the description says."""
+    try:
+        return guard.compare_with_manifest(folder)[0]
+    except sqlite3.DatabaseError:
+        return []  # what is wrong is found by `_in_database`
+
+
+def _in_database(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
+    """Return what is damaged in the database."""
+    if folder.database.stat().st_size == 0:
+        return [Finding(_DATABASE, "is empty")]
+    try:
+        with closing(_connect(folder)) as connection:
+            return list(guard.check_database(connection, manifest.facts if manifest else None))
+    except sqlite3.DatabaseError as error:
+        if "unable to open" in str(error):
+            raise
+        return [Finding(_DATABASE, " ".join(str(error).split()))]
+
+
+def _in_snapshot(folder: StoreFolder) -> list[Finding]:
+    """Return what is wrong with the current snapshot of a whole database."""
+    with closing(ItemsDatabase(folder.database, read_only=not folder.writable)) as items:
+        line = check_snapshot(items, folder)
+    return [Finding("snapshot", line)] if line else []
+
+
+def _check_alone(folder: StoreFolder) -> None:
+    try:
+        connect(folder.database, alone=True).close()
+    except sqlite3.DatabaseError as error:
+        if "locked" in str(error):
+            raise InputError(f"{folder.path}: is open in another process; stop that before a repair") from None
+
+
+def _connect_to_damaged(folder: StoreFolder) -> sqlite3.Connection:
+    connection = sqlite3.connect(folder.database, isolation_level=None)
+    connection.text_factory = bytes
+    connection.execute("PRAGMA writable_schema = ON")  # lets SQLite read a file that was cut
+    return connection
+
+
+def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
+    """Put a new database of all whole rows in the place of a store's, and return what is lost."""
+    new = folder.path / f".{_DATABASE}.{uuid.uuid4().hex}.tmp"
+    log, copy = Path(f"{folder.database}-wal"), folder.path / f"{_DATABASE}.damaged"
+    try:
+        with closing(_connect_to_damaged(folder)) as old:
+            old.execute("SELECT * FROM sqlite_master").fetchall()
+            if manifest is None:
+                raise sqlite3.DatabaseError("neither store.json nor the database says of what length codes are")
+            manifest = manifest._replace(writes=0, digest="")
+            with closing(ItemsDatabase(new, manifest=manifest)) as items:
+                names, lost = _copy_items(old, items)
+                if not names:
+                    raise sqlite3.DatabaseError("no item is whole")
+                lost += _copy_codes(old, items, names, manifest.facts)
+                _number_on(folder, old, items)
+            with suppress(sqlite3.DatabaseError):  # what is in the log goes into the damaged file
+                old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if log.exists():  # or it would be taken for the new file's
+            os.replace(log, f"{copy}-wal")
+        shutil.copyfile(folder.database, copy)
+        os.replace(new, folder.database)
+        sync_folder(folder.path)
+    except sqlite3.DatabaseError as error:
+        raise InputError(
+            f"{folder.database}: nothing of it can be kept ({error}); restore it from a backup, or remove the folder"
+            " and add the items again"
+        ) from None
+    finally:
+        for rest in ("", "-wal", "-shm"):
+            Path(f"{new}{rest}").unlink(missing_ok=True)
+    write_text(folder.description, manifest.to_json())
+    for snapshot in folder.path.glob("snapshot-*"):
+        shutil.rmtree(snapshot)
+    return lost
+
+
+def _number_on(folder: StoreFolder, old: sqlite3.Connection, items: ItemsDatabase) -> None:
+    """Let the next write of a database have a higher number than any that anybody has seen."""
+    manifest = read_manifest(folder)
+    numbers = [guard.noted_writes(folder), manifest.writes if manifest else 0]
+    with items.writing():
+        items.raise_version(max(numbers + _highest(old, "SELECT version, writes FROM state")) + 1)
+
+
+def _copy_items(old: sqlite3.Connection, new: ItemsDatabase) -> tuple[dict[int, str], list[Finding]]:
+    """Copy the whole items; returns old number -> id of them, and what is lost."""
+    listed = dict(_rows_before_damage(old, "SELECT number, id FROM items INDEXED BY sqlite_autoindex_items_1"))
+    sql = "SELECT number, id, metadata, checksum FROM items NOT INDEXED WHERE number BETWEEN ? AND ? ORDER BY number"
+    names: dict[int, str] = {}
+    for rows in _batches(_readable(old, sql, max([0, *listed, *_highest(old, "SELECT max(number) FROM items")]))):
+        whole = [row for row in rows if guard.is_whole_item(row)]
+        listed.update({row[0]: row[1] for row in rows})
+        ids = [row[1].decode() for row in whole]
+        with new.writing():
+            new.write(ids, {}, [json.loads(row[2]) for row in whole], replace=True)
+        names.update(zip((row[0] for row in whole), ids, strict=True))
+    lost = {guard.text_of(name) for number, name in listed.items() if number not in names} - set(names.values())
+    return names, [Finding(name, "the item is lost") for name in sorted(lost)]
+
+
+def _copy_codes(old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, str], facts: Facts) -> list[Finding]:
+    """Copy the whole codes of the items that were copied; returns what is lost of those items."""
+    columns = "serial, item, modality, code, projection, checksum"
+    sql = f"SELECT {columns} FROM codes NOT INDEXED WHERE serial BETWEEN ? AND ? ORDER BY serial"
+    listed = _rows_before_damage(old, "SELECT modality, item FROM codes INDEXED BY sqlite_autoindex_codes_1")
+    lost = {(guard.text_of(modality), number) for modality, number in listed if number in names}
+    last = max([0, *_highest(old, "SELECT max(serial) FROM codes"), *_highest(old, "SELECT last_serial FROM state")])
+    for rows in _batches(_readable(old, sql, last)):
+        whole: dict[str, dict[int, tuple[Any, ...]]] = {}
+        for row in rows:
+            if row[1] in names and guard.is_whole_code((*row, names[row[1]].encode()), facts):
+                whole.setdefault(guard.text_of(row[2]), {})[row[1]] = row
+        for modality, of_item in whole.items():
+            packed, projections = (
+                np.array([np.frombuffer(row[column] or b"", kind) for row in of_item.values()])
+                for column, kind in ((3, np.uint8), (4, np.int8))
+            )
+            beside = {modality: projections} if facts.projected else None
+            with new.writing():
+                ids = [names[number] for number in of_item]
+                new.write(ids, {modality: packed}, None, replace=True, projections=beside)
+            lost -= {(modality, number) for number in of_item}
+    return [Finding(names[number], f"its {modality} code is lost") for modality, number in sorted(lost)]
+
+
+def _rows_before_damage(old: sqlite3.Connection, sql: str) -> list[tuple[Any, ...]]:
+    """Return the rows up to the first that cannot be read."""
+    rows = []
+    with suppress(sqlite3.DatabaseError):
+        for row in old.execute(sql):
+            rows.append(row)
+    return rows
+
+
+def _highest(old: sqlite3.Connection, sql: str) -> list[int]:
+    """Return the numbers of a query; none if it cannot be answered."""
+    return [value for row in _rows_before_damage(old, sql) for value in row if isinstance(value, int)]
+
+
+def _readable(old: sqlite3.Connection, sql: str, last: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows with keys from 1 to ``last`` in their order, passing over those that SQLite cannot read."""
+    ranges = [(1, last)]
+    failures = 0
+    while ranges and failures < _FAILURES:
+        low, high = ranges.pop()
+        try:
+            for row in old.execute(sql, (low, high)):
+                if row[0] >= low:
+                    yield row
+                    low = row[0] + 1
+        except sqlite3.DatabaseError:
+            failures += 1
+            middle = (low + high) // 2
+            ranges += [(middle + 1, high), (low, middle)] if low < high else []
+
+
+def _batches(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    while batch := list(islice(rows, _BATCH)):
+        yield batch

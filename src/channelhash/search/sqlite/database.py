@@ -1,0 +1,358 @@
+"""Items, their codes and metadata in SQLite: the record of truth of an embedded store."""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes
+from channelhash.errors import InputError
+from channelhash.search.filters import Filter
+from channelhash.search.items import Metadata, Value
+from channelhash.search.rank import Ranking
+from channelhash.search.sqlite import tables
+from channelhash.search.sqlite.filters import to_sqlite
+from channelhash.search.sqlite.folder import Facts, Manifest
+from channelhash.search.sqlite.guard import Guard
+from channelhash.search.sqlite.tables import State, read_state
+from channelhash.search.sqlite.words import WordSearch, add_words, has_fts5, has_words, remove_words
+from channelhash.search.store import Item, Listed
+
+_INSERT = "INSERT INTO codes (item, serial, modality, code, projection, checksum) VALUES (?, ?, ?, ?, ?, ?)"
+_AT_ONCE = 500  # ids that are looked up in one statement; SQLite takes 999 parameters in any build
+
+#: One code with its item: (id, item number, serial, packed code, projection or None).
+CodeRow = tuple[str, int, int, bytes, bytes | None]
+
+
+class ItemsDatabase:
+    """One connection. It is not for several threads at once: the caller holds a lock.
+
+    What is read for an answer is held against its checksum, and so is what is changed.
+
+    Args:
+        path: the file; None for one in memory.
+        guard: sees to it that the file is the store's and is not tables.damaged while it is open.
+        manifest: of the store; where there is no guard, a file that is not there is made.
+        read_only: without a guard, whether the file can only be read.
+
+    Raises:
+        InputError: the file is not such a database, or tables.damaged.
+
+    >>> items = ItemsDatabase(None)
+    >>> with items.writing():
+    ...     items.write(["a"], {"image": np.array([[7]], np.uint8)}, [{"year": 2020}], replace=False)
+    >>> with items.reading():
+    ...     items.ids(None), items.keys()
+    (['a'], ['year'])
+    """
+
+    def __init__(
+        self, path: Path | None, guard: Guard | None = None, manifest: Manifest | None = None, read_only: bool = False
+    ) -> None:
+        self._name = str(path) if path else "items"
+        self._guard = guard
+        manifest = manifest or Manifest.new(Facts(0, ""))
+        read_only = guard.read_only if guard else read_only
+        with tables.one_line_errors(self._name):
+            self._connection = tables.connect(path, create=guard is None, read_only=read_only)
+            if guard is None and not read_only:
+                self._create(manifest)
+            if self._rows("PRAGMA application_id") != [(tables.APPLICATION,)]:
+                raise InputError(f"{self._name}: a database, but not one of a store")
+            #: Whether items can be found by words.
+            self.has_words = has_words(self._connection) and has_fts5(self._connection)
+            self._word_search = WordSearch(self._connection)
+
+    def _create(self, manifest: Manifest) -> None:
+        is_new = "SELECT 1 FROM sqlite_master LIMIT 1"
+        if not self._rows(is_new):
+            with self._transaction("BEGIN IMMEDIATE"):
+                if not self._rows(is_new):  # otherwise another process was quicker
+                    tables.create_tables(self._connection, manifest.to_json())
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def state(self) -> State:
+        """Return where the database is now, even if its file was removed."""
+        with tables.one_line_errors(self._name):
+            return read_state(self._connection)
+
+    def copy_to(self, path: Path) -> None:
+        """Write the database as it is now to a new file, while others read and write this one.
+
+        Raises:
+            JobError: the disk is full.
+        """
+        with tables.one_line_errors(str(path)), closing(tables.connect(path, create=True)) as copy:
+            self._connection.backup(copy)
+
+    @contextmanager
+    def reading(self) -> Iterator[State]:
+        """Open a block that sees the database as it is at its beginning, whatever others write."""
+        with self._transaction("BEGIN"):
+            yield read_state(self._connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Open a block whose writes happen together when it ends, or not at all if it raises or the process dies."""
+        with self._transaction("BEGIN IMMEDIATE"):
+            yield
+            state = read_state(self._connection)
+            state = state._replace(writes=state.writes + 1)
+            self._set_state(state)
+        if self._guard:
+            self._guard.note(state.writes)
+
+    def _set_state(self, state: State) -> None:
+        columns = ", ".join(f"{name} = ?" for name in (*State._fields, "checksum"))
+        self._connection.execute(f"UPDATE state SET {columns}", (*state, state.checksum()))
+
+    # Within `reading` or `writing`:
+
+    def __len__(self) -> int:
+        return int(self._rows("SELECT count(*) FROM items")[0][0])
+
+    def modalities(self) -> tuple[str, ...]:
+        """Return the modalities of which there are codes, in alphabetical order."""
+        return tuple(name for (name,) in self._rows(tables.MODALITIES))
+
+    def code_counts(self) -> dict[str, int]:
+        """Return modality -> number of codes."""
+        return dict(self._rows("SELECT modality, count(*) FROM codes GROUP BY modality ORDER BY modality"))
+
+    def label_counts(self) -> dict[str, int]:
+        """Return label -> number of items, most frequent first, then by name."""
+        return dict(self._rows("SELECT label, count(*) FROM labels GROUP BY label ORDER BY count(*) DESC, label"))
+
+    def keys(self) -> list[str]:
+        """Return every metadata key that an item has had."""
+        return [name for (name,) in self._rows("SELECT name FROM keys")]
+
+    def ids(self, where: Filter | None) -> list[str]:
+        """Return the ids of the items that pass a filter, sorted."""
+        condition = to_sqlite(where)
+        return [name for (name,) in self._rows(f"SELECT id FROM items WHERE {condition[0]} ORDER BY id", *condition[1])]
+
+    def numbers(self, where: Filter) -> NDArray[np.int64]:
+        """Return the numbers of the items that pass a filter, in no order."""
+        condition = to_sqlite(where)
+        rows = self._connection.execute(f"SELECT number FROM items WHERE {condition[0]}", condition[1])
+        return np.fromiter((number for (number,) in rows), dtype=np.int64)
+
+    def search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
+        """Return the ``k`` items that have most of a text's words, see `WordSearch`."""
+        return self._word_search(text, without, k, to_sqlite(where), least)
+
+    def get(self, ids: Sequence[str]) -> dict[str, Item]:
+        """Return id -> item, with its codes, for those ids that are there, in their order.
+
+        Raises:
+            InputError: one is tables.damaged.
+        """
+        known = {name: self._whole_item(name, *row) for name, row in self._known(ids).items()}
+        names = {number: name for name, (number, _) in known.items()}
+        items = {name: Item(name, {}, json.loads(known[name][1])) for name in ids if name in known}
+        read = "SELECT item, modality, serial, code, projection, checksum FROM codes WHERE modality = ? AND item IN"
+        for searched, numbers in product(self.modalities(), _some([*names])):
+            rows = self._rows(f"{read} ({_marks(numbers)})", searched, *numbers)
+            for number, modality, serial, code, projection, checksum in rows:
+                name = names[number]
+                if (
+                    tables.code_checksum(name.encode(), number, serial, tables.utf8(modality), code, projection)
+                    != checksum
+                ):
+                    raise self._damaged(name)
+                items[name].codes[modality] = np.frombuffer(code, np.uint8)
+                if projection is not None:
+                    items[name].projections[modality] = np.frombuffer(projection, np.int8)
+        return items
+
+    def listed(self, after: int, count: int) -> list[tuple[int, Listed]]:
+        """Return the first ``count`` items of a higher number than ``after``, with numbers; errors as in `get`."""
+        sql = "SELECT number, id, metadata, checksum FROM items WHERE number > ? ORDER BY number LIMIT ?"
+        rows = self._rows(sql, after, count)
+        coded, last = {}, rows[-1][0] if rows else after
+        find = "SELECT item FROM codes WHERE modality = ? AND item > ? AND item <= ?"
+        for modality in self.modalities():
+            coded[modality] = {number for (number,) in self._rows(find, modality, after, last)}
+        found = []
+        for number, name, metadata, checksum in rows:
+            self._whole_item(name, number, metadata, checksum)
+            modalities = tuple(modality for modality, numbers in coded.items() if number in numbers)
+            found.append((number, Listed(name, modalities, json.loads(metadata))))
+        return found
+
+    def codes(self, modality: str, after: int) -> Iterator[CodeRow]:
+        """Return a modality's codes of serials above ``after``, in the order of the items' ids; errors as in `get`."""
+        # Codes are read in the order of their serials and then sorted: in the order of ids, each would be a seek.
+        # The + keeps SQLite from taking the index on modalities instead.
+        rows = self._connection.execute(
+            "SELECT id, item, serial, code, projection, codes.checksum FROM codes CROSS JOIN items ON number = item"
+            " WHERE serial > ? AND +modality = ? ORDER BY id",
+            (after, modality),
+        )
+        searched = modality.encode()
+        for name, number, serial, code, projection, checksum in rows:
+            if tables.code_checksum(tables.utf8(name), number, serial, searched, code, projection) != checksum:
+                raise self._damaged(name)
+            yield name, number, serial, code, projection
+
+    def count_changes(self, serial: int) -> tuple[int, int]:
+        """Return the number of codes of a higher serial, and of codes that are gone."""
+        sql = "SELECT (SELECT count(*) FROM codes WHERE serial > ?), (SELECT count(*) FROM removed)"
+        written, removed = self._rows(sql, serial)[0]
+        return int(written), int(removed)
+
+    def removed(self) -> NDArray[np.int64]:
+        """Return the serials of codes that are gone and may be in the current snapshot."""
+        return np.array([serial for (serial,) in self._rows("SELECT serial FROM removed")], dtype=np.int64)
+
+    # Within `writing`:
+
+    def write(
+        self,
+        ids: Sequence[str],
+        codes: Mapping[str, PackedCodes],
+        metadata: Sequence[Metadata] | None,
+        replace: bool,
+        projections: Mapping[str, NDArray[np.int8]] | None = None,
+    ) -> None:
+        """Add items, codes of items and metadata, see `store.Store`; with ``replace`` codes may be there already.
+
+        Raises:
+            InputError: a code is there already.
+        """
+        names = [name.encode() for name in ids]
+        numbers = self._write_items(ids, names, metadata)
+        state = read_state(self._connection)
+        serial = state.last_serial
+        for modality, packed in codes.items():
+            if replace:
+                self._remove_codes(modality, numbers)
+            beside = tables.as_bytes(projections[modality]) if projections else [None] * len(packed)
+            rows = []
+            for name, number, code, row in zip(names, numbers, tables.as_bytes(packed), beside, strict=True):
+                serial += 1
+                checksum = tables.code_checksum(name, number, serial, modality.encode(), code, row)
+                rows.append((number, serial, modality, code, row, checksum))
+            try:
+                self._connection.executemany(_INSERT, rows)
+            except sqlite3.IntegrityError:
+                raise self._already_there(ids, modality) from None
+        self._set_state(state._replace(version=state.version + 1, last_serial=serial))
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove items; returns how many were there."""
+        find = "SELECT number FROM items WHERE id = ?"
+        numbers = [number for name in ids for (number,) in self._rows(find, name)]
+        for modality in self.modalities():
+            self._remove_codes(modality, numbers)
+        remove_words(self._connection, numbers)
+        for statement in ("DELETE FROM labels WHERE item = ?", "DELETE FROM items WHERE number = ?"):
+            self._connection.executemany(statement, zip(numbers))
+        state = read_state(self._connection)
+        self._set_state(state._replace(version=state.version + 1))
+        return len(numbers)
+
+    def raise_version(self, version: int) -> None:
+        """Set the version and the number of writes, which are higher than any that a reader has seen."""
+        self._set_state(read_state(self._connection)._replace(version=version, writes=version))
+
+    def set_snapshot(self, name: str, serial: int, size: int, removed: NDArray[np.int64]) -> None:
+        """Make a snapshot the current one, and drop the removals that it knows of."""
+        state = read_state(self._connection)
+        self._set_state(state._replace(snapshot=name, snapshot_serial=serial, snapshot_size=size))
+        self._connection.executemany("DELETE FROM removed WHERE serial = ?", zip(removed.tolist()))
+
+    def _write_items(self, ids: Sequence[str], names: list[bytes], metadata: Sequence[Metadata] | None) -> list[int]:
+        """Add items and metadata, and return the items' numbers."""
+        known = self._known(ids)
+        (last,) = self._rows("SELECT coalesce(max(number), 0) FROM items")[0]
+        new, changed, numbers = [], [], []
+        for row, name in enumerate(ids):
+            given = metadata[row] if metadata else {}
+            if name not in known:
+                last += 1
+                text = tables.as_json(given)
+                checksum = tables.item_checksum(last, names[row], text.encode())
+                new.append((last, name, text, checksum))
+                numbers.append(last)
+                continue
+            number, former = self._whole_item(name, *known[name])
+            numbers.append(number)
+            if given:
+                text = tables.as_json({**json.loads(former), **given})
+                checksum = tables.item_checksum(number, names[row], text.encode())
+                changed.append((text, checksum, number))
+        remove_words(self._connection, [row[-1] for row in changed])
+        self._connection.executemany("INSERT INTO items (number, id, metadata, checksum) VALUES (?, ?, ?, ?)", new)
+        self._connection.executemany("UPDATE items SET metadata = ?, checksum = ? WHERE number = ?", changed)
+        add_words(self._connection, [row[0] for row in new] + [row[-1] for row in changed])
+        if metadata is not None:
+            tables.write_labels(self._connection, numbers, metadata)
+        return numbers
+
+    def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str, int]]:
+        """Return number, metadata and checksum of those ids that are there."""
+        known: dict[str, tuple[int, str, int]] = {}
+        for some in _some(ids):
+            sql = f"SELECT id, number, metadata, checksum FROM items WHERE id IN ({_marks(some)})"
+            known.update({name: (number, text, checksum) for name, number, text, checksum in self._rows(sql, *some)})
+        return known
+
+    def _remove_codes(self, modality: str, numbers: list[int]) -> None:
+        """Remove the codes of some items; a trigger notes their serials."""
+        sql = "DELETE FROM codes WHERE modality = ? AND item = ?"
+        self._connection.executemany(sql, ((modality, number) for number in numbers))
+
+    def _whole_item(self, name: str, number: int, metadata: str, checksum: int) -> tuple[int, str]:
+        """Return number and metadata of a row, if it is as it was written."""
+        if tables.item_checksum(number, name.encode(), tables.utf8(metadata)) != checksum:
+            raise self._damaged(name)
+        return number, metadata
+
+    def _damaged(self, name: str) -> InputError:
+        return tables.damaged(self._name, f"the item {name!r} is not as it was written")
+
+    def _already_there(self, ids: Sequence[str], modality: str) -> InputError:
+        """Return what to raise when codes of ``ids`` cannot be added."""
+        sql = "SELECT 1 FROM items JOIN codes ON item = number WHERE id = ? AND modality = ?"
+        name = next((name for name in ids if self._rows(sql, name, modality)), None)
+        if name is None:
+            return tables.damaged(self._name, "a serial is there twice")
+        return InputError(f"{self._name}: {name!r} has a code for {modality} already; replace it with upsert")
+
+    def _rows(self, sql: str, *parameters: Value) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[None]:
+        with tables.one_line_errors(self._name):
+            if self._guard:
+                self._guard.check_there()
+            self._connection.execute(begin)
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+
+def _some(values: Sequence[Any]) -> list[Sequence[Any]]:
+    """Return values in lists, each for one statement."""
+    return [values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE)]
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ",".join("?" * len(values))

@@ -1,0 +1,344 @@
+"""Check a store's database, so that damage between two openings is noticed.
+
+Who closes the store last seals it: its description then holds the digest of the database. Whoever opens it compares.
+"""
+
+import json
+import os
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from itertools import islice
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from channelhash.errors import InputError, JobError
+from channelhash.search.sqlite import tables
+from channelhash.search.sqlite.folder import Facts, StoreFolder, parse_manifest, read_manifest
+from channelhash.search.sqlite.tables import connect, damaged, read_state
+from channelhash.search.sqlite.words import has_fts5, has_words
+from channelhash.utils.files import check_exhausted, locked, write_text
+
+_DATABASE = "items.sqlite"
+
+_CHUNK = 1 << 20
+# Device and inode of the databases that guards of this process hold. While SQLite has a file open, this module opens it
+# nowhere else: POSIX ends all locks of a process on a file that it closes any descriptor of.
+_held: Counter[tuple[int, int]] = Counter()
+
+
+class Guard:
+    """The hold of an open store on its database, which is checked when this begins and sealed when it ends.
+
+    * Sealed, and not written to since: its digest is compared, about 1 s a gigabyte.
+    * Not sealed, and nobody else has it open: a process was killed. All is checked, see `check_database`, and the
+      database is sealed.
+    * Not sealed, and others have it open: they have checked it.
+    * It can only be read: it is checked in the same way, and not sealed. Reading ends when somebody else has changed
+      the file.
+
+    Args:
+        folder: of the store, which is there.
+        facts: what its codes have in common.
+
+    Attributes:
+        read_only: whether the store can only be read.
+
+    Raises:
+        InputError: the database is damaged, or lacks what was written to it.
+    """
+
+    def __init__(self, folder: StoreFolder, facts: Facts) -> None:
+        self._folder, self._facts = folder, facts
+        self.read_only = not folder.writable
+        try:
+            status = os.stat(folder.database)
+            self._file = status.st_dev, status.st_ino
+            with tables.one_line_errors(str(folder.database)):
+                if self.read_only:
+                    self._check()
+                else:
+                    with locked(folder.gate):
+                        self._check()
+            self._changed = self._status()[1]  # the check may have put the log into the file
+            _held[self._file] += 1
+        except OSError as error:
+            check_exhausted(error, folder.path)
+            raise InputError(f"{folder.path}: cannot be opened ({error.strerror}: {error.filename})") from None
+
+    def _check(self) -> None:
+        findings, is_sealed = compare_with_manifest(self._folder)
+        if not findings and not is_sealed:
+            try:
+                connection = connect(self._folder.database, read_only=self.read_only, alone=not self.read_only)
+            except sqlite3.OperationalError as error:
+                if "locked" in str(error):  # others have it open, and have checked it
+                    return
+                raise
+            with closing(connection):
+                findings = list(islice(check_database(connection, self._facts), 2))
+            if not findings and not self.read_only:
+                _seal_database(self._folder)
+        if findings:
+            more = ", and more" if len(findings) > 1 else ""
+            raise damaged(str(self._folder.database), f"{findings[0]}{more}")
+
+    def check_there(self) -> None:
+        """Raise an error if the open database is not the store's any more; costs two microseconds.
+
+        Raises:
+            JobError: it was removed or replaced, so what is written would be lost and what is read be of the past.
+            InputError: no store has written to the file since it was sealed, and yet it is another.
+        """
+        file, changed = self._status()
+        if file != self._file:
+            raise JobError(f"{self._folder.path}: the store was removed or replaced while it was open; open it again")
+        if changed == self._changed:
+            return
+        if self.read_only:
+            raise JobError(f"{self._folder.path}: was written to while it was open; open it again")
+        if not os.stat(self._folder.database).st_size:  # which a new connection would wait for a minute to write to
+            raise damaged(str(self._folder.database), "is empty")
+        with closing(connect(self._folder.database)) as connection:  # one that has no page in memory
+            writes = read_state(connection).writes
+        if self._is_sealed(writes):
+            raise damaged(str(self._folder.database), "another program has written to it")
+        self._changed = changed
+
+    def note(self, writes: int) -> None:
+        """Note durably enough for a kill, not for a power cut, how often the database was written to; 20 us."""
+        with suppress(OSError):
+            descriptor = os.open(self._folder.writes, os.O_WRONLY | os.O_CREAT, 0o666)
+            os.write(descriptor, b"%020d\n" % writes)
+            os.close(descriptor)
+
+    def seal(self, writes: int | None) -> None:
+        """Seal the database, written to so often, if nobody has it open any more; else the next opening checks it.
+
+        None of a database that cannot be read, which is let go.
+        """
+        _held[self._file] -= 1
+        if writes is None or self.read_only or self._status()[0] != self._file or self._is_sealed(writes):
+            return
+        with suppress(OSError, sqlite3.DatabaseError), locked(self._folder.gate):
+            connect(self._folder.database, alone=True).close()  # puts what is in the log into the file
+            _seal_database(self._folder)
+
+    def _is_sealed(self, writes: int) -> bool:
+        manifest = read_manifest(self._folder)
+        return manifest is not None and bool(manifest.digest) and manifest.writes == writes
+
+    def _status(self) -> tuple[tuple[int, int] | None, int]:
+        try:
+            status = os.stat(self._folder.database)
+        except OSError:
+            return None, 0
+        return (status.st_dev, status.st_ino), status.st_mtime_ns
+
+
+def _seal_database(folder: StoreFolder) -> None:
+    """Note in a store's description what its database is, which nobody has open; if not, the next opening checks it."""
+    digest = _digest(folder)
+    with closing(connect(folder.database)) as connection:
+        manifest = parse_manifest(tables.read_description(connection))
+        writes = read_state(connection).writes
+    if manifest and digest:
+        with suppress(OSError, JobError):
+            write_text(folder.description, manifest._replace(writes=writes, digest=digest).to_json())
+
+
+def _digest(folder: StoreFolder) -> str:
+    """Return length and CRC-32 of a database; nothing if it has a log, or this process has it open."""
+    status = os.stat(folder.database)
+    if _held[status.st_dev, status.st_ino] or any(log.stat().st_size for log in folder.path.glob(f"{_DATABASE}-wal")):
+        return ""
+    size = checksum = 0
+    with open(folder.database, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            size, checksum = size + len(chunk), crc32(chunk, checksum)
+    return f"{size} {checksum:08x}"
+
+
+def compare_with_manifest(folder: StoreFolder) -> tuple[list["Finding"], bool]:
+    """Compare a database with what the store's description says of it.
+
+    Returns:
+        What is wrong, and whether the database is sealed and as it was then.
+    """
+    manifest, noted = read_manifest(folder), noted_writes(folder)  # before the database: others write meanwhile
+    if not os.stat(folder.database).st_size:  # beside an empty file SQLite throws the log away, with what is in there
+        return [Finding(_DATABASE, "is empty")], False
+    digest = _digest(folder)
+    with closing(connect(folder.database, read_only=not folder.writable)) as connection:
+        writes = read_state(connection).writes
+        about = parse_manifest(tables.read_description(connection))
+    if about is None:
+        return [Finding(_DATABASE, "the description of the store is damaged")], False
+    if manifest is not None and manifest.store != about.store:
+        return [Finding(_DATABASE, "is another store's, or store.json is")], False
+    least = max(manifest.writes if manifest else 0, noted)
+    if writes < least:
+        what = f"lacks the last {least - writes:,} or more writes: its log was cut, or an old copy put back"
+        return [Finding(_DATABASE, what)], False
+    if manifest is None or not digest or not manifest.digest or manifest.writes != writes:
+        return [], False
+    if digest != manifest.digest:
+        return [Finding(_DATABASE, "is not as it was when the store was closed")], False
+    return [], True
+
+
+def noted_writes(folder: StoreFolder) -> int:
+    """Return how often the database was written to at least, see `Guard.note`; 0 if that is not known."""
+    try:
+        return int(folder.writes.read_bytes())
+    except (OSError, ValueError):
+        return 0
+
+
+class Finding(NamedTuple):
+    """Damage.
+
+    Attributes:
+        where: a file, or an item's id.
+        what: what is wrong there.
+
+    >>> str(Finding("items.sqlite", "a page is zero"))
+    'items.sqlite: a page is zero'
+    """
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
+    """Check a database as it is when this begins, whatever others write meanwhile.
+
+    Args:
+        connection: the caller uses it for nothing else; texts come as bytes from now on.
+        facts: what the store's description says, if that is known.
+    """
+    connection.text_factory = bytes  # a damaged text may not be UTF-8
+    connection.execute("BEGIN")
+    checks = (
+        _check_trees(connection),
+        _check_definitions(connection),
+        _check_items(connection),
+        _check_codes(connection, facts),
+        _check_state(connection),
+    )
+    try:
+        for check in checks:
+            try:
+                yield from check
+            except (sqlite3.DatabaseError, TypeError, ValueError) as error:  # types are as odd as damage makes them
+                yield Finding(_DATABASE, " ".join(str(error).split()))
+    finally:
+        connection.execute("ROLLBACK")
+    yield from _check_words(connection)
+
+
+def is_whole_item(row: tuple[Any, ...]) -> bool:
+    """Return whether a row ``(number, id, metadata, checksum)`` is as it was written; texts are bytes."""
+    number, name, metadata, checksum = row
+    return bool(tables.item_checksum(number, name, metadata) == checksum != -1)
+
+
+def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
+    """Return whether a row is as it was written; texts are bytes.
+
+    Args:
+        row: ``(serial, item, modality, code, projection, checksum, id)``.
+        facts: of the store, as far as they are known.
+    """
+    serial, number, modality, code, projection, checksum, name = row
+    if not isinstance(code, bytes):
+        return False
+    if facts and (len(code) != -(-facts.n_bits // 8) or code[-1] & ((1 << -facts.n_bits % 8) - 1)):
+        return False
+    if facts and (len(projection) if isinstance(projection, bytes) else projection) != facts.projection_size:
+        return False
+    return bool(tables.code_checksum(name, number, serial, modality, code, projection) == checksum != -1)
+
+
+def text_of(value: Any) -> str:
+    """Return a text that may be damaged."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
+    for (line,) in connection.execute("PRAGMA integrity_check"):
+        if line != b"ok":
+            yield Finding(_DATABASE, " ".join(text_of(line).split()))
+
+
+def _check_definitions(connection: sqlite3.Connection) -> Iterator[Finding]:
+    with closing(connect(None)) as expected:
+        expected.text_factory = bytes
+        tables.create_tables(expected, "")
+        sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_master"
+        for kind, name, _ in sorted(set(expected.execute(sql)) - set(connection.execute(sql))):
+            yield Finding(_DATABASE, f"the {text_of(kind)} {text_of(name)} is not defined as it should be")
+
+
+def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Check the items, and the tables of labels and of keys, which are made from them."""
+    keys: set[str] = set()
+    labels = 0
+    for row in connection.execute("SELECT number, id, metadata, checksum FROM items NOT INDEXED"):
+        if not is_whole_item(row):
+            yield Finding(text_of(row[1]), f"the item is damaged (row {row[0]})")
+        elif row[2] != b"{}":
+            values = json.loads(row[2])
+            keys.update(values)
+            labels += sum(_of_label(row[0], label.encode()) for label in set(values.get("labels") or ()))
+    missing = keys - {text_of(name) for (name,) in connection.execute("SELECT name FROM keys")}
+    if missing:
+        yield Finding(_DATABASE, f"the table of metadata's keys lacks {', '.join(sorted(missing))}")
+    if labels != sum(_of_label(*row) for row in connection.execute("SELECT item, label FROM labels")):
+        yield Finding(_DATABASE, "the table of labels does not agree with the items' metadata")
+
+
+def _of_label(number: int, label: bytes) -> int:
+    return crc32(label, crc32(b"%d " % number))
+
+
+def _check_codes(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
+    rows = connection.execute(
+        "SELECT serial, item, modality, code, projection, codes.checksum, id"
+        " FROM codes NOT INDEXED LEFT JOIN items ON number = item"
+    )
+    for row in rows:
+        if row[6] is None:
+            yield Finding(_DATABASE, f"the {text_of(row[2])} code {row[0]} belongs to no item")
+        elif not is_whole_code(row, facts):
+            yield Finding(text_of(row[6]), f"the {text_of(row[2])} code is damaged (row {row[0]})")
+
+
+def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
+    last = read_state(connection).last_serial
+    sql = (
+        "SELECT EXISTS (SELECT 1 FROM codes WHERE serial > ?) OR EXISTS (SELECT 1 FROM removed WHERE serial > ?)"
+        " OR EXISTS (SELECT 1 FROM removed JOIN codes USING (serial))"
+    )
+    if connection.execute(sql, (last, last)).fetchone()[0]:
+        yield Finding(_DATABASE, "the serials of codes contradict each other")
+
+
+def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Check the index of words. SQLite does that only for who may write, so that writers wait meanwhile."""
+    if not has_words(connection) or not has_fts5(connection):
+        return
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")  # 6 s a million items
+        finally:
+            connection.execute("ROLLBACK")
+    except sqlite3.DatabaseError as error:
+        if not re.search("locked|readonly", str(error)):
+            yield Finding(_DATABASE, f"the index of words does not agree with the items ({error})")

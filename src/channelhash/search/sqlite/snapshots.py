@@ -1,0 +1,337 @@
+"""The codes of an items database in the form that is searched, kept up to date with what is written.
+
+They lie in layers: a snapshot, which holds nearly all of them and is kept in files; what was written since, in memory;
+and what was written since *that*. Each layer is searched, and the answers are merged.
+
+The database is the record of truth. A snapshot that is missing or damaged is made again from it before an answer is
+given; where that cannot be written, all codes are held in memory instead.
+
+A snapshot's folder is named after the SHA-256 of its ``manifest.json``, which holds the SHA-256 of every other file.
+What names the folder thus names each byte in it. Nothing of a snapshot is used before it is checked.
+"""
+
+import hashlib
+import json
+import mmap
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.errors import InputError, JobError
+from channelhash.search.filters import Filter
+from channelhash.search.sqlite.answering import Part, SortedCodes
+from channelhash.search.sqlite.database import ItemsDatabase
+from channelhash.search.sqlite.folder import StoreFolder
+from channelhash.search.sqlite.tables import State
+from channelhash.utils.files import locked, sync_file
+from channelhash.utils.npy_files import array_from_npy
+
+# A layer is made again when the changes since are more than this, and more than this fraction of it.
+_LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _FRACTION = 10_000, 1_000, 0.1
+# Filters whose result is kept, each for one modality; each takes one byte a code.
+_FILTERS = 32
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """The codes with serials up to ``last`` that are in no lower layer: modality -> codes.
+
+    >>> rows = [("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)]
+    >>> len(_Layer({"image": SortedCodes.build(rows, n_bits=8)}, last=2))
+    2
+    """
+
+    codes: Mapping[str, SortedCodes]
+    last: int
+
+    def __len__(self) -> int:
+        return sum(map(len, self.codes.values()))
+
+
+@dataclass(frozen=True)
+class _View:
+    """All codes as they were at one version of the database.
+
+    Attributes:
+        version: of the database.
+        layers: the codes.
+        removed: serials of codes that do not count.
+        parts: what is searched, by filter and modality, once it has been searched.
+
+    >>> _View(version=3, layers=(), removed=np.empty(0, np.int64)).parts
+    {}
+    """
+
+    version: int
+    layers: tuple[_Layer, ...]
+    removed: NDArray[np.int64]
+    parts: dict[tuple[str, str], list[Part]] = field(default_factory=dict)
+
+
+_NO_VIEW = _View(-1, (), np.empty(0, np.int64))
+
+
+class CodeLayers:
+    """Views of one database. It is not for several threads at once: the caller holds a lock.
+
+    Args:
+        database: read, and told of new snapshots.
+        n_bits: code length.
+        folder: where snapshots lie; None if everything stays in memory.
+    """
+
+    def __init__(self, database: ItemsDatabase, n_bits: int, folder: StoreFolder | None) -> None:
+        self._database = database
+        self._n_bits = n_bits
+        self._folder = folder
+        self._snapshot_name = ""
+        self._snapshot = _Layer({}, 0)
+        self._middle = _Layer({}, 0)
+        self._view = _NO_VIEW
+
+    def parts(self, modality: str, where: Filter | None) -> list[Part]:
+        """Return the codes of a modality to search, of the items that pass a filter, as of now."""
+        while True:
+            with self._database.reading() as state:
+                try:
+                    if self._renew(state):
+                        return self._parts(modality, where)
+                except DamagedSnapshotError:
+                    self._view = _NO_VIEW
+                    if state.snapshot != self._snapshot_name:
+                        continue  # another process has made a new one and thrown this one away
+            self._make_or_do_without(state)
+
+    def settle(self) -> None:
+        """Make the snapshot that the next search would make."""
+        with self._database.reading() as state:
+            is_due = self._snapshot_due(state)
+        if is_due:
+            self._make_or_do_without(state)
+
+    def make_snapshot(self, in_place_of: str) -> None:
+        """Write a snapshot of all codes in the place of another, unless another process has done so.
+
+        A snapshot counts from the moment the database names it, so one that is killed before leaves but a folder, which
+        the next snapshot removes.
+
+        Args:
+            in_place_of: name of the current snapshot, empty if there is none.
+
+        Raises:
+            OSError, InputError, JobError: it cannot be written, or the database is damaged or being written to.
+        """
+        assert self._folder is not None
+        if not self._folder.writable:
+            raise PermissionError(f"{self._folder.path}: can only be read")
+        with locked(self._folder.lock):
+            with self._database.reading() as state:
+                if state.snapshot != in_place_of:
+                    return
+                removed, layer = self._database.removed(), self._read_layer(0, state)
+            current = in_place_of
+            try:
+                name = write_snapshot(self._folder.path, layer.codes)
+                with self._database.writing():
+                    self._database.set_snapshot(name, layer.last, len(layer), removed)
+                current = name
+            finally:
+                _remove_others(self._folder.path, current)
+        if self._folder.mapped:
+            self._view = _NO_VIEW  # the files are opened instead of what they were made of
+            return
+        self._snapshot_name, self._snapshot, self._middle = name, layer, _Layer({}, layer.last)
+
+    def _renew(self, state: State) -> bool:
+        """Bring the view to ``state``. Returns False if that takes a new snapshot."""
+        if state.version == self._view.version:
+            return True
+        if self._snapshot_due(state):
+            return False
+        if self._folder is not None and state.snapshot != self._snapshot_name:
+            self._snapshot_name = state.snapshot
+            self._snapshot = _Layer({}, 0)
+            if state.snapshot:
+                path = self._folder.path / state.snapshot
+                self._snapshot = _Layer(Snapshot(path, self._folder.mapped), state.snapshot_serial)
+            self._middle = _Layer({}, self._snapshot.last)
+        if self._database.count_changes(self._middle.last)[0] > max(_LEAST_IN_MEMORY, _FRACTION * len(self._middle)):
+            self._middle = self._read_layer(self._snapshot.last, state)
+        layers = (self._snapshot, self._middle, self._read_layer(self._middle.last, state))
+        self._view = _View(state.version, layers, self._database.removed())
+        return True
+
+    def _parts(self, modality: str, where: Filter | None) -> list[Part]:
+        """Return the parts of the view; items that do not pass the filter do not count. Snapshots are read here."""
+        kept, key = self._view.parts, (repr(where), modality)  # equal filters differ: to Python, 1 == True
+        if key not in kept:
+            if where is None:
+                kept[key] = []
+                for codes in [layer.codes[modality] for layer in self._view.layers if modality in layer.codes]:
+                    removed = np.isin(codes.serials, self._view.removed)
+                    kept[key].append(Part(codes, ~removed if removed.any() else None))
+            else:
+                parts, numbers = self._parts(modality, None), self._database.numbers(where)
+                kept[key] = [_passing(part, numbers) for part in parts]
+            if len(kept) > _FILTERS:
+                del kept[next(iter(kept))]
+        return kept[key]
+
+    def _snapshot_due(self, state: State) -> bool:
+        if self._folder is None:
+            return False
+        changes = sum(self._database.count_changes(state.snapshot_serial))
+        return changes > max(_LEAST_IN_SNAPSHOT, _FRACTION * state.snapshot_size)
+
+    def _read_layer(self, after: int, state: State) -> _Layer:
+        """Return the codes written after a serial, until now."""
+        database = self._database
+        codes = {
+            modality: SortedCodes.build(database.codes(modality, after), self._n_bits)
+            for modality in database.modalities()
+        }
+        return _Layer({modality: codes[modality] for modality in codes if len(codes[modality])}, state.last_serial)
+
+    def _make_or_do_without(self, old: State) -> None:
+        """Make a snapshot; if it cannot be written, hold all codes in memory from now on."""
+        try:
+            self.make_snapshot(old.snapshot)
+        except (OSError, InputError, JobError):  # what is wrong with the database is said when it is read next
+            self._folder = None
+            self._snapshot = self._middle = _Layer({}, 0)
+        self._view = _NO_VIEW
+
+
+def check_snapshot(database: ItemsDatabase, folder: StoreFolder) -> str:
+    """Say what is wrong with the current snapshot, nothing if it is whole; what is wrong is mended by a search."""
+    with database.reading() as state:
+        try:
+            if state.snapshot:
+                list(Snapshot(folder.path / state.snapshot).values())
+        except DamagedSnapshotError as error:
+            return str(error)
+    return ""
+
+
+def _passing(part: Part, numbers: NDArray[np.int64]) -> Part:
+    passing = np.isin(part.codes.items, numbers)
+    return Part(part.codes, passing if part.allowed is None else passing & part.allowed)
+
+
+# The files of a snapshot.
+
+_PREFIX = "snapshot-"
+_MANIFEST = "manifest.json"
+_THREADS = 4  # SHA-256 works without the interpreter's lock, 0.6 s a gigabyte
+
+
+class DamagedSnapshotError(Exception):
+    """A snapshot is missing, or not as it was written; it can be made again."""
+
+
+class Snapshot(Mapping[str, SortedCodes]):
+    """A snapshot, modality -> codes. Its manifest is whole; the codes are read and checked when they are asked for.
+
+    Args:
+        path: its folder.
+        mapped: whether the codes stay in the files, shared with other processes, once they are checked. Such a file
+            may be removed or replaced by another, but not written to.
+
+    Raises:
+        DamagedSnapshotError: it is missing or damaged.
+    """
+
+    def __init__(self, path: Path, mapped: bool = False) -> None:
+        self._path, self._mapped = path, mapped
+        self._read: dict[str, SortedCodes] = {}
+        with _noticed_damage(path, _MANIFEST):
+            content = (path / _MANIFEST).read_bytes()
+            if path.name != f"{_PREFIX}{hashlib.sha256(content).hexdigest()}":
+                raise ValueError("has changed since it was written")
+            #: Modality -> name of an array -> SHA-256 of its file.
+            self._files: dict[str, dict[str, str]] = json.loads(content)["files"]
+
+    def __getitem__(self, modality: str) -> SortedCodes:
+        """Read the codes of a modality; the very bytes that are checked are those that are searched.
+
+        Raises:
+            DamagedSnapshotError: a file is not as it was written.
+        """
+        if modality not in self._read:
+            files = self._files[modality]
+            with ThreadPoolExecutor(_THREADS) as pool:
+                contents = pool.map(self._read_file, (f"{modality}/{name}.npy" for name in files), files.values())
+                arrays = {name: array_from_npy(content) for name, content in zip(files, contents, strict=True)}
+            with _noticed_damage(self._path, modality):
+                self._read[modality] = SortedCodes.from_arrays(arrays)
+        return self._read[modality]
+
+    def __contains__(self, modality: object) -> bool:
+        return modality in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def _read_file(self, name: str, sha256: str) -> bytes | mmap.mmap:
+        with _noticed_damage(self._path, name), open(self._path / name, "rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self._mapped else file.read()
+            if hashlib.sha256(content).hexdigest() != sha256:
+                raise ValueError("has changed since it was written")
+        return content
+
+
+@contextmanager
+def _noticed_damage(path: Path, name: str) -> Iterator[None]:
+    """Raise `DamagedSnapshotError` for what is wrong with a file of a snapshot."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = "is missing" if isinstance(error, FileNotFoundError) else error
+        raise DamagedSnapshotError(f"{path.name}/{name}: {reason}") from None
+
+
+def write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
+    """Write a snapshot into a store's folder, and return its name; it is on the disk when this returns.
+
+    Raises:
+        OSError: it cannot be written; nothing of it is left.
+    """
+    temporary = store / f"{_PREFIX}{uuid.uuid4().hex}.tmp"
+    files: dict[str, dict[str, str]] = {modality: {} for modality in codes}
+    try:
+        temporary.mkdir()
+        for modality, sorted_codes in codes.items():
+            for name, values in sorted_codes.arrays().items():
+                path = temporary / modality / f"{name}.npy"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                np.save(path, values)
+                sync_file(path)
+                with open(path, "rb") as file:
+                    files[modality][name] = hashlib.file_digest(file, "sha256").hexdigest()
+        # One that is made again has another name.
+        content = json.dumps({"id": uuid.uuid4().hex, "files": files}, indent=1).encode()
+        (temporary / _MANIFEST).write_bytes(content)
+        sync_file(temporary / _MANIFEST)
+        name = f"{_PREFIX}{hashlib.sha256(content).hexdigest()}"
+        temporary.rename(store / name)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return name
+
+
+def _remove_others(store: Path, name: str) -> None:
+    """Remove all snapshots but one, also those that killed processes left; the caller holds the store's lock."""
+    for folder in store.glob(f"{_PREFIX}*"):
+        if folder.name != name:
+            shutil.rmtree(folder, ignore_errors=True)

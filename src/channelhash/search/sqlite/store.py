@@ -1,0 +1,384 @@
+"""The store in a folder, and the same over a file of codes that is only read."""
+
+import os
+import threading
+import weakref
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes
+from channelhash.codes.code_set import CodeSet
+from channelhash.errors import InputError, JobError
+from channelhash.search.filters import Filter
+from channelhash.search.items import Metadata, check_ids
+from channelhash.search.rank import Ranking, Scored, Surest
+from channelhash.search.sqlite import answering
+from channelhash.search.sqlite.answering import Part
+from channelhash.search.sqlite.database import ItemsDatabase
+from channelhash.search.sqlite.folder import Facts, Manifest, StoreFolder, check_opened, find_manifest
+from channelhash.search.sqlite.guard import Guard
+from channelhash.search.sqlite.snapshots import CodeLayers
+from channelhash.search.sqlite.tables import metadata_of
+from channelhash.search.store import Answers, Item, Listed, Store
+from channelhash.utils.files import check_exhausted, locked, write_text
+
+_LISTED_AT_ONCE = 10_000  # items; between them, others may write
+_ANY = Facts(0, "")
+
+
+class _Opened(NamedTuple):
+    """The items of a store and how to get at them.
+
+    Attributes:
+        facts: what the codes have in common; None while the folder is empty.
+        reader: the connection of reading calls.
+        layers: the codes as they are searched, over the reader.
+        writer: the connection of writing calls; the reader where nothing is written.
+        guard: the hold on the folder's database; None in memory.
+        process: the one that opened them.
+    """
+
+    facts: Facts | None
+    reader: ItemsDatabase
+    layers: CodeLayers
+    writer: ItemsDatabase
+    guard: Guard | None
+    process: int
+
+    def close(self) -> None:
+        """Close the connections, and seal the database if nobody else has it open."""
+        if os.getpid() != self.process:  # SQLite lets a forked process not even close them
+            return
+        writes = None
+        try:
+            writes = self.reader.state().writes if self.guard else 0
+        finally:
+            self.reader.close()
+            self.writer.close()
+            if self.guard:
+                self.guard.seal(writes)
+
+
+class EmbeddedStore(Store):
+    """A `Store` in one process, over SQLite; `open_folder` and `open_codes` make it.
+
+    Reading calls of several threads take turns on one connection, writing calls on another, and codes are searched
+    outside both locks. Several processes may read and write one folder: a search sees all that was written before it
+    began.
+
+    Args:
+        address: what `open_store` was given.
+        folder: where the store lies or will lie; None if it is only read.
+        opened: the items; of a folder's store, none.
+        new: what a new store will have, and one that is there must have; of length 0 where any will do.
+        model_folder: where the model is, if not in ``folder``.
+
+    >>> store = open_codes(CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8))
+    >>> len(store), store.writable
+    (1, False)
+    """
+
+    def __init__(
+        self,
+        address: str,
+        folder: StoreFolder | None,
+        opened: _Opened,
+        new: Facts = _ANY,
+        model_folder: Path | None = None,
+    ) -> None:
+        super().__init__(address)
+        self._folder = folder
+        self._opened = opened
+        self._new = new
+        self._model_folder = model_folder
+        self._reading = threading.RLock()
+        self._writing = threading.RLock()
+        self._wrote = self._closed = False
+        # Also of a store that nobody closes, at the latest when the process ends: an unsealed one is checked anew.
+        self._finalizer = weakref.finalize(self, _close_quietly, opened)
+        self._open()
+
+    @property
+    def n_bits(self) -> int | None:
+        return (self._open().facts or self._new).n_bits or None
+
+    @property
+    def model(self) -> str:
+        return (self._open().facts or self._new).model
+
+    @property
+    def projected(self) -> bool:
+        return (self._open().facts or self._new).projected
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        with self._items() as items:
+            return items.modalities()
+
+    @property
+    def model_folder(self) -> Path | None:
+        if self._folder is not None and (self._folder.model / "config.json").exists():
+            return self._folder.path
+        return self._model_folder
+
+    @property
+    def writable(self) -> bool:
+        return self._folder is not None and self._folder.writable
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every write."""
+        with self._held(self._reading) as opened:
+            return opened.reader.state().version
+
+    def __len__(self) -> int:
+        with self._items() as items:
+            return len(items)
+
+    def label_counts(self) -> dict[str, int]:
+        with self._items() as items:
+            return items.label_counts()
+
+    @property
+    def has_words(self) -> bool:
+        return self._open().reader.has_words
+
+    def make(self) -> None:
+        with self._held(self._writing):
+            self._created(self._new.n_bits)
+
+    def make_snapshot(self) -> None:
+        """Make a new snapshot of all codes now."""
+        with self._held(self._reading) as opened:
+            opened.layers.make_snapshot(opened.reader.state().snapshot)
+
+    def close(self) -> None:
+        """Close the store. If anything was written, make the snapshot that the next search would make."""
+        if os.getpid() != self._opened.process:  # another thread of the parent may hold the locks for ever
+            return
+        with self._writing, self._reading:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                if self._wrote:
+                    self._opened.layers.settle()
+            finally:
+                self._finalizer.detach()
+                self._opened.close()
+
+    def _keys(self) -> Collection[str]:
+        with self._items() as items:
+            return items.keys()
+
+    def _ids(self, where: Filter | None) -> list[str]:
+        with self._items() as items:
+            return items.ids(where)
+
+    def _get(self, ids: list[str]) -> Mapping[str, Item]:
+        with self._items() as items:
+            return items.get(ids)
+
+    def listed(self) -> Iterator[Listed]:
+        """Yield every item without its codes, in the order of adding."""
+        last = -1
+        while True:
+            with self._items() as items:
+                rows = items.listed(last, _LISTED_AT_ONCE)
+            if not rows:
+                return
+            yield from (item for _, item in rows)
+            last = rows[-1][0]
+
+    def _write(
+        self,
+        ids: list[str],
+        codes: dict[str, PackedCodes],
+        n_bits: int,
+        metadata: list[Metadata] | None,
+        replace: bool,
+        projections: dict[str, NDArray[np.int8]] | None = None,
+    ) -> None:
+        with self._held(self._writing):
+            items = self._created(n_bits).writer
+            with items.writing():
+                items.write(ids, codes, metadata, replace, projections)
+            self._wrote = True
+
+    def _delete(self, ids: list[str]) -> int:
+        with self._held(self._writing) as opened:
+            with opened.writer.writing():
+                n_deleted = opened.writer.delete(ids)
+            self._wrote = True
+            return n_deleted
+
+    def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
+        return answering.nearest(self._parts(modality, where), queries, k)
+
+    def _within(
+        self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
+    ) -> Answers:
+        return answering.nearest(self._parts(modality, where), queries, limit, radius)
+
+    def _surest(
+        self, outputs: NDArray[Any], k: int | None, radius: int | None, modality: str, where: Filter | None
+    ) -> Surest:
+        return answering.surest(self._parts(modality, where), outputs, k, radius)
+
+    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
+        return answering.scored(self._parts(modality, where), outputs, k, first)
+
+    def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
+        return answering.read_codes(self._parts(modality, where), self.n_bits or 0)
+
+    def count(self, modality: str) -> int | None:
+        return answering.count_codes(self._parts(modality, None))
+
+    def sample(self, n: int, modality: str) -> tuple[list[str], PackedCodes]:
+        return answering.sample_codes(self._parts(modality, None), self.n_bits or 0, n)
+
+    def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
+        with self._items() as items:
+            return items.search_words(text, without, k, where, least)
+
+    def _facts(self) -> dict[str, Any]:
+        """``distinct_codes`` leaves out modalities of which codes were written a short time ago."""
+        with self._items() as items:
+            codes = items.code_counts()
+        distinct = {
+            modality: parts[0].codes.index.n_distinct
+            for modality in codes
+            if len(parts := self._parts(modality, None)) == 1 and parts[0].allowed is None
+        }
+        n_bytes = self._folder.n_bytes() if self._folder else None
+        return {"codes": codes, "distinct_codes": distinct, "bytes": n_bytes}
+
+    def _parts(self, modality: str, where: Filter | None) -> list[Part]:
+        """Return the codes of a modality to search, of the items that pass a filter."""
+        with self._held(self._reading) as opened:
+            return opened.layers.parts(modality, where)
+
+    @contextmanager
+    def _items(self) -> Iterator[ItemsDatabase]:
+        """Yield the items as they are now."""
+        with self._held(self._reading) as opened, opened.reader.reading():
+            yield opened.reader
+
+    @contextmanager
+    def _held(self, lock: threading.RLock) -> Iterator[_Opened]:
+        """Yield the items, and keep out other threads that need the same lock."""
+        self._check_process()
+        with lock:
+            yield self._open()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._opened.process:  # neither SQLite nor locks that a thread holds survive a fork
+            raise JobError(f"{self.address}: was opened before this process was forked; open it in each process")
+
+    def _open(self) -> _Opened:
+        """Return the items, also those of a store that another process has made since."""
+        self._check_process()
+        with self._reading:
+            if self._closed:
+                raise ValueError(f"{self.address}: this store is closed")
+            if self._opened.facts is None and self._folder is not None and (manifest := find_manifest(self._folder)):
+                check_opened(self.address, manifest.facts, self._new)
+                self._opened = _in_folder(self._folder, manifest)
+                self._finalizer()
+                self._finalizer = weakref.finalize(self, _close_quietly, self._opened)
+            return self._opened
+
+    def _created(self, n_bits: int) -> _Opened:
+        """Return the items; make the store if it is not there."""
+        assert self._folder is not None
+        if self._open().facts is None:
+            with locked(self._folder.lock):
+                if not self._folder.description.exists():
+                    manifest = Manifest.new(self._new._replace(n_bits=n_bits))
+                    ItemsDatabase(self._folder.database, manifest=manifest).close()
+                    write_text(self._folder.description, manifest.to_json())
+        opened = self._open()
+        assert opened.facts is not None
+        check_opened(self.address, opened.facts, self._new._replace(n_bits=n_bits))
+        return opened
+
+
+def open_folder(path: Path, new: Facts = _ANY, mapped: bool = False) -> EmbeddedStore:
+    """Open the store in a folder, which may not be there yet; `StoreFolder` names its files.
+
+    Args:
+        path: the folder.
+        new: as of `EmbeddedStore`.
+        mapped: as of `StoreFolder`.
+
+    Raises:
+        InputError: the folder holds something else, is damaged, or was made otherwise.
+        JobError: too many files are open.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = open_folder(Path(folder) / "photos.store", Facts(n_bits=8, model=""))
+    ...     len(store), store.writable
+    (0, True)
+    """
+    folder = StoreFolder(path, mapped)
+    try:
+        folder.check_own()
+        return EmbeddedStore(str(path), folder, _in_memory(None), new)
+    except OSError as error:
+        check_exhausted(error, path)
+        raise
+
+
+def open_codes(
+    codes: CodeSet, address: str = "codes", model_folder: Path | None = None, n_bits: int | None = None, model: str = ""
+) -> EmbeddedStore:
+    """Open the items of a code set as a store in memory that is only read.
+
+    Raises:
+        InputError: an id occurs twice, or the codes have another length or model.
+
+    >>> store = open_codes(CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
+    >>> store.search(np.array([[6]], np.uint8), k=1).ids
+    [['b']]
+    """
+    facts = Facts(codes.n_bits, codes.model)
+    check_opened(address, facts, Facts(n_bits or 0, model))
+    opened = _in_memory(facts)
+    try:
+        ids = check_ids(codes.ids)
+    except InputError as error:
+        raise InputError(f"{address}: {error}") from None
+    with opened.writer.writing():
+        opened.writer.write(ids, codes.codes, metadata_of(codes), replace=False)
+    return EmbeddedStore(address, None, opened, model_folder=model_folder)
+
+
+def _in_memory(facts: Facts | None) -> _Opened:
+    """Make a database in memory, without items."""
+    items = ItemsDatabase(None)
+    layers = CodeLayers(items, facts.n_bits if facts else 0, None)
+    return _Opened(facts, items, layers, items, None, os.getpid())
+
+
+def _in_folder(folder: StoreFolder, manifest: Manifest) -> _Opened:
+    """Open the database of a store that is there, checked as `Guard` does."""
+    guard = Guard(folder, manifest.facts)
+    with ExitStack() as stack:
+        reader = ItemsDatabase(folder.database, guard, manifest)
+        stack.callback(reader.close)
+        writer = ItemsDatabase(folder.database, guard, manifest)
+        stack.pop_all()
+    layers = CodeLayers(reader, manifest.facts.n_bits, folder)
+    return _Opened(manifest.facts, reader, layers, writer, guard, os.getpid())
+
+
+def _close_quietly(opened: _Opened) -> None:
+    """Close where nobody can be told of an error; a database that is not sealed is checked when it is opened."""
+    with suppress(InputError, JobError):
+        opened.close()

@@ -1,0 +1,29 @@
+"""What tests do to the files of a store behind its back."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from channelhash.search.sqlite.folder import StoreFolder, read_manifest
+
+
+def flip(path: Path, offset: int, bit: int = 0) -> None:
+    """Flip one bit."""
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def unseal(folder: Path) -> None:
+    """Forget what the database was, as if the store had been killed: the next opening checks all of it."""
+    path = StoreFolder(folder).description
+    path.write_text(read_manifest(StoreFolder(folder))._replace(writes=0, digest="").to_json())
+
+
+def change(folder: Path, sql: str) -> None:
+    """Change an unsealed database so that SQLite finds nothing wrong with it."""
+    with closing(sqlite3.connect(folder / "items.sqlite")) as connection:
+        connection.create_function("separate", 1, str)
+        connection.execute(sql)
+        connection.commit()
+    unseal(folder)

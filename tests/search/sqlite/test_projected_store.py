@@ -1,0 +1,133 @@
+"""A store that keeps projections: how it is made and opened, and what damage to a projection does."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import channelhash as ch
+from channelhash.errors import InputError
+from channelhash.search.rank import cosines, quantize
+from channelhash.search.sqlite import answering
+from channelhash.search.sqlite.check import check_store, repair_store
+from channelhash.search.transfer import push
+from tests.search.sqlite.damaging import change
+
+N, N_BITS = 60, 12
+NAMES = [f"i{row:02}" for row in range(N)]
+OUTPUTS = np.random.default_rng(0).normal(size=(N, N_BITS))
+CODES = ch.codes.pack(ch.codes.binarize(OUTPUTS))
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    store = ch.open_store(tmp_path / "store", N_BITS, projections=True)
+    store.add(NAMES[:40], CODES[:40], projections=OUTPUTS[:40])
+    store.add(NAMES[40:], {"text": CODES[40:]}, projections={"text": OUTPUTS[40:]})
+    store.close()
+    return tmp_path / "store"
+
+
+def kept(folder: Path) -> dict[str, dict[str, list[int]]]:
+    store = ch.open_store(folder)
+    found = {
+        item.id: {modality: row.tolist() for modality, row in item.projections.items()}
+        for item in store.get(store.ids())
+    }
+    store.close()
+    return found
+
+
+EXPECTED = {
+    name: {"image" if row < 40 else "text": quantize(OUTPUTS[row : row + 1])[0].tolist()}
+    for row, name in enumerate(NAMES)
+}
+
+
+def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tmp_path):
+    for projections in (False, True):
+        store = ch.open_store(folder, projections=projections)
+        assert store.projected
+        store.close()
+    assert json.loads((folder / "store.json").read_text())["projected"] is True
+    plain = ch.open_store(tmp_path / "plain", n_bits=N_BITS)
+    assert not plain.projected
+    plain.add(NAMES[:1], CODES[:1])
+    plain.close()
+    assert json.loads((tmp_path / "plain" / "store.json").read_text())["projected"] is False
+    with pytest.raises(InputError, match="keeps no projections beside its codes; choose another store"):
+        ch.open_store(tmp_path / "plain", projections=True)
+    with pytest.raises(InputError, match="keeps no projections; make a store in a folder"):
+        ch.open_store("milvus+http://localhost:1", projections=True)
+    with pytest.raises(InputError, match="holds codes without projections"):
+        ch.open_store(tmp_path / "codes.parquet", projections=True)
+
+
+def test_projections_come_with_every_code_or_with_none(folder, tmp_path):
+    store = ch.open_store(folder)
+    with pytest.raises(InputError, match="keeps projections; give those of the codes"):
+        store.upsert(NAMES[:1], CODES[:1])
+    with pytest.raises(InputError, match="are not the outputs of which the codes are the signs"):
+        store.upsert(NAMES[:1], CODES[:1], projections=-OUTPUTS[:1])
+    store.close()
+    assert kept(folder) == EXPECTED
+    plain = ch.open_store(tmp_path / "plain", n_bits=N_BITS)
+    with pytest.raises(InputError, match="keeps no projections"):
+        plain.add(NAMES[:1], CODES[:1], projections=OUTPUTS[:1])
+    with pytest.raises(InputError, match="keeps no projections; search its codes"):
+        plain.search_projections(OUTPUTS)
+    assert len(plain) == 0
+
+
+def test_all_items_of_a_small_store_and_the_nearest_of_a_large_one_are_scored(folder, monkeypatch):
+    store = ch.open_store(folder)
+    question = np.random.default_rng(1).normal(size=N_BITS)
+    scores = dict(zip(NAMES, cosines(question, quantize(OUTPUTS[:40])), strict=False))
+    assert store.search_projections(question[None], 5).ids == [sorted(scores, key=scores.get)[:-6:-1]]
+    monkeypatch.setattr(answering, "ALL", 39)
+    monkeypatch.setattr(answering, "FIRST", 7)
+    nearest = store.search(ch.codes.pack(question[None] >= 0), 7).ids[0]
+    assert store.search_projections(question[None], 5).ids == [sorted(nearest, key=scores.get)[:-6:-1]]
+    few = store.search_projections(question[None], 5, where="id < 'i20'").ids
+    assert few == [sorted(NAMES[:20], key=scores.get)[:-6:-1]]
+    store.close()
+
+
+@pytest.mark.parametrize("value", ["x'010203040506070809101112'", "x'01'", "NULL", "5"])
+def test_a_damaged_projection_is_found_not_answered_and_lost_in_a_repair(folder, value):
+    change(folder, f"UPDATE codes SET projection = {value} WHERE serial = 4")
+    assert [str(finding) for finding in check_store(folder)] == ["i03: the image code is damaged (row 4)"]
+    with pytest.raises(InputError, match="is damaged"):
+        ch.open_store(folder)
+    assert [str(finding) for finding in repair_store(folder).lost] == ["i03: its image code is lost"]
+    assert check_store(folder) == []
+    assert kept(folder) == {**EXPECTED, "i03": {}}
+
+
+def test_a_projection_in_a_store_without_is_damage(tmp_path):
+    store = ch.open_store(tmp_path / "store", n_bits=N_BITS)
+    store.add(NAMES[:2], CODES[:2])
+    store.close()
+    change(tmp_path / "store", "UPDATE codes SET projection = x'01' WHERE serial = 1")
+    assert [str(finding) for finding in check_store(tmp_path / "store")] == ["i00: the image code is damaged (row 1)"]
+
+
+def test_a_target_without_projections_gets_the_codes(folder, tmp_path):
+    ch.open_store(tmp_path / "plain", n_bits=N_BITS).close()
+    plain = ch.open_store(tmp_path / "plain", n_bits=N_BITS)
+    plain.add(["x"], CODES[:1])
+    plain.close()
+    pushed = push(folder, str(tmp_path / "plain"))
+    assert (pushed.target_items, pushed.without_projections) == (N + 1, True)
+    assert kept(tmp_path / "plain") == {name: {} for name in [*NAMES, "x"]}
+    with pytest.raises(InputError, match="keeps projections; give those of the codes"):
+        push(tmp_path / "plain", str(folder))
+
+
+def test_info_tells_the_bytes_of_an_item(folder):
+    store = ch.open_store(folder)
+    facts = store.info()
+    store.close()
+    assert facts["projections"]
+    assert facts["bytes_an_item"] == {"code": 2, "projection": 12, "disk": round(facts["bytes"] / N)}

@@ -1,0 +1,329 @@
+"""The embedded store: what it keeps on the disk, through kills, other processes, threads and damage."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.search import adding_until_killed as adding
+from tests.search.contract import PROJECTED, check_any_calls
+
+import channelhash as ch
+from channelhash.errors import InputError, JobError
+from channelhash.search import index as code_index
+from channelhash.search import items as checks
+from channelhash.search.index import CodeIndex
+from channelhash.search.sqlite import database as items_database
+from channelhash.search.sqlite import snapshots as layers
+from channelhash.search.sqlite import tables
+from channelhash.search.sqlite.check import check_store
+from channelhash.search.sqlite.folder import hold_run
+from channelhash.utils.files import dump_checked
+from channelhash.utils.progress import no_progress, no_stage_progress
+
+
+@pytest.fixture
+def small_layers(monkeypatch):
+    """Snapshots and folded layers after a few items."""
+    monkeypatch.setattr(layers, "_LEAST_IN_SNAPSHOT", 6)
+    monkeypatch.setattr(layers, "_LEAST_IN_MEMORY", 2)
+
+
+def codes(n: int, seed: int = 0, n_bytes: int = 2) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (n, n_bytes), dtype=np.uint8)
+
+
+def names(n: int, prefix: str = "i") -> list[str]:
+    return [f"{prefix}{row}" for row in range(n)]
+
+
+def snapshots(folder: Path) -> list[Path]:
+    return sorted(folder.glob("snapshot-*"))
+
+
+@pytest.mark.usefixtures("small_layers")
+@pytest.mark.parametrize("fewest", [{}, {"FEWEST_CLUSTERED": 1}], ids=["scan", "clusters"])
+def test_any_calls_in_any_order_with_snapshots_all_the_time(fewest, monkeypatch):
+    """Filters, deletes, ties by id and layers, whichever way codes are searched."""
+    for name, value in {**fewest, "_WORTH": 0.0, "_FRACTION": 1e-9, "_left_to_numpy": 0}.items():
+        monkeypatch.setattr(code_index, name, value)
+    made, make = set(), CodeIndex.__init__
+    monkeypatch.setattr(
+        CodeIndex, "__init__", lambda self, of, aid, n_bits: made.add(aid is not None) or make(self, of, aid, n_bits)
+    )
+    check_any_calls(PROJECTED["embedded"])
+    assert made == {False, bool(fewest)}
+
+
+@pytest.mark.parametrize("kills", [12, pytest.param(25, marks=pytest.mark.slow)])
+def test_what_was_acknowledged_outlives_a_kill_and_nothing_is_there_by_half(tmp_path, kills):
+    command = [sys.executable, "-m", "tests.search.adding_until_killed", str(tmp_path), str(kills)]
+    subprocess.run(command, check=True, cwd=Path(__file__).parents[3])
+    unfinished = set()
+    for number in range(kills + 1):
+        acknowledged = (tmp_path / f"{number}.acknowledged").read_text().splitlines()
+        unfinished.add(len(acknowledged))
+        if (tmp_path / str(number) / "store.json").exists():
+            assert check_store(tmp_path / str(number)) == []
+        check_after_kill(tmp_path / str(number), acknowledged)
+    assert len(unfinished) > adding.BATCHES  # the kills fell into different calls
+
+
+def check_after_kill(folder: Path, acknowledged: list[str]) -> None:
+    store = ch.open_store(folder, n_bits=16)
+    there = set(store.ids())
+    codes_of: dict[str, dict[str, np.ndarray]] = {"image": {}, "text": {}}
+    added = [line for line in acknowledged if line.startswith("add")]
+    for number in range(adding.BATCHES):
+        ids, packed, metadata = adding.batch(number)
+        whole = there.issuperset(ids)
+        assert whole or not there.intersection(ids)
+        if number < len(added):
+            assert whole or (number == 1 and "upsert 0" in acknowledged)
+        else:
+            assert not whole or number == len(added)
+        if number == 1 and "delete 1" in acknowledged:
+            assert not whole
+        assert store.label_counts().get(f"b{number}", 0) == whole * adding.SIZE
+        if whole:
+            items = store.get(ids)
+            assert [item.metadata for item in items] == metadata
+            replaced = [bool((item.codes["image"] != code).any()) for item, code in zip(items, packed, strict=True)]
+            assert len(set(replaced)) == 1  # all of a batch or none
+            assert not replaced[0] or (number == 0 and len(added) == adding.BATCHES)
+            assert replaced[0] or number > 0 or "upsert 0" not in acknowledged
+            codes_of["image"].update(zip(ids, ~packed if replaced[0] else packed, strict=True))
+            codes_of["text"].update(zip(ids, packed, strict=True))
+    store.upsert(["one more"], {modality: codes(1) for modality in codes_of})
+    for modality, code in codes_of.items():
+        code["one more"] = codes(1)[0]
+        found = store.search_radius(np.stack(list(code.values())), 0, modality)
+        assert all(name in answers for name, answers in zip(code, found.ids, strict=True))
+    store.close()
+    assert check_store(folder) == []
+
+
+@pytest.mark.usefixtures("small_layers")
+def test_a_reader_follows_the_snapshots_of_a_writer(tmp_path):
+    writer, reader = (ch.open_store(tmp_path / "store", n_bits=16) for _ in range(2))
+    packed = codes(60)
+    for row in range(0, 60, 3):
+        writer.add(names(60)[row : row + 3], packed[row : row + 3])
+        writer.upsert([names(60)[row]], packed[row : row + 1])
+        for store in (writer, reader) if row % 2 else (reader, writer):
+            assert store.search(packed[row : row + 1], 1).distances[0].tolist() == [0]
+            assert sorted(store.search_radius(packed[:1], 16).ids[0]) == sorted(names(row + 3))
+        assert len(snapshots(tmp_path / "store")) == (row > 0)
+    writer.close()
+    reader.close()
+
+
+def test_threads_write_and_search_at_once(tmp_path, small_layers):
+    store = ch.open_store(tmp_path / "store", n_bits=16)
+    packed = codes(200)
+    failed: list[BaseException] = []
+
+    def work(first: int) -> None:
+        try:
+            for row in range(first, 200, 4):
+                store.add([f"i{row}"], packed[row : row + 1], metadata=[{"row": row}])
+                found = store.search_radius(packed[row : row + 1], 0, where=f"row = {row}")
+                assert found.ids == [[f"i{row}"]]
+                if row % 3 == 0:
+                    assert store.delete([f"i{row}"]) == 1
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert store.ids() == sorted(f"i{row}" for row in range(200) if row % 3)
+    store.close()
+
+
+def test_a_full_disk_is_one_line_and_keeps_what_is_stored(tmp_path):
+    store = ch.open_store(tmp_path / "store", n_bits=16)
+    store.add(["a"], codes(1))
+    writer = store._open().writer._connection
+    (pages,) = writer.execute("PRAGMA page_count").fetchone()
+    writer.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(JobError, match=r"cannot be written \(database or disk is full\); make room on the disk"):
+        store.add(["b"], codes(1), metadata=[{"text": "x" * 10**5}])
+    assert store.ids() == ["a"]
+    store.close()
+
+
+def test_a_second_writer_waits_and_then_gives_up_in_one_line(tmp_path, monkeypatch):
+    folder = tmp_path / "store"
+    ch.open_store(folder, n_bits=16).add(["a"], codes(1))
+    monkeypatch.setattr(tables, "BUSY_SECONDS", 0.05)
+    store = ch.open_store(folder)
+    other = sqlite3.connect(folder / "items.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(InputError, match="another process is writing to it"):
+        store.add(["b"], codes(1))
+    assert store.search(codes(1)).ids == [["a"]]  # readers do not wait
+    other.execute("ROLLBACK")
+    store.add(["b"], codes(1))
+    assert store.ids() == ["a", "b"]
+
+
+def test_code_length_and_model_come_from_whoever_makes_it_and_stay(tmp_path):
+    folder = tmp_path / "store"
+    store = ch.open_store(folder, n_bits=24, model="abc")
+    assert (store.n_bits, store.model, len(store), folder.exists()) == (24, "abc", 0, False)
+    late = ch.open_store(folder, n_bits=12)
+    store.add(["a"], codes(1, n_bytes=3))
+    assert store.n_bits == 24
+    with pytest.raises(InputError, match="holds codes of 24 bits, not 12"):
+        late.add(["b"], codes(1))
+    assert ch.open_store(folder).model == "abc"
+    assert json.loads((folder / "store.json").read_text())["n_bits"] == 24
+    for wanted, message in (({"n_bits": 16}, "24 bits, not 16"), ({"model": "x"}, "codes of another model")):
+        with pytest.raises(InputError, match=message):
+            ch.open_store(folder, **wanted)
+    with pytest.raises(InputError, match="n_bits is 0"):
+        ch.open_store(tmp_path / "new", n_bits=0)
+
+
+def test_two_processes_that_make_a_store_at_once_agree(tmp_path, monkeypatch):
+    first, second = (ch.open_store(tmp_path / "store", n_bits=n_bits) for n_bits in (16, 24))
+    check = checks.codes_by_modality
+
+    def check_while_the_other_is_quicker(*arguments: object) -> object:
+        checked = check(*arguments)
+        monkeypatch.setattr(checks, "codes_by_modality", check)
+        first.add(["a"], codes(1, n_bytes=2))
+        return checked
+
+    monkeypatch.setattr(checks, "codes_by_modality", check_while_the_other_is_quicker)
+    with pytest.raises(InputError, match="holds codes of 16 bits, not 24"):
+        second.add(["b"], codes(1, n_bytes=3))
+    assert first.ids() == ["a"]
+
+
+def test_a_closed_store_is_not_used(tmp_path):
+    store = ch.open_store(tmp_path / "store", n_bits=16)
+    store.add(["a"], codes(1))
+    store.close()
+    store.close()
+    with pytest.raises(ValueError, match="closed"):
+        store.search(codes(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("store.json", dump_checked({"format": "channelhash store 9"}).encode(), "written as 'channelhash store 9'"),
+        ("items.sqlite", None, "is missing"),
+        ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "is damaged"),
+        ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "is damaged"),
+        ("items.sqlite", b"", "is empty"),
+    ],
+)  # fmt: skip
+def test_damage_is_named_in_one_line(tmp_path, name, content, message):
+    folder = tmp_path / "store"
+    store = ch.open_store(folder, n_bits=16)
+    store.add(["a"], codes(1))
+    store.close()
+    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as refused:
+        ch.open_store(folder)
+    assert "\n" not in str(refused.value)
+    assert str(folder) in str(refused.value)
+
+
+def test_a_second_run_waits_for_the_first_and_says_so(tmp_path):
+    said, order = [], []
+
+    def second() -> None:
+        def progress(stage):
+            said.append(stage)
+            first_may_end.set()
+            return no_progress
+
+        with hold_run(tmp_path / "store", progress):
+            order.append("second")
+
+    first_may_end = threading.Event()
+    with hold_run(tmp_path / "store", no_stage_progress):
+        other = threading.Thread(target=second)
+        other.start()
+        assert first_may_end.wait(20)
+        order.append("first")
+    other.join(20)
+    assert order == ["first", "second"]
+    assert said == [f"waiting for another command that indexes {tmp_path / 'store'}"]
+    assert not (tmp_path / "store").exists()  # neither has made a store
+
+
+def test_other_folders_and_files_are_left_alone(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.jpg").touch()
+    with pytest.raises(
+        InputError, match=r"pictures: holds a\.jpg, but no store; .* `channelhash search .*pictures WORDS`"
+    ):
+        ch.open_store(tmp_path / "pictures")
+    with pytest.raises(InputError, match="is a file, neither"):
+        ch.open_store(tmp_path / "pictures" / "a.jpg")
+    sqlite3.connect(tmp_path / "other.sqlite").execute("CREATE TABLE t (x)")
+    with pytest.raises(InputError, match="not one of a store"):
+        items_database.ItemsDatabase(tmp_path / "other.sqlite")
+    with pytest.raises(InputError, match="no store is opened by 'redis://here'"):
+        ch.open_store("redis://here")
+
+
+def code_set(n: int) -> ch.CodeSet:
+    labels = np.arange(n)[:, None] % np.array([2, 3]) == 0
+    texts, images = ["" if row == 0 else f"text {row}" for row in range(n)], [f"{row}.jpg" for row in range(n)]
+    modalities = {"image": codes(n), "text": codes(n, seed=1)}
+    return ch.CodeSet(names(n), modalities, labels, 16, ("even", "third"), texts, images, "abc")
+
+
+def test_a_file_of_codes_is_a_store_to_read(tmp_path):
+    codes_of_file = code_set(30)
+    codes_of_file.save(tmp_path / "c.parquet")
+    store = ch.open_store(tmp_path / "c.parquet")
+    assert (len(store), store.n_bits, store.model, store.modalities) == (30, 16, "abc", ("image", "text"))
+    assert not store.writable
+    assert store.model_folder is None
+    assert store.search(codes_of_file.codes["text"], 1, "text").distances == [[0]] * 30
+    assert store.ids("label = 'third' AND text LIKE 'text 1%'") == ["i12", "i15", "i18"]
+    assert store.label_counts() == {"even": 15, "third": 10}
+    first, second = store.get(["i0", "i2"])
+    assert first.metadata == {"image": "0.jpg", "labels": ["even", "third"]}
+    assert second.metadata == {"image": "2.jpg", "text": "text 2", "labels": ["even"]}
+    for call in (lambda: store.add(["x"], codes(1)), lambda: store.delete(["i0"]), lambda: store.upsert([], codes(0))):
+        with pytest.raises(InputError, match="can only be read"):
+            call()
+    with pytest.raises(InputError, match="16 bits, not 32"):
+        ch.open_store(tmp_path / "c.parquet", n_bits=32)
+    assert [path.name for path in tmp_path.iterdir()] == ["c.parquet"]
+    store.close()
+
+
+def test_a_run_is_a_store_of_its_retrieval_set(tmp_path):
+    (tmp_path / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")
+    with pytest.raises(InputError, match="this run has no codes yet; write them with `channelhash evaluate"):
+        ch.open_store(tmp_path)
+    code_set(5).save(tmp_path / "codes" / "test-retrieval.parquet")
+    store = ch.open_store(tmp_path)
+    assert (store.ids(), store.model_folder, store.address) == (names(5), tmp_path, str(tmp_path))
+
+
+@pytest.mark.usefixtures("small_layers")
+def test_distinct_codes_are_told_where_they_are_known(tmp_path):
+    store = ch.open_store(tmp_path / "store", n_bits=16)
+    store.add(names(9), codes(3).repeat(3, axis=0))
+    assert store.info()["distinct_codes"] == {"image": 3}
+    store.delete(["i0"])
+    info = store.info()
+    assert (info["distinct_codes"], info["codes"], info["items"]) == ({}, {"image": 8}, 8)
+    assert info["bytes"] > 1000

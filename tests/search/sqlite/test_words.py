@@ -1,0 +1,204 @@
+"""The index of words: what is found, in what order, and that it follows the items."""
+
+import math
+import unicodedata
+from contextlib import closing
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import channelhash as ch
+from channelhash.errors import InputError
+from channelhash.search.sqlite import words as word_index
+from channelhash.search.sqlite.check import check_store, repair_store
+from tests.search.sqlite.damaging import change
+
+VOCABULARY = ["dog", "beach", "two", "surfboard", "café", "man"]
+
+
+def add(store, texts, start=0):
+    ids = [f"{start + n:03}" for n in range(len(texts))]
+    store.upsert(ids, np.zeros((len(ids), 1), np.uint8), "image", [{"text": text} for text in texts])
+
+
+def by_counting(texts, question, k, coverage):
+    """Score every text literally."""
+    words = {word: sum(word in text.split() for text in texts) for word in dict.fromkeys(question.split())}
+    weights = {word: math.log(1 + len(texts) / count) for word, count in words.items() if count}
+    scores = [sum(weight for word, weight in weights.items() if word in text.split()) for text in texts]
+    least = coverage * sum(math.log(1 + len(texts) / max(count, 1)) for count in words.values())
+    order = sorted(
+        (n for n, score in enumerate(scores) if score and score >= least - 1e-9),
+        key=lambda n: (-round(scores[n], 9), n),
+    )
+    return [f"{n:03}" for n in order][:k], [scores[n] for n in order][:k]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(st.sampled_from(VOCABULARY), max_size=4), min_size=1, max_size=20), st.data())
+def test_items_come_by_the_weight_of_their_words(tmp_path_factory, texts, data):
+    texts = [" ".join(words) for words in texts]
+    question = " ".join(data.draw(st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=5)))
+    k, coverage = data.draw(st.integers(1, 25)), data.draw(st.sampled_from([0, 0.3, 0.5, 1]))
+    store = ch.open_store(tmp_path_factory.mktemp("stores") / "store", n_bits=8)
+    add(store, texts)
+    found = store.search_words(question, k, coverage=coverage)
+    names, scores = by_counting(texts, question, k, coverage)
+    assert (list(found.ids), found.keys) == (names, pytest.approx(scores))
+    store.close()
+
+
+def test_how_many_items_have_a_word_is_known_anew_after_each_write(tmp_path):
+    store, other = (ch.open_store(tmp_path / "store", n_bits=8) for _ in range(2))
+    texts: list[str] = []
+    for writer, more in ((store, ["dog", "man"]), (other, ["dog", "two dog"]), (store, ["two"])):
+        add(writer, more, start=len(texts))
+        texts += more
+        for reader in (store, other):
+            found = reader.search_words("dog two", 9)
+            names, scores = by_counting(texts, "dog two", 9, 0)
+            assert (list(found.ids), found.keys) == (names, pytest.approx(scores))
+    store.close()
+    other.close()
+
+
+def test_frequent_words_are_found_with_rare_ones_and_without(tmp_path, monkeypatch):
+    monkeypatch.setattr(word_index, "_ROWS", 5)
+    store = ch.open_store(tmp_path / "store", n_bits=8)
+    texts = ["dog beach"] * 9 + ["dog"] * 9 + ["beach man"] * 9 + ["kite dog beach", "kite"]
+    add(store, texts)
+    assert store.search_words("dog beach kite", 99).ids[:2] == ["027", "028"]
+    assert store.search_words("dog beach", 12).ids == [*(f"{n:03}" for n in range(9)), "027", "018", "019"]
+    assert store.search_words("man beach dog", 9).ids == [f"{n:03}" for n in range(18, 27)]  # with the rarer two
+    assert len(store.search_words("man beach dog", 99).ids) == 28
+    store.close()
+
+
+def test_names_labels_and_dates_are_words_and_filters_and_phrases_cut(tmp_path):
+    store = ch.open_store(tmp_path / "store", n_bits=8)
+    metadata = [
+        {"text": "Ein Café", "labels": ["traffic light", "dog"], "image": "/home/a/IMG_1.jpg", "year": 1},
+        {"text": "a beach ball", "taken": "2019-07-14T10:00:00", "year": 2},
+        {"text": "a ball on a beach, and people", "year": 3},
+    ]
+    store.add(["2020/rome.jpg", "b", "c"], np.zeros((3, 1), np.uint8), metadata=metadata)
+    for words, ids in {
+        "cafe": ["2020/rome.jpg"],
+        "CAFÉ": ["2020/rome.jpg"],
+        unicodedata.normalize("NFD", "café"): ["2020/rome.jpg"],
+        "rome 2020": ["2020/rome.jpg"],
+        "traffic": ["2020/rome.jpg"],
+        "img": ["2020/rome.jpg"],
+        "home": [],
+        "july": ["b"],
+        "2019": ["b"],
+        'beach" OR text : *': ["b", "c"],
+        "nowhere": [],
+        "?!": [],
+    }.items():
+        assert store.search_words(words).ids == ids, words
+    assert store.search_words("beach", where="year > 2").ids == ["c"]
+    assert store.search_words("beach", without=["people"]).ids == ["b"]
+    assert store.search_words("beach", without=["beach people", "rome"]).ids == ["b"]
+    assert store.search_words("beach", without=["...", "rome beach"]).ids == ["b", "c"]
+    with pytest.raises(InputError, match="k is 0"):
+        store.search_words("beach", 0)
+    store.close()
+
+
+UNSPACED = {
+    "ja": "黒い猫が庭で寝ている、今日。本とﾃﾚﾋﾞ",
+    "zh": "一只黑狗在花园里睡觉 2019年 iPhone照片 𠮷野家",
+    "th": "แมวดำนอนในบ้าน ข่าว",
+    "lo": "ແມວດຳນອນຢູ່",
+    "km": "ឆ្មាខ្មៅ\u200bកំពុងដេក",
+    "my": "ကြောင်မည်းအိပ်နေသည်",
+    "ko": "검은 길고양이가 정원에서 잔다",
+    "hi": "काली बिल्ली सो रही है",
+    "en": "a black cat, and a category",
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "queries"),
+    [
+        ("ja", ["猫", "黒い猫", "テレビ", "ﾃﾚﾋﾞ", "今日"]),
+        ("zh", ["黑狗", "花园", "2019", "照片", "iphone", "𠮷野家"]),
+        ("th", ["แมว", "แมวดำ", "ข่าว"]),
+        ("lo", ["ແມວ"]),
+        ("km", ["ឆ្មា", "ខ្មៅកំពុង"]),
+        ("my", ["ကြောင်"]),
+        ("ko", ["고양이", "길고양이가", unicodedata.normalize("NFD", "고양이"), "정원"]),
+        ("hi", ["बिल्ली"]),
+        ("en", ["cat", "black", "犬 cat"]),
+        ("ja zh", ["黑狗 猫"]),
+        ("", ["日本", "猫黒", "鳥", "狗黑", "吉野家", "ขาว", "หมา", "ໝາ", "ឆ្កែ", "ခွေး", "양고", "बिल्", "ब", "at"]),
+    ],
+)
+def test_words_are_found_in_scripts_without_spaces(unspaced_store, found, queries):
+    for query in queries:
+        assert sorted(unspaced_store.search_words(query).ids) == found.split(), query
+        left = unspaced_store.search_words("cat 猫", without=[query]).ids
+        assert sorted(left) == sorted({"en", "ja"} - set(found.split() if " " not in query else [])), query
+
+
+@pytest.fixture(scope="module")
+def unspaced_store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("stores") / "store"
+    with closing(ch.open_store(path, n_bits=8)) as store:
+        metadata = [{"text": text} for text in UNSPACED.values()]
+        store.add(list(UNSPACED), np.zeros((len(UNSPACED), 1), np.uint8), metadata=metadata)
+        store.add(["gone"], np.zeros((1, 1), np.uint8), metadata=metadata[:1])
+        store.delete(["gone"])
+    assert check_store(path) == []
+    with closing(ch.open_store(path)) as store:
+        yield store
+
+
+@given(st.text(max_size=40))
+@settings(max_examples=60)
+def test_any_text_can_be_asked_for(unspaced_store, text):
+    unspaced_store.search_words(text, 3)
+    unspaced_store.search_words("cat", 3, without=[text])
+
+
+def test_every_letter_is_split_as_the_index_splits_it(tmp_path):
+    store = ch.open_store(tmp_path / "store", n_bits=8)
+    letters = [chr(n) for n in (*range(1, 0x300), *range(0x300, 0x20000, 211)) if unicodedata.category(chr(n)) != "Cs"]
+    add(store, [f"{n}x{letter}y" for n, letter in enumerate(letters)])
+    lost = [letter for n, letter in enumerate(letters) if store.search_words(f"{n}x{letter}y", 1).ids != [f"{n:03}"]]
+    assert lost == []
+    store.close()
+
+
+def test_the_index_follows_changes_and_is_checked_and_repaired(tmp_path):
+    store = ch.open_store(tmp_path / "store", n_bits=8)
+    add(store, ["a dog", "a cat", "a bird"])
+    add(store, ["a kite"])
+    store.delete(["001"])
+    assert [store.search_words(word).ids for word in ("dog", "kite", "cat", "bird")] == [[], ["000"], [], ["002"]]
+    with pytest.raises(InputError, match="already"):
+        store.add(["new", "000"], np.zeros((2, 1), np.uint8), metadata=[{"text": "whale"}, {}])
+    assert store.search_words("whale").ids == []
+    store.close()
+    assert check_store(tmp_path / "store") == []
+    change(tmp_path / "store", "INSERT INTO words (rowid, text) VALUES (1, 'whale')")
+    with pytest.raises(InputError, match="index of words does not agree"):
+        ch.open_store(tmp_path / "store", n_bits=8)
+    assert any("index of words" in finding.what for finding in check_store(tmp_path / "store"))
+    assert repair_store(tmp_path / "store").lost == []
+    repaired = ch.open_store(tmp_path / "store", n_bits=8)
+    assert [repaired.search_words(word).ids for word in ("whale", "kite")] == [[], ["000"]]
+    repaired.close()
+
+
+def test_a_store_without_words_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("channelhash.search.sqlite.database.has_fts5", lambda _: False)
+    store = ch.open_store(tmp_path / "store", n_bits=8)
+    add(store, ["a dog"])
+    assert not store.has_words
+    with pytest.raises(InputError, match="has no index of words"):
+        store.search_words("dog")
+    store.close()
