@@ -15,10 +15,10 @@ PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
     "code lines of src without lab": 23_266,
-    "code lines of lab": 2613,
+    "code lines of lab": 2611,
     "Python files in src": 235,
     "imports, % of code": 11.2,
-    "public names per 100 code lines": 5.5,
+    "public names per 100 code lines": 4.5,
     "lines of tests": 30_500,
     "lines of tools and benchmarks": 2960,
     "words of docs": 52_950,

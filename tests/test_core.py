@@ -12,7 +12,7 @@ from PIL import Image
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.models.onnx_export import export_onnx
-from channelhash.utils.optional_imports import EXTRAS, naming_extra
+from channelhash.utils.optional_imports import _EXTRAS, naming_extra
 from small_stores import small_model
 
 # Runs commands, one a line, with the packages of the first argument blocked; a second exit status ends it.
@@ -40,7 +40,7 @@ for line in sys.argv[2:]:
 assert not set(blocked) & {name.partition(".")[0] for name in sys.modules}
 channelhash.train
 """
-BLOCKED = [name for extra in ("train", "clip", "photos", "report", "mat") for name in EXTRAS[extra]]
+BLOCKED = [name for extra in ("train", "clip", "photos", "report", "mat") for name in _EXTRAS[extra]]
 
 
 def run_core(folder, *commands):

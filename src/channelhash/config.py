@@ -91,7 +91,7 @@ class TrainSettings(Settings):
     patience: int = Field(0, ge=0)
 
 
-class EvaluateSettings(Settings):
+class _EvaluateSettings(Settings):
     """The section ``evaluate``.
 
     Attributes:
@@ -155,7 +155,7 @@ class RunConfig:
     loss: Settings
     terms: Settings
     train: TrainSettings
-    evaluate: EvaluateSettings
+    evaluate: _EvaluateSettings
     extend: ExtendSettings | None = None
 
     @property
@@ -258,7 +258,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
         loss=own,
         terms=terms,
         train=read_settings(TrainSettings, values.get("train", {}), "train"),
-        evaluate=read_settings(EvaluateSettings, values.get("evaluate", {}), "evaluate"),
+        evaluate=read_settings(_EvaluateSettings, values.get("evaluate", {}), "evaluate"),
         extend=absolute(read_settings(ExtendSettings, values["extend"], "extend")) if "extend" in values else None,
     )
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare, kstest
 
-from channelhash.augment.progressive import GROUPS, Progression, apply, augment_batch, mixture, plan
+from channelhash.augment.progressive import _GROUPS, Progression, _mixture, apply, augment_batch, plan
 
 N = 4000
 
@@ -35,7 +35,7 @@ def test_a_quarter_stays_unaltered_from_epoch_20_on(epoch):
 @pytest.mark.parametrize("epoch", [25, 45, 65, 85, 120, 180])
 def test_level_shares_are_those_of_the_epoch(epoch):
     """A plan's level shows in what it draws: only easy has exact multiples of 45°, only hard has partners."""
-    shares = mixture(epoch)
+    shares = _mixture(epoch)
     drawn = plans(epoch=epoch)
     fixed = sum(s.name == "rotate" and s.parameters["angle"] % 45 == 0 for steps in drawn for s in steps)
     assert binomtest(fixed, N, shares["easy"] / 4).pvalue > 1e-4 if shares["easy"] else fixed == 0
@@ -60,7 +60,7 @@ def test_easy_as_in_the_published_code_gives_rotation_four_sevenths():
 
 @pytest.mark.parametrize(("level", "most"), [("medium", 2), ("hard", 3)])
 def test_counts_are_uniform_without_replacement_in_random_order(level, most):
-    group = GROUPS[level][1]
+    group = _GROUPS[level][1]
     kinds = {row.name for row in group.rows}
     picked = [[name for name in names(steps) if name in kinds] for steps in plans(level)]
     picked = [chosen for chosen in picked if chosen]
@@ -98,7 +98,7 @@ def test_parameters_are_uniform_in_their_ranges(level):
         for step in steps:
             for name, value in step.parameters.items():
                 drawn.setdefault((step.name, name), []).append(value)
-    for group in GROUPS[level]:
+    for group in _GROUPS[level]:
         for row in group.rows:
             ranges = {name: values for name, values in row.parameters.items() if name not in row.choices}
             if row.name in ("crop", "erase", "picture_in_picture"):

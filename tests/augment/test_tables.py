@@ -1,7 +1,7 @@
 """The paper's two tables, transcribed a second time."""
 
 from channelhash.augment.operations import OPERATIONS
-from channelhash.augment.progressive import GROUPS, Augmentation, mixture
+from channelhash.augment.progressive import _GROUPS, Augmentation, _mixture
 
 AUGMENTATIONS = """
 easy 1-1
@@ -48,12 +48,12 @@ def written(row: Augmentation) -> str:
 
 def test_augmentations_are_the_papers():
     lines = []
-    for level in GROUPS:
-        for group in GROUPS[level]:
+    for level in _GROUPS:
+        for group in _GROUPS[level]:
             lines.append(f"{level} {group.least}-{group.most}" + (f" {group.weight:.0%}" if group.weight else ""))
             lines += ["  " + written(row) for row in group.rows]
     assert lines == AUGMENTATIONS.strip().split("\n")
-    assert {row.name for groups in GROUPS.values() for group in groups for row in group.rows} == set(OPERATIONS)
+    assert {row.name for groups in _GROUPS.values() for group in groups for row in group.rows} == set(OPERATIONS)
 
 
 def test_mixtures_are_the_papers():
@@ -68,11 +68,11 @@ def test_mixtures_are_the_papers():
     ]
     for first, last, *shares in expected:
         for epoch in range(first, last + 1):
-            assert [mixture(epoch)[level] for level in GROUPS] == shares
+            assert [_mixture(epoch)[level] for level in _GROUPS] == shares
 
 
 def test_mixtures_scale_with_the_number_of_epochs():
     for n_epochs in (1, 7, *range(10, 401, 10)):
-        assert all(mixture(epoch, n_epochs) == mixture(epoch * 200 // n_epochs) for epoch in range(n_epochs))
-    assert [mixture(epoch, 30)["none"] for epoch in (2, 3)] == [1, 0.25]
-    assert mixture(200) == mixture(10**6) == mixture(31, 30) == mixture(199)
+        assert all(_mixture(epoch, n_epochs) == _mixture(epoch * 200 // n_epochs) for epoch in range(n_epochs))
+    assert [_mixture(epoch, 30)["none"] for epoch in (2, 3)] == [1, 0.25]
+    assert _mixture(200) == _mixture(10**6) == _mixture(31, 30) == _mixture(199)

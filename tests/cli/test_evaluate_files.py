@@ -185,10 +185,10 @@ def test_a_convention_needs_labels(tmp_path, capsys):
 
 
 def test_the_commands_conventions_are_those_of_the_package():
-    from channelhash.cli.evaluate import ConventionName
-    from channelhash.metrics.conventions import CONVENTIONS
+    from channelhash.cli.evaluate import _ConventionName
+    from channelhash.metrics.conventions import _CONVENTIONS
 
-    assert [name.value for name in ConventionName] == list(CONVENTIONS)
+    assert [name.value for name in _ConventionName] == list(_CONVENTIONS)
 
 
 def test_items_that_search_themselves_are_left_out_of_files_shards_and_exports(tmp_path, capsys):

@@ -14,8 +14,8 @@ from channelhash.lab.experiments.studies import EXPERIMENTS
 from channelhash.losses import LOSSES
 from channelhash.models import MODELS
 from channelhash.models.description import ENCODER_FORMS
-from channelhash.models.encoders import ENCODERS
-from channelhash.runs.presets import OF_MODEL, preset_path, presets
+from channelhash.models.encoders import _ENCODERS
+from channelhash.runs.presets import _OF_MODEL, preset_path, presets
 from channelhash.search import STORES
 from small_runs import assert_refused, feature_config, run_command, run_json, write_features
 
@@ -40,7 +40,7 @@ def test_everything_that_can_be_named_is_listed_with_a_line(kind, expected, caps
 
 
 def test_every_encoder_that_is_registered_is_among_the_forms():
-    assert set(ENCODERS) <= {form.partition(":")[0] for form in ENCODER_FORMS}
+    assert set(_ENCODERS) <= {form.partition(":")[0] for form in ENCODER_FORMS}
 
 
 def test_stores_are_listed_by_their_addresses(capsys):
@@ -57,8 +57,8 @@ def test_configurations_are_listed_and_shown(capsys):
 
 
 def test_each_model_has_the_configuration_that_names_it():
-    assert {model: read_config(preset_path(name)).model_name for model, name in OF_MODEL.items()} == {
-        model: model for model in OF_MODEL
+    assert {model: read_config(preset_path(name)).model_name for model, name in _OF_MODEL.items()} == {
+        model: model for model in _OF_MODEL
     }
 
 

@@ -30,7 +30,7 @@ def test_a_line_says_how_far_a_stage_is_its_rate_and_the_time_left(monkeypatch, 
 @pytest.mark.parametrize("width", [80, 140])
 def test_a_bar_shows_loss_speed_and_time_left_in_one_line(width, monkeypatch):
     terminal = Console(force_terminal=True, width=width, record=True, file=io.StringIO())
-    monkeypatch.setattr(output, "messages", terminal)
+    monkeypatch.setattr(output, "_messages", terminal)
     monkeypatch.delenv("JPY_PARENT_PID", raising=False)
     with output.progress_bars() as progress:
         advance = progress("measure steps and more")
@@ -45,7 +45,7 @@ def test_a_bar_shows_loss_speed_and_time_left_in_one_line(width, monkeypatch):
 def test_a_shell_in_a_notebook_has_lines_although_it_is_a_terminal(monkeypatch, capsys):
     monkeypatch.setenv("JPY_PARENT_PID", "1")
     monkeypatch.setattr(output, "_SECONDS", 0)
-    monkeypatch.setattr(output, "messages", Console(force_terminal=True, stderr=True, highlight=False))
+    monkeypatch.setattr(output, "_messages", Console(force_terminal=True, stderr=True, highlight=False))
     with output.progress_bars() as progress:
         progress("train")(2, 4)
     assert re.fullmatch(r"train: 2 of 4, [\d.,]+/s, 0:00:00 left\n", capsys.readouterr().err)

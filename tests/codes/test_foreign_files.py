@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.io import savemat
 
 import channelhash as ch
-from channelhash.codes.foreign_files import LAYOUTS, bits_of, read_export
+from channelhash.codes.foreign_files import _LAYOUTS, _bits_of, read_export
 from channelhash.errors import InputError
 
 RANDOM = np.random.default_rng(0)
@@ -135,9 +135,9 @@ def test_numbers_of_classes_become_labels_of_both_sides(tmp_path, name, shape):
 
 @given(arrays(np.bool_, st.tuples(st.integers(1, 4), st.integers(1, 9))), st.sampled_from("bhifd"))
 def test_bits_survive_every_way_of_writing_them(bits, kind):
-    np.testing.assert_array_equal(bits_of(np.where(bits, 1, -1).astype(kind)), bits)
+    np.testing.assert_array_equal(_bits_of(np.where(bits, 1, -1).astype(kind)), bits)
     for unsigned in (kind, "B", "?"):
-        np.testing.assert_array_equal(bits_of(bits.astype(unsigned)), bits)
+        np.testing.assert_array_equal(_bits_of(bits.astype(unsigned)), bits)
 
 
 @given(
@@ -149,7 +149,7 @@ def test_bits_survive_every_way_of_writing_them(bits, kind):
 def test_any_other_value_is_named_with_its_place(codes, row, column, value):
     codes[row, column] = value
     with pytest.raises(ValueError, match=rf"not {value} \(row {row}, column {column}\)".replace("+", r"\+")):
-        bits_of(codes)
+        _bits_of(codes)
 
 
 REFUSED = [
@@ -198,6 +198,6 @@ def test_names_and_tasks_that_make_no_sense_are_refused(tmp_path, export, names,
 
 def test_the_documentation_names_every_array_that_is_recognised():
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "evaluate.md").read_text()
-    for side in (side for sides in LAYOUTS for side in sides):
+    for side in (side for sides in _LAYOUTS for side in sides):
         for name in side.names:
             assert f"`{name}`" in text

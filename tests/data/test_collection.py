@@ -8,7 +8,7 @@ from PIL import Image
 
 from channelhash.data.collection import (
     DataSource,
-    choose_by_labels,
+    _choose_by_labels,
     find_partners,
     join_records,
     join_splits,
@@ -29,22 +29,22 @@ ABC = records("i", [[1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]], "abc")
 
 
 def test_rows_are_chosen_by_their_labels():
-    assert choose_by_labels(ABC) is ABC
-    only = choose_by_labels(ABC, only=["a", "c"])
+    assert _choose_by_labels(ABC) is ABC
+    only = _choose_by_labels(ABC, only=["a", "c"])
     assert only.ids == ("i0", "i1", "i2")
     assert only.label_names == ("a", "b", "c")
-    without = choose_by_labels(ABC, without=["b"])
+    without = _choose_by_labels(ABC, without=["b"])
     assert without.ids == ("i0", "i2", "i3")
     assert without.label_names == ("a", "c")
     np.testing.assert_array_equal(without.labels, [[1, 0], [0, 1], [0, 0]])
     assert without.removed == {"labels not chosen": 1}
-    assert choose_by_labels(ABC, only=["a"], without=["b"]).ids == ("i0",)
-    both = {*choose_by_labels(ABC, only=["b", "c"]).ids, *choose_by_labels(ABC, without=["b", "c"]).ids}
+    assert _choose_by_labels(ABC, only=["a"], without=["b"]).ids == ("i0",)
+    both = {*_choose_by_labels(ABC, only=["b", "c"]).ids, *_choose_by_labels(ABC, without=["b", "c"]).ids}
     assert both == set(ABC.ids)  # the two parts of a trial are the whole
     with pytest.raises(InputError, match="no label 'd'; it has a, b, c"):
-        choose_by_labels(ABC, only=["d"])
+        _choose_by_labels(ABC, only=["d"])
     with pytest.raises(InputError, match="leave no row"):
-        choose_by_labels(ABC, only=["b"], without=["a"])
+        _choose_by_labels(ABC, only=["b"], without=["a"])
 
 
 def test_labels_are_joined_by_name():

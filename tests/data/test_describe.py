@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
 
-from channelhash.data.describe import PROTOCOLS, describe, recognise
-from channelhash.data.folder import find_images, load_any, load_folder
+from channelhash.data.describe import _PROTOCOLS, _recognise, describe
+from channelhash.data.folder import _load_folder, find_images, load_any
 from channelhash.data.records import Records
 from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError
@@ -83,12 +83,12 @@ def test_a_folder_of_pictures_at_any_depth(tmp_path):
     assert load_any(tmp_path).ids == ("a.jpg", "deep/er/x.PNG")
     (tmp_path / "bad.jpg").write_bytes(b"")
     with pytest.raises(InputError, match="empty picture"):
-        load_folder(tmp_path)
-    records = load_folder(tmp_path, skip_bad=True)
+        _load_folder(tmp_path)
+    records = _load_folder(tmp_path, skip_bad=True)
     assert (records.ids, records.found, records.removed) == (("a.jpg", "deep/er/x.PNG"), 3, {"unreadable picture": 1})
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no pictures"):
-        load_folder(tmp_path / "empty")
+        _load_folder(tmp_path / "empty")
     with pytest.raises(InputError, match="no such folder or file"):
         load_any(tmp_path / "gone")
 
@@ -123,16 +123,16 @@ def labels_of(width: int, images: int, unlabelled: int) -> np.ndarray:
     return labels
 
 
-@pytest.mark.parametrize("numbers", PROTOCOLS, ids=str)
+@pytest.mark.parametrize("numbers", _PROTOCOLS, ids=str)
 def test_each_variant_is_known_by_its_three_numbers(numbers):
     labels, images, _ = numbers
-    line = recognise(labels_of(*numbers))
-    assert line == f"{PROTOCOLS[numbers][0]}, {labels} labels, {images:,} images: {PROTOCOLS[numbers][1]}"
-    assert recognise(labels_of(labels, images - 1, 0)) == ""
+    line = _recognise(labels_of(*numbers))
+    assert line == f"{_PROTOCOLS[numbers][0]}, {labels} labels, {images:,} images: {_PROTOCOLS[numbers][1]}"
+    assert _recognise(labels_of(labels, images - 1, 0)) == ""
 
 
 def test_the_exclusion_list_is_recognised_though_the_number_of_images_is_right():
-    wrong, right = (recognise(labels_of(21, 195834, unlabelled)) for unlabelled in (3055, 0))
+    wrong, right = (_recognise(labels_of(21, 195834, unlabelled)) for unlabelled in (3055, 0))
     assert "drops 3,055 images that have one of the 21 labels and keeps 3,055 that have none" in wrong
     assert "73,814" not in right
 

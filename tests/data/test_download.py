@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from channelhash.data.download import Source, download, unpack
+from channelhash.data.download import _Source, _unpack, download
 from channelhash.errors import InputError, JobError
 
 
@@ -51,8 +51,8 @@ class Server:
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
-    def source(self, **known: object) -> tuple[Source, ...]:
-        return (Source(f"http://127.0.0.1:{self.http.server_port}/set.zip", "set", **known),)
+    def source(self, **known: object) -> tuple[_Source, ...]:
+        return (_Source(f"http://127.0.0.1:{self.http.server_port}/set.zip", "set", **known),)
 
 
 @pytest.fixture
@@ -123,9 +123,9 @@ def test_errors_of_the_server_and_the_address_are_one_line(server, tmp_path):
         fetch(server, tmp_path)
     assert len(server.requests) == 1 + 5
     with pytest.raises(InputError, match="not an http or https address"):
-        download("test", tmp_path, (Source("file:///etc/passwd", "set"),))
+        download("test", tmp_path, (_Source("file:///etc/passwd", "set"),))
     with pytest.raises(JobError, match="refused"):
-        download("test", tmp_path, (Source("http://127.0.0.1:9/set.zip", "set"),), wait=0)
+        download("test", tmp_path, (_Source("http://127.0.0.1:9/set.zip", "set"),), wait=0)
     with pytest.raises(InputError, match="did you mean 'nuswide'"):
         download("nuswid", tmp_path)
 
@@ -137,7 +137,7 @@ def test_nothing_lands_outside_the_folder_and_nothing_becomes_a_link(tmp_path):
     link.external_attr = 0o120777 << 16
     names = ("good.txt", "../evil.txt", "/etc/evil.txt", "a/../../evil.txt", "C:\\evil.txt", "a\\..\\..\\evil", link)
     archive.write_bytes(zip_of(dict.fromkeys(names, b"/etc/passwd")))
-    unpack(archive, tmp_path / "in" / "out")
+    _unpack(archive, tmp_path / "in" / "out")
     assert sorted(path.name for path in (*tmp_path.glob("*"), *tmp_path.glob("in/*"))) == ["in", "out", "x.zip"]
     assert not (tmp_path / "in" / "out" / "link").is_symlink()
 
@@ -148,5 +148,5 @@ def test_damaged_archives_are_refused(tmp_path):
     for name, content in {"cut": good[:500], "flipped": good[:300] + b"y" + good[301:], "lying": lying}.items():
         (tmp_path / f"{name}.zip").write_bytes(content)
         with pytest.raises(InputError, match=rf"{name}\.zip: damaged archive"):
-            unpack(tmp_path / f"{name}.zip", tmp_path / "no")
+            _unpack(tmp_path / f"{name}.zip", tmp_path / "no")
     assert not (tmp_path / "no").exists()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.data.records import Records
-from channelhash.data.splits import draw_splits, load_splits, per_class_sample, save_splits, stratified_sample
+from channelhash.data.splits import _per_class_sample, _stratified_sample, draw_splits, load_splits, save_splits
 from channelhash.errors import InputError
 
 
@@ -142,7 +142,7 @@ def long_tail(n: int, seed: int) -> np.ndarray:
 def test_a_stratified_sample_has_the_asked_size_and_only_given_rows(n, seed, data):
     rows = np.random.default_rng(seed).permutation(n)[: data.draw(st.integers(1, n))]
     count = data.draw(st.integers(0, len(rows)))
-    drawn = stratified_sample(long_tail(n, seed), rows, count, np.random.default_rng(0))
+    drawn = _stratified_sample(long_tail(n, seed), rows, count, np.random.default_rng(0))
     assert len(drawn) == len(set(drawn.tolist())) == count
     assert set(drawn.tolist()) <= set(rows.tolist())
 
@@ -151,7 +151,7 @@ def test_a_stratified_sample_keeps_label_shares_better_than_a_random_one():
     labels, rows = long_tail(4000, 0), np.arange(4000)
     wanted = labels.sum(axis=0) * 0.1
     for seed in range(5):
-        drawn = stratified_sample(labels, rows, 400, np.random.default_rng(seed))
+        drawn = _stratified_sample(labels, rows, 400, np.random.default_rng(seed))
         random = np.random.default_rng(seed).permutation(rows)[:400]
         errors = [np.abs(labels[part].sum(axis=0) - wanted) for part in (drawn, random)]
         assert errors[0].max() <= 2
@@ -160,7 +160,7 @@ def test_a_stratified_sample_keeps_label_shares_better_than_a_random_one():
 
 def test_so_many_per_class_and_all_of_a_rare_one():
     labels, rows = long_tail(2000, 0), np.arange(2000)
-    drawn = per_class_sample(labels, rows, 30, np.random.default_rng(0))
+    drawn = _per_class_sample(labels, rows, 30, np.random.default_rng(0))
     counts = labels[drawn].sum(axis=0)
     assert (counts >= np.minimum(30, labels.sum(axis=0))).all()
     assert len(drawn) <= 8 * 30

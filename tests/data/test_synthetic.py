@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from channelhash.data.mirflickr import load_mirflickr
-from channelhash.data.scenes import IMPLIED, LABELS, WORDS, write_hashtags
+from channelhash.data.scenes import _IMPLIED, LABELS, WORDS, write_hashtags
 from channelhash.data.synthetic import load_simulated, load_synthetic, synthesize
 from channelhash.errors import InputError
 from channelhash.utils.seeds import generator
@@ -28,7 +28,7 @@ def test_labels_have_a_long_tail_and_imply_one_another(root):
         for line in (root / "annotations" / f"{name}.txt").read_text().splitlines():
             labels[int(line)].add(name)
     for names in labels.values():
-        assert {IMPLIED[name] for name in names if name in IMPLIED} <= names
+        assert {_IMPLIED[name] for name in names if name in _IMPLIED} <= names
     sizes = [len(names) for names in labels.values()]
     assert min(sizes) == 0
     assert 7 <= max(sizes) <= 14

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from channelhash.codes import pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.explanation.bit_labels import (
-    EFFECT,
+    _EFFECT,
     BitLabels,
-    bit_label_correlation,
-    clear_threshold,
+    _bit_label_correlation,
+    _clear_threshold,
+    _count_bit_labels,
     compare_bits,
-    count_bit_labels,
     label_evidence,
     load_bit_labels,
 )
@@ -39,7 +39,7 @@ def test_the_correlation_is_numpys(seed):
     random = np.random.default_rng(seed)
     bits, labels = random.random((int(random.integers(2, 30)), 5)) < 0.4, None
     labels = random.random((len(bits), 3)) < 0.4
-    found = bit_label_correlation(pack(bits), 5, labels)
+    found = _bit_label_correlation(pack(bits), 5, labels)
     for j in range(5):
         for label in range(3):
             if len({*bits[:, j].tolist()}) == 1 or len({*labels[:, label].tolist()}) == 1:
@@ -50,15 +50,15 @@ def test_the_correlation_is_numpys(seed):
 
 def test_many_rows_are_counted_in_blocks(monkeypatch):
     bits, labels = coded()
-    whole = bit_label_correlation(pack(bits), K, labels)
+    whole = _bit_label_correlation(pack(bits), K, labels)
     monkeypatch.setattr("channelhash.explanation.bit_labels._ROWS", 7)
-    np.testing.assert_array_equal(bit_label_correlation(pack(bits), K, labels), whole)
+    np.testing.assert_array_equal(_bit_label_correlation(pack(bits), K, labels), whole)
 
 
 def test_what_is_clear_is_significant_and_no_small_effect():
-    assert clear_threshold(10**6, 500) == EFFECT
+    assert _clear_threshold(10**6, 500) == _EFFECT
     # 500 tests at 5 %: each at 1e-4 two-sided, |z| > 3.8906; φ = z / sqrt(n).
-    assert clear_threshold(100, 500) == pytest.approx(0.38906, abs=1e-4)
+    assert _clear_threshold(100, 500) == pytest.approx(0.38906, abs=1e-4)
 
 
 def test_a_meaning_has_to_be_clear_in_both_modalities_with_the_same_sign():
@@ -100,7 +100,7 @@ def run_folder(folder, seed: int = 0) -> CodeSet:
 def test_of_a_store_labelled_items_are_counted_and_of_a_run_and_a_file_all(tmp_path):
     codes = run_folder(tmp_path / "run")
     codes.save(tmp_path / "codes.parquet")
-    whole = count_bit_labels(codes)
+    whole = _count_bit_labels(codes)
     for place in ("codes.parquet", "run"):
         found = load_bit_labels(open_store(tmp_path / place))
         np.testing.assert_array_equal(found.correlations["image"], whole.correlations["image"])

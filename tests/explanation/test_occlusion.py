@@ -7,8 +7,8 @@ from PIL import Image
 from channelhash.explanation.api import MapSettings, Side, explain_pair
 from channelhash.explanation.occlusion import (
     Grid,
-    hide,
-    make_filler,
+    _hide,
+    _make_filler,
     make_grid,
     map_image,
     map_words,
@@ -105,7 +105,7 @@ def test_a_map_is_hiding_one_patch_after_another(fill):
 
     grid = Grid(6, 8, 3)
     total, count = np.zeros((6, 8)), np.zeros((6, 8))
-    filler = make_filler(picture, fill)
+    filler = _make_filler(picture, fill)
     before = relaxed(encode([picture])[0], other)
     for top in range(4):
         for left in range(6):
@@ -131,7 +131,7 @@ def test_the_cells_cover_a_picture_whatever_its_size():
                 seen[top:bottom, left:right] += 1
         assert (seen == 1).all()
         image = Image.new("RGB", size)
-        hidden = hide(image, (0, 0, *size), make_filler(image, "grey"))
+        hidden = _hide(image, (0, 0, *size), _make_filler(image, "grey"))
         assert hidden.getcolors() == [(size[0] * size[1], (128,) * 3)]
     assert (make_grid((640, 480), 8, 2).rows, make_grid((640, 480), 8, 2).columns) == (8, 11)
 

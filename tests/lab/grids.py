@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from channelhash.lab.experiments.experiment import base_configuration, load_experiment, make_grid
-from channelhash.lab.experiments.results import Result, Status
+from channelhash.lab.experiments.results import Result, _Status
 from channelhash.lab.experiments.runner import Grid
-from channelhash.lab.experiments.tables import to_markdown
+from channelhash.lab.experiments.tables import _to_markdown
 from pages import ROOT
 
 sys.path.insert(0, str(ROOT / "tools" / "site"))
@@ -35,7 +35,7 @@ def assert_made_again(name: str, folder: Path) -> None:
                 tables += study.tables(with_query_means(results, folder / "queries.npz"))
     written = {path.stem: path.read_text() for path in (folder / "tables").glob("*.md")}
     tested = {table for table in written if table.startswith("significance")}
-    assert {table.name: to_markdown(table) for table in tables} == {
+    assert {table.name: _to_markdown(table) for table in tables} == {
         table: text for table, text in written.items() if table not in tested
     }
 
@@ -59,7 +59,7 @@ def made_result(
     seed: int,
     shares: Mapping[str, float] | float = 0.5,
     n_bits: int = 32,
-    status: Status = "finished",
+    status: _Status = "finished",
     loss: Mapping[str, Any] | None = None,
     model: str = "tdsrdh",
     kind: str = "mirflickr25k",

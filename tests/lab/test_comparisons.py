@@ -8,12 +8,12 @@ from scipy import stats
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.comparisons import (
-    Comparison,
     SeedTest,
-    compare_methods,
+    _compare_methods,
+    _Comparison,
+    _significance_table,
     holm,
     seed_test,
-    significance_table,
 )
 from channelhash.metrics import paired_test
 from channelhash.metrics.significance import PairedTest
@@ -74,7 +74,7 @@ def test_holm_rejects_what_the_stepwise_test_rejects(p_values, level):
 
 def test_a_clear_difference_shows_and_p_values_are_corrected_together():
     results = [*grid({"a": 0.3, "b": 0.5, "c": 0.5}, queries=300), made_result("a", 3, status="failed")]
-    found = compare_methods(results, resamples=2000)
+    found = _compare_methods(results, resamples=2000)
     assert [(one.first, one.second) for one in found] == [("b", "a"), ("c", "a"), ("c", "b")]
     clear, _, level = found
     assert clear.queries.difference == pytest.approx(clear.seeds.difference)
@@ -87,7 +87,7 @@ def test_a_clear_difference_shows_and_p_values_are_corrected_together():
 
 def test_queries_are_averaged_over_the_common_seeds():
     results = [*grid({"a": 0.3}, seeds=(0, 2, 5)), *grid({"b": 0.4}, seeds=(5, 1, 0, 7))]
-    (found,) = compare_methods(results, resamples=500)
+    (found,) = _compare_methods(results, resamples=500)
     runs = {(result.method, result.seed): result for result in results}
     sides = [[runs[method, seed] for seed in (0, 5)] for method in ("b", "a")]
     means = [np.mean([run.query_ap["last", "test", TASK] for run in side], axis=0) for side in sides]
@@ -97,37 +97,37 @@ def test_queries_are_averaged_over_the_common_seeds():
 
 def test_pairs_can_be_chosen_and_lengths_stay_apart():
     results = [*grid({"a": 0.3, "b": 0.5, "c": 0.5}), *grid({"a": 0.4, "c": 0.5}, n_bits=64)]
-    found = compare_methods(results, [("a", "b"), ("a", "c")], resamples=100)
+    found = _compare_methods(results, [("a", "b"), ("a", "c")], resamples=100)
     assert [(one.first, one.second, one.n_bits) for one in found] == [("a", "b", 32), ("a", "c", 32), ("a", "c", 64)]
     with pytest.raises(InputError, match="no method 'd' in this grid; it has a, b, c"):
-        compare_methods(results, [("a", "d")])
+        _compare_methods(results, [("a", "d")])
 
 
 def test_too_few_common_seeds_give_no_test():
-    (found,) = compare_methods([*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(0, 1))], resamples=100)
+    (found,) = _compare_methods([*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(0, 1))], resamples=100)
     assert found.queries is not None
     assert (found.seeds, found.seeds_p) == (None, None)
-    (found,) = compare_methods([*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(1,))], resamples=100)
+    (found,) = _compare_methods([*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(1,))], resamples=100)
     assert (found.queries, found.queries_p, found.seeds, found.seeds_p) == (None,) * 4
 
 
 def test_runs_of_other_queries_are_refused():
     with pytest.raises(InputError, match="a-k32-seed0 and b-k32-seed0 were not evaluated on the same queries"):
-        compare_methods([*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(0,), queries=41)])
+        _compare_methods([*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(0,), queries=41)])
     with pytest.raises(InputError, match="has no AP of single queries"):
-        compare_methods([made_result("a", 0), made_result("b", 0, loss=SCH)])
+        _compare_methods([made_result("a", 0), made_result("b", 0, loss=SCH)])
 
 
 def test_differences_are_in_points_and_small_p_values_bold():
     comparisons = [
-        Comparison(
+        _Comparison(
             "DSCH", "SCH", 32, "image->text",
             PairedTest(0.0123, 0.0001, 1990), SeedTest(0.0123, -0.001, 0.025, 0.06, 3), 0.0004, 0.06,
         ),
-        Comparison("DSCH", "SCH", 64, "image->text", None, None),
-        Comparison("DSCH", "SCH", 32, "text->image", PairedTest(-0.02, 0.01, 1990), None, 0.05),
+        _Comparison("DSCH", "SCH", 64, "image->text", None, None),
+        _Comparison("DSCH", "SCH", 32, "text->image", PairedTest(-0.02, 0.01, 1990), None, 0.05),
     ]  # fmt: skip
-    table = significance_table(comparisons)
+    table = _significance_table(comparisons)
     assert [[cell.text for cell in row] for row in table.rows] == [
         ["image → text", "DSCH against SCH, k = 32", "+1.23", "< 0.001", "1990", "−0.10 … +2.50", "0.060", "3"],
         ["image → text", "DSCH against SCH, k = 64", "no common seed", "–", "–", "–", "–", "–"],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from channelhash.errors import InputError
-from channelhash.lab.experiments.experiment import Design, choose_losses
+from channelhash.lab.experiments.experiment import Design, _choose_losses
 from channelhash.lab.experiments.results import read_grid
 from lab.grids import assert_made_again
 from small_runs import assert_refused, grid_base, run_command
@@ -16,7 +16,7 @@ from small_runs import assert_refused, grid_base, run_command
 def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_or_its_authors_give_it():
     losses = {"SCH, mine": {"name": "sch", "tau": 2.0}, "CSQ": {"name": "csq"}}
     names = ["sch", "dsch", "python:my.module:MyLoss", "csq", "csq:published", "python:my.module:published"]
-    chosen = choose_losses(names, losses)
+    chosen = _choose_losses(names, losses)
     assert chosen == {
         "SCH, mine": {"name": "sch", "tau": 2.0},
         "DSCH": {"name": "dsch", "kappa_q": 0.01},
@@ -29,7 +29,7 @@ def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_or_its_
     (run,) = Design(base, [16], [0]).runs("CSQ, published", chosen["CSQ, published"])
     assert (run.name, run.config.loss.lambda_p) == ("csq-published-k16-seed0", 0.2)
     with pytest.raises(InputError, match="two losses are called DSCH"):
-        choose_losses(["dsch", "dsch"], losses)
+        _choose_losses(["dsch", "dsch"], losses)
 
 
 OWN = """

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.studies.factorial import effects_tables, factorial_effects
+from channelhash.lab.experiments.studies.factorial import _effects_tables, _factorial_effects
 
 
 def result(loss, kappa_q, seed, value, gamma_w=8.0, status="finished"):
@@ -31,7 +31,7 @@ def grid(channel=0.02, term=0.05, both=0.01, seeds=5, noise=1e-4):
 
 
 def by_name(results):
-    return factorial_effects(results, "image->text", 32)
+    return _factorial_effects(results, "image->text", 32)
 
 
 def test_effects_are_the_terms_that_made_the_figures():
@@ -64,4 +64,4 @@ def test_the_interval_is_students_over_seeds():
 def test_unfinished_runs_are_left_out_and_said():
     runs = [run for run in grid() if run.seed < 3 or run.settings["loss"]["name"] == "sch"]
     assert {effect.test.seeds for name, effect in by_name(runs).items() if "DSCH" in name} == {3}
-    assert effects_tables([run for run in runs if run.seed == 0]) == []
+    assert _effects_tables([run for run in runs if run.seed == 0]) == []

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channelhash.lab.experiments.landscape import page_facts, pair_loss, write_page
+from channelhash.lab.experiments.landscape import _page_facts, pair_loss, write_page
 from channelhash.losses import DSCHLoss, SCHLoss
 
 shares = st.floats(0, 1)
@@ -76,14 +76,14 @@ def test_the_page_names_no_other_host_and_holds_its_values(page):
     assert not re.findall(r"<(?:link|script|img)[^>]+(?:src|href)=(?!\"data:)", text)
     assert "__FACTS__" not in text
     (facts,) = re.findall(r'<script type="application/json" id="facts">(.*?)</script>', text, flags=re.DOTALL)
-    assert json.loads(facts) == page_facts()
-    assert {row[0] for row in page_facts()["checks"]} == {"dsch", "sch"}
+    assert json.loads(facts) == _page_facts()
+    assert {row[0] for row in _page_facts()["checks"]} == {"dsch", "sch"}
 
 
 @pytest.mark.browser
 def test_the_page_says_that_its_numbers_are_those_of_python(page):
     document = opened(page)
-    assert f"{len(page_facts()['checks'])} values of the Python losses come out the same" in document
+    assert f"{len(_page_facts()['checks'])} values of the Python losses come out the same" in document
     assert 'class="bad"' not in document
 
 

@@ -11,13 +11,13 @@ import yaml
 from channelhash.lab.experiments.experiment import METHODS, PAPER_KINDS, paper_configuration
 from channelhash.lab.experiments.paper import (
     _LOSSES,
+    _differences,
+    _is_same_model,
+    _within_spread,
     comparison_tables,
-    differences,
-    is_same_model,
     load_printed,
-    within_spread,
 )
-from channelhash.lab.experiments.studies.paper import PAPER_GAMMA_W
+from channelhash.lab.experiments.studies.paper import _GAMMAS
 from channelhash.lab.experiments.tables import Spread
 from channelhash.losses import LOSSES as ALL_LOSSES
 from data.mirflickr_tree import write_tree
@@ -84,7 +84,7 @@ def test_the_grids_are_built_by_the_protocol(kind, tmp_path):
         assert_is_the_papers(run, kind, "tdsrdh", n_bits, loss, seed)
 
     runs = named_grid("gamma-w", kind, tmp_path, seeds=1).runs
-    for run, gamma_w in zip(runs, PAPER_GAMMA_W, strict=True):
+    for run, gamma_w in zip(runs, _GAMMAS, strict=True):
         assert_is_the_papers(run, kind, "tdsrdh", 32, {**DSCH, "gamma_w": gamma_w}, 0)
 
     runs = named_grid("architectures", kind, tmp_path, seeds=1).runs
@@ -134,8 +134,8 @@ CODE = {"tdsrdh": {"model.frozen_batchnorm": ("eval", "train"), "model.mask_padd
     ids=str,
 )  # fmt: skip
 def test_every_difference_is_found(model, change, named):
-    assert differences(changed(model, **change)) == {**CODE[model], **named}
-    assert is_same_model(changed(model, **change))
+    assert _differences(changed(model, **change)) == {**CODE[model], **named}
+    assert _is_same_model(changed(model, **change))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_every_difference_is_found(model, change, named):
     ids=str,
 )
 def test_another_model_is_not_compared(model, change):
-    assert not is_same_model(changed(model, **change))
+    assert not _is_same_model(changed(model, **change))
 
 
 def test_the_caption_names_each_difference():
@@ -314,4 +314,4 @@ def test_the_joint_spread_is_the_root_of_the_sum_of_squares(std):
     number = next(number for number in load_printed() if number.std == 0.3)
     edge = sqrt(0.3**2 + std**2)
     for distance in (0.999, -0.999, 1.001):
-        assert within_spread(Spread(number.mean + distance * edge, std, 3), number) == (distance < 1)
+        assert _within_spread(Spread(number.mean + distance * edge, std, 3), number) == (distance < 1)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from channelhash.lab.experiments.paper import load_printed, within_spread
+from channelhash.lab.experiments.paper import _within_spread, load_printed
 from channelhash.lab.experiments.tables import Spread
 
 PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "paper-notes.md").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def lines():
     cells = [cell for (_, _, n_bits, _), cell in CELLS.items() if n_bits >= 64]
     yield f"- At 64 and 128 bits: strictly best in {wins(cells)[0]} of {len(cells)}."
     gains = [cell["DSCH"].mean - cell["SCH"].mean for cell in CELLS.values()]
-    level = sum(within_spread(Spread(cell["DSCH"].mean, cell["DSCH"].std, 3), cell["SCH"]) for cell in CELLS.values())
+    level = sum(_within_spread(Spread(cell["DSCH"].mean, cell["DSCH"].std, 3), cell["SCH"]) for cell in CELLS.values())
     yield (
         f"- DSCH − SCH over the {len(gains)} cells: {min(gains):+.2f} to {max(gains):+.2f} points, mean "
         f"{sum(gains) / len(gains):+.2f}; within the joint spread in {level}."

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from channelhash.lab.experiments.plots import code_length_plot, gamma_w_plot, grid_plots, training_plot
+from channelhash.lab.experiments.plots import _code_length_plot, _gamma_w_plot, _training_plot, grid_plots
 from channelhash.lab.experiments.results import Result
 from lab.grids import made_result
 
@@ -31,7 +31,7 @@ def log(losses: list[float], scores: dict[int, float]) -> list[dict]:
 def test_code_lengths_show_means_and_sample_std_of_each_method():
     values = {("A", 16): [0.5, 0.6, 0.7], ("A", 32): [0.6, 0.8], ("B", 16): [0.4]}
     results = [result(m, k, seed, v) for (m, k), group in values.items() for seed, v in enumerate(group)]
-    figure = code_length_plot(results)
+    figure = _code_length_plot(results)
     for number, axes in enumerate(figure.axes):
         lines = {line.get_label(): line for line in axes.lines}
         np.testing.assert_allclose(lines["A"].get_ydata(), [60 + number, 70 + number])
@@ -48,7 +48,7 @@ def test_code_lengths_show_means_and_sample_std_of_each_method():
 
 def test_gamma_w_has_a_panel_for_each_figure():
     results = [result("DSCH", 32, seed, 0.5 + g / 100 + seed / 100, g) for g in (2.0, 4.0, 8.0) for seed in range(2)]
-    precision, area = gamma_w_plot(results).axes
+    precision, area = _gamma_w_plot(results).axes
     np.testing.assert_allclose(precision.lines[0].get_xdata(), [2, 4, 8])
     np.testing.assert_allclose(precision.lines[0].get_ydata(), [52.5, 54.5, 58.5])
     np.testing.assert_allclose(area.lines[0].get_ydata(), [26.25, 27.25, 29.25])
@@ -56,7 +56,7 @@ def test_gamma_w_has_a_panel_for_each_figure():
 
 def test_several_methods_are_drawn_as_shares_and_means_over_seeds():
     logs = {"A": [log([4, 2, 1], {1: 0.5}), log([2, 1], {1: 0.7})], "B": [log([10, 10], {})]}
-    losses, scores = training_plot(logs).axes
+    losses, scores = _training_plot(logs).axes
     np.testing.assert_allclose(losses.lines[0].get_ydata(), [100, 50])  # the epochs that both seeds have
     np.testing.assert_allclose(losses.lines[1].get_ydata(), [100, 100])
     (line,) = scores.lines

@@ -16,10 +16,10 @@ from channelhash.data.collection import load_collection
 from channelhash.data.records import noisy_labels
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import robustness
-from channelhash.lab.experiments.studies.robustness import CORRUPTIONS, TAG_NOISE, attack, perturbed_scores
+from channelhash.lab.experiments.studies.robustness import _CORRUPTIONS, _TAG_NOISE, _attack, _perturbed_scores
 from channelhash.metrics import evaluate
 from channelhash.models.hash_model import Branch
-from channelhash.models.small import SmallConvNet, unit_pixels
+from channelhash.models.small import _SmallConvNet, unit_pixels
 from channelhash.runs import train as train_module
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
@@ -35,9 +35,9 @@ def pixels():
     return torch.stack([torch.stack([wave, wave.flip(0), 1 - wave]), torch.stack([wave, 1 - wave, wave.flip(1)])])
 
 
-@pytest.mark.parametrize("name", CORRUPTIONS)
+@pytest.mark.parametrize("name", _CORRUPTIONS)
 def test_a_corruption_grows_with_its_size_and_stays_a_picture(name, pixels):
-    apply, sizes = CORRUPTIONS[name]
+    apply, sizes = _CORRUPTIONS[name]
     assert list(sizes) in (sorted(sizes), sorted(sizes, reverse=True))
     distances = []
     for size in sizes:
@@ -49,11 +49,11 @@ def test_a_corruption_grows_with_its_size_and_stays_a_picture(name, pixels):
     assert 0 < distances[0] < distances[1] < distances[2]
 
 
-@pytest.mark.parametrize("name", TAG_NOISE)
+@pytest.mark.parametrize("name", _TAG_NOISE)
 def test_noise_of_tags_changes_their_share_and_no_padding(name):
     tokens = torch.arange(1, 4001, dtype=torch.int32).view(100, 40)
     tokens[:, 30:] = 0
-    apply, sizes = TAG_NOISE[name]
+    apply, sizes = _TAG_NOISE[name]
     for size in sizes:
         changed = apply(tokens, size, 0)
         assert (changed.shape, changed.dtype) == (tokens.shape, torch.int32)
@@ -66,9 +66,9 @@ def test_noise_of_tags_changes_their_share_and_no_padding(name):
 @pytest.mark.parametrize("epsilon", [1 / 255, 4 / 255])
 def test_an_attack_stays_within_its_bound_and_moves_more_bits_than_noise(pixels, epsilon):
     torch.manual_seed(0)
-    encoder = SmallConvNet(8)
+    encoder = _SmallConvNet(8)
     branch = Branch(lambda pixels: pixels, encoder, torch.nn.Linear(encoder.n_features, 16)).eval()
-    changed = attack(branch, pixels, epsilon)
+    changed = _attack(branch, pixels, epsilon)
     assert (changed - pixels).abs().max() <= epsilon + 1e-6
     assert 0 <= changed.min() <= changed.max() <= 1
     with torch.no_grad():
@@ -85,7 +85,7 @@ def test_an_encoder_without_gradients_cannot_be_attacked(pixels):
         def forward(self, values):
             return values.detach().flatten(1)[:, :4]
 
-    assert attack(Branch(lambda pixels: pixels, Opaque(), torch.nn.Identity()), pixels, 0.1) is None
+    assert _attack(Branch(lambda pixels: pixels, Opaque(), torch.nn.Identity()), pixels, 0.1) is None
 
 
 labels = arrays(bool, st.tuples(st.integers(1, 12), st.integers(1, 4)))
@@ -116,9 +116,9 @@ def folder(tmp_path):
     }
     (folder / "base.yaml").write_text(yaml.safe_dump(sections))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(robustness, "LABEL_NOISE", (0.0, 0.5))
-        patch.setattr(robustness, "CORRUPTIONS", {key: CORRUPTIONS[key] for key in ("noise, σ", "JPEG, quality")})
-        patch.setattr(robustness, "ATTACKS", (4,))
+        patch.setattr(robustness, "_LABEL_NOISE", (0.0, 0.5))
+        patch.setattr(robustness, "_CORRUPTIONS", {key: _CORRUPTIONS[key] for key in ("noise, σ", "JPEG, quality")})
+        patch.setattr(robustness, "_ATTACKS", (4,))
         command = ["experiment", "robustness", "--losses", "dsch", "--config", folder / "base.yaml", "--seeds", "1"]
         assert run_command(*command, "--bits", "16", "--out", folder / "grid") == 0
         yield folder / "grid"
@@ -126,7 +126,7 @@ def folder(tmp_path):
 
 def test_queries_are_perturbed_against_the_codes_as_they_are(folder, monkeypatch):
     clean = read_grid(folder)[1][0]
-    scores = perturbed_scores(clean.folder)
+    scores = _perturbed_scores(clean.folder)
     assert scores == json.loads((clean.folder / "robustness.json").read_text()), "scores are kept"
     assert_made_again("robustness", folder)
     assert set(scores) == {
@@ -138,7 +138,7 @@ def test_queries_are_perturbed_against_the_codes_as_they_are(folder, monkeypatch
     run, codes = open_run(clean.folder), run_codes(clean.folder)
     queries = run.collection.records.take(run.splits.query)
     pixels = unit_pixels(run.model.prepare("image", queries.items["image"]))
-    changed = robustness.add_noise(pixels, 0.1, seed=0)
+    changed = robustness._add_noise(pixels, 0.1, seed=0)
     query = pack(binarize(run.model.outputs_prepared({"image": changed})["image"]))
     expected = evaluate(replace(codes.query, codes={"image": query}), codes.retrieval)
     assert set(scores["noise, σ|0.1"]) == set(expected) == {"image->text", "image->image"}

@@ -116,7 +116,7 @@ def test_a_killed_job_fails_its_run_and_no_other(base, tmp_path, monkeypatch):
     """A run whose process dies is named; the others end in a new pool."""
     folder = tmp_path / "grid"
     grid = small(base, folder, losses=["tdsrdh", "sch", "dsch"])
-    monkeypatch.setattr(module, "run_and_evaluate", _dies_for_tdsrdh)
+    monkeypatch.setattr(module, "_run_and_evaluate", _dies_for_tdsrdh)
     outcomes = dict(module._outcomes(grid.runs, folder, Execution(jobs=2)))
     assert set(outcomes) == {run.name for run in grid.runs}
     dead = [name for name, error in outcomes.items() if "its process was killed" in error]

@@ -12,13 +12,13 @@ from channelhash.errors import InputError
 from channelhash.lab.experiments.tables import (
     Cell,
     Table,
+    _to_csv,
+    _to_latex,
+    _to_markdown,
     all_views,
     architectures_table,
     gamma_w_table,
     losses_table,
-    to_csv,
-    to_latex,
-    to_markdown,
     write_tables,
 )
 from lab.grids import CROSS_MODAL, made_result
@@ -57,7 +57,7 @@ def latex_rows(text: str) -> list[list[str]]:
 
 
 def test_markdown_reads_as_the_table():
-    assert to_markdown(EXAMPLE).splitlines() == [
+    assert _to_markdown(EXAMPLE).splitlines() == [
         "**Methods by mAP_T**",
         "",
         "| Task | Method | k = 16 | k = 32 |",
@@ -71,7 +71,7 @@ def test_markdown_reads_as_the_table():
 
 
 def test_latex_reads_as_the_table():
-    assert to_latex(EXAMPLE).splitlines() == [
+    assert _to_latex(EXAMPLE).splitlines() == [
         r"\begin{table}",
         r"\centering",
         r"\caption{Methods by $\mathrm{mAP}_{T}$. Best of 100 \% in bold; $\gamma_{w}$ \& R$\setminus$T.}",
@@ -93,19 +93,19 @@ def test_latex_reads_as_the_table():
 @settings(max_examples=40)
 @given(TABLES)
 def test_no_text_breaks_a_format(table):
-    assert list(csv.reader(io.StringIO(to_csv(table)))) == [
+    assert list(csv.reader(io.StringIO(_to_csv(table)))) == [
         list(table.header),
         *([cell.text for cell in row] for row in table.rows),
     ]
 
-    rows = latex_rows(to_latex(table))
+    rows = latex_rows(_to_latex(table))
     assert [len(row) for row in rows] == [len(table.header)] * (1 + len(table.rows))
-    bare = re.sub(r"\\[\\{}&%$#_]", "", to_latex(table))
+    bare = re.sub(r"\\[\\{}&%$#_]", "", _to_latex(table))
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
-    assert not re.search(r"(?<!\\)[%#~^]", re.sub(r"\\\\", "", to_latex(table)))
+    assert not re.search(r"(?<!\\)[%#~^]", re.sub(r"\\\\", "", _to_latex(table)))
 
-    lines = to_markdown(table).split("\n")
+    lines = _to_markdown(table).split("\n")
     cells = [re.split(r"(?<!\\)\|", re.sub(r"\\\\", "", line))[1:-1] for line in lines[2 : 4 + len(table.rows)]]
     assert [len(row) for row in cells] == [len(table.header)] * (2 + len(table.rows))
     assert len(lines) == 7 + len(table.rows)
@@ -123,7 +123,7 @@ def test_no_text_breaks_a_format(table):
 )
 def test_symbols_are_set_as_mathematics_and_signs_escaped(text, latex):
     table = Table("t", "", ("", "a"), ((Cell(""), Cell(text)),), "")
-    assert latex_rows(to_latex(table))[1][1].strip() == latex
+    assert latex_rows(_to_latex(table))[1][1].strip() == latex
 
 
 def test_tables_that_cannot_be_written_are_refused(tmp_path):

@@ -25,12 +25,12 @@ def base(tmp_path):
 
 
 def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path):
-    names = {loss["name"] for loss in weights.LOSSES.values()}
+    names = {loss["name"] for loss in weights._LOSSES.values()}
     assert names >= set(PUBLISHED)
-    assert names == set(weights.CHOICES) == set(ALL_LOSSES) - {"contrastive"}
-    assert {math.prod(map(len, keys.values())) for keys in weights.CHOICES.values()} == {9}
+    assert names == set(weights._CHOICES) == set(ALL_LOSSES) - {"contrastive"}
+    assert {math.prod(map(len, keys.values())) for keys in weights._CHOICES.values()} == {9}
     grid = named_grid("weights", base, tmp_path, seeds=2)
-    assert len(grid.runs) == 2 * len(weights.LOSSES) * 4 * 2
+    assert len(grid.runs) == 2 * len(weights._LOSSES) * 4 * 2
     assert {(run.config.train.seed, run.config.split.seed) for run in grid.runs} == {(0, 0), (1, 1)}
     assert {run.config.loss.beta for run in grid.runs if run.config.loss_name == "hyp2"} == {PUBLISHED["hyp2"]["beta"]}
 
@@ -44,8 +44,8 @@ def folder(base):
         "dnph": {"proxies": (0.0, 0.02)},
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weights, "RATE_FACTORS", (1.0, 3.0))
-        patch.setattr(weights, "CHOICES", choices)
+        patch.setattr(weights, "_RATE_FACTORS", (1.0, 3.0))
+        patch.setattr(weights, "_CHOICES", choices)
         command = ["experiment", "weights", "--losses", "dnph,dsch", "--config", base, "--bits", "8", "--seeds", "2"]
         assert run_command(*command, "--out", folder) == 0
         yield folder
@@ -53,18 +53,18 @@ def folder(base):
 
 def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     """Rates are chosen first, and weights at that rate."""
-    rates = weights.best_trials(read_grid(folder / weights.TRIALS)[1])
+    rates = weights._best_trials(read_grid(folder / weights.TRIALS)[1])
     assert set(rates) == {"DNPH", "DSCH"}
     trials = read_grid(folder / weights.WEIGHT_TRIALS)[1]
     assert [trial.method for trial in trials] == ["DNPH, tuned"] * 2 + ["DSCH, tuned"] * 4
     for trial in trials:
-        assert weights.rate_of(trial) == weights.rate_of(rates[trial.method.removesuffix(", tuned")])
-    chosen = weights.best_trials(trials)
+        assert weights._rate_of(trial) == weights._rate_of(rates[trial.method.removesuffix(", tuned")])
+    chosen = weights._best_trials(trials)
     results = read_grid(folder)[1]
     assert len(results) == 2 * 2 * 2
     for result in results:
         loss, train = result.settings["loss"], result.settings["train"]
-        assert weights.rate_of(result) == weights.rate_of(rates[result.method.removesuffix(", tuned")])
+        assert weights._rate_of(result) == weights._rate_of(rates[result.method.removesuffix(", tuned")])
         if result.method in chosen:
             best = chosen[result.method].settings
             assert train["rates"] == best["train"]["rates"]
@@ -91,7 +91,7 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
 def test_a_grid_without_validation_is_refused(base, tmp_path):
     grid = named_grid("weights", base, tmp_path, overrides=["train.validate_every=0"], bits=[8], seeds=1)
     with pytest.raises(InputError, match="settings are chosen on validation"):
-        weights.run_weights(grid, tmp_path / "grid", Execution())
+        weights._run_weights(grid, tmp_path / "grid", Execution())
 
 
 def trial(method, rate, score, status="finished"):
@@ -103,14 +103,14 @@ def trial(method, rate, score, status="finished"):
 def test_the_best_finished_trial_is_chosen():
     trials = [trial("A", 1e-4, 0.5), trial("A", 1e-3, 0.7), trial("A", 1e-2, 0.9, status="failed")]
     trials += [trial("B", 1e-3, 0.6), trial("B", 1e-4, 0.6), trial("B", 1e-2, 0.1)]
-    rates = {method: weights.rate_of(best) for method, best in weights.best_trials(trials).items()}
+    rates = {method: weights._rate_of(best) for method, best in weights._best_trials(trials).items()}
     assert rates == {"A": 1e-3, "B": 1e-3}
-    table = weights.learning_rates_table(trials)
+    table = weights._learning_rates_table(trials)
     rows = {row[0].text: dict(zip(table.header[1:], row[1:], strict=True)) for row in table.rows}
     assert rows["A"]["0.001"].bold
     assert rows["A"]["0.01"].text == "failed"
     with pytest.raises(JobError, match="C: none of 1 trials worked, the first: out of memory"):
-        weights.best_trials([trial("C", 1e-4, 0.5, status="failed")])
+        weights._best_trials([trial("C", 1e-4, 0.5, status="failed")])
 
 
 score = st.floats(0.1, 0.9).map(lambda value: round(value, 4))
@@ -125,7 +125,7 @@ def test_differences_equal_the_tests_written_out(scores):
         results += [made_result("DSCH, tuned", seed, {"image->text": first, "text->image": second})]
         results += [made_result("CSQ", seed, {"image->text": third, "text->image": first})]
     results.append(made_result("SCH", 0))
-    (table,) = weights.differences_tables(results)
+    (table,) = weights._differences_tables(results)
     ((name, mean, p, _, ahead, clear, behind),) = [[cell.text for cell in row] for row in table.rows]
     cells = 100 * np.array([[first - third, second - first] for first, second, third in scores])
     test, each = seed_test(cells.mean(axis=1)), [seed_test(column) for column in cells.T]
@@ -140,7 +140,7 @@ def test_differences_equal_the_tests_written_out(scores):
 
 def check_other_queries(results):
     """They are drawn from those of all seeds."""
-    table = weights.differences_tables(results)[1]
+    table = weights._differences_tables(results)[1]
     (row,) = [row for row in table.rows if row[0].text == "DNPH"]
     lower, upper = (float(end.replace("−", "-")) for end in row[3].text.strip("[]").split(", "))
     by_query = []  # of each seed, the mean over tasks of what the two methods differ by
@@ -163,7 +163,7 @@ def test_means_are_over_cells_first_and_say_what_is_missing():
     for result in results:
         for figures in result.epochs.get("last", {}).get("test", {}).values():
             figures["ndcg_graded"] = figures["map_tie_aware"]
-    table = weights.means_table(results)
+    table = weights._means_table(results)
     csq, sch = ([cell.text for cell in row] for row in table.rows)
     assert csq[:3] == ["CSQ", "32.50 ± 3.54", "60.00"]
     assert sch == ["SCH", *["–"] * 6]
@@ -180,5 +180,5 @@ def test_other_queries_are_not_drawn_of_a_method_that_lacks_runs():
         for seed in (0, 1)
     ]
     assert {place[0] for place in query_means(results)} == {"DSCH, tuned", "CSQ"}
-    cells = {row[0].text: row[3].text for row in weights.differences_tables(results)[0].rows}
+    cells = {row[0].text: row[3].text for row in weights._differences_tables(results)[0].rows}
     assert cells == {"CSQ": "[+0.00, +0.00]", "SCH": "–"}

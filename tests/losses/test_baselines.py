@@ -9,7 +9,7 @@ import torch
 
 from channelhash.losses import LOSSES, CSQLoss, HyP2Loss, loss_settings, make_loss
 from channelhash.losses.functional import hash_centres
-from channelhash.losses.hyp2 import largest_cosine
+from channelhash.losses.hyp2 import _largest_cosine
 from losses import baseline_equations as literal
 
 N_LABELS = 5
@@ -223,8 +223,8 @@ def test_the_centre_of_several_labels_is_their_majority_and_ties_are_drawn_once(
 @pytest.mark.parametrize(("k", "n_labels", "distance"), [(16, 24, 8), (7, 16, 3), (8, 16, 4), (5, 2, 5)])
 def test_the_largest_cosine_of_known_codes(k, n_labels, distance):
     """Reed–Muller [16, 5, 8], Hamming [7, 4, 3] and [8, 4, 4], repetition [5, 1, 5]."""
-    assert largest_cosine(k, n_labels) == pytest.approx(1 - 2 * distance / k)
-    assert HyP2Loss(k, n_labels).zeta == largest_cosine(k, n_labels)
+    assert _largest_cosine(k, n_labels) == pytest.approx(1 - 2 * distance / k)
+    assert HyP2Loss(k, n_labels).zeta == _largest_cosine(k, n_labels)
 
 
 def test_random_codes_are_a_function_of_seed_and_labels():

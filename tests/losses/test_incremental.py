@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channelhash.losses import DSCHLoss, LossWithTerms, SCHLoss, SCHOriginalLoss, Terms
-from channelhash.losses.incremental import ExtensionLoss, keep_loss, stored_loss
+from channelhash.losses.incremental import ExtensionLoss, _keep_loss, _stored_loss
 from losses import loss_equations as literal
 from losses.test_losses import assert_same_value_and_gradient, batch
 
@@ -58,11 +58,11 @@ def test_terms_equal_their_equations_in_value_and_gradient(k, n_modalities, weig
     alpha, beta, gamma_l = weights
     loss = (DSCHLoss if is_dsch else SCHLoss)(k, alpha=alpha, beta=beta)
     loss.gamma_l = gamma_l
-    ours = stored_loss(outputs, labels, stored, stored_labels, loss)
+    ours = _stored_loss(outputs, labels, stored, stored_labels, loss)
     expected = literal_stored(outputs, labels, stored, stored_labels, loss.bounds, alpha, beta, gamma_l)
     assert_same_value_and_gradient(outputs, ours, expected)
     own, _ = stored_codes(k, len(labels), n_modalities, seed + 1)
-    assert_same_value_and_gradient(outputs, keep_loss(outputs, own), literal_keep(outputs, own))
+    assert_same_value_and_gradient(outputs, _keep_loss(outputs, own), literal_keep(outputs, own))
 
 
 def test_a_batch_is_parted_into_old_and_new():

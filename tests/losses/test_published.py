@@ -10,7 +10,7 @@ import yaml
 
 from channelhash.config import make_config, read_config
 from channelhash.errors import InputError
-from channelhash.lab.experiments.experiment import Design, choose_losses
+from channelhash.lab.experiments.experiment import Design, _choose_losses
 from channelhash.losses import LOSSES, PUBLISHED, RECOMMENDED, loss_settings, make_loss
 from losses import published_equations as authors
 
@@ -172,7 +172,7 @@ def test_the_recommended_loss_in_python():
 
 
 def test_a_grid_compares_recommended_weights_at_each_code_length():
-    chosen = choose_losses(["dsch", "dsch:recommended"], {})
+    chosen = _choose_losses(["dsch", "dsch:recommended"], {})
     assert list(chosen) == ["DSCH", "DSCH, recommended"]
     runs = Design(SECTIONS, [16, 64], [0]).runs("DSCH, recommended", chosen["DSCH, recommended"])
     assert [run.config.terms.average_precision for run in runs] == [4.0, 16.0]

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.metrics.conventions import (
-    CONVENTIONS,
-    Convention,
-    average_precisions_cut,
+    _CONVENTIONS,
+    _average_precisions_cut,
+    _Convention,
+    _cut_bounds,
     convention_scores,
-    cut_bounds,
 )
 from metrics import ranking_equations as literal
 
@@ -67,13 +67,13 @@ def rankings(pairs, kind: str) -> list[np.ndarray]:
 
 @settings(max_examples=40)
 @given(
-    st.sampled_from(list(CONVENTIONS)), st.integers(1, 40), st.integers(1, 12), st.integers(1, 90), st.integers(0, 999)
+    st.sampled_from(list(_CONVENTIONS)), st.integers(1, 40), st.integers(1, 12), st.integers(1, 90), st.integers(0, 999)
 )
 def test_a_stable_sort_gives_the_figure_in_order_and_any_other_one_is_within_the_range(name, k, nq, nd, seed):
     pairs = pairs_of(k, nq, nd, seed)
     histogram = ch.metrics.hamming_histogram(*pairs, n_bits=k)
     scores = convention_scores(name, histogram, pairs)
-    zs = [z for z in CONVENTIONS[name].cutoffs if z is None or z <= nd]
+    zs = [z for z in _CONVENTIONS[name].cutoffs if z is None or z <= nd]
     assert list(scores) == ["map" if z is None else f"map@{z}" for z in zs]
     for z, score in zip(zs, scores.values(), strict=True):
         assert score["in_order"] == pytest.approx(TRANSCRIPTIONS[name](rankings(pairs, "stable"), z), abs=1e-6)
@@ -93,7 +93,7 @@ def test_the_range_is_that_of_all_orders_of_ties(groups, z, of_relevant):
         orders = [transcription([np.array(order)], z) for order in literal.orders(groups)]
     else:
         orders = [transcription(order, z) for order in literal.orders(groups)]
-    lower, upper = cut_bounds(ch.metrics.HammingHistogram(total, relevant), z, of_relevant)
+    lower, upper = _cut_bounds(ch.metrics.HammingHistogram(total, relevant), z, of_relevant)
     assert (lower[0], upper[0]) == pytest.approx((min(orders), max(orders)), abs=1e-6)
 
 
@@ -102,7 +102,7 @@ def test_the_range_is_that_of_all_orders_of_ties(groups, z, of_relevant):
 def test_every_cut_off_goes_by_the_order_of_the_database(k, nd, z, of_relevant, seed):
     pairs = pairs_of(k, 3, nd, seed)
     transcription = first_relevant if of_relevant else first_items
-    each = average_precisions_cut(*pairs, Convention((z, None), of_relevant))
+    each = _average_precisions_cut(*pairs, _Convention((z, None), of_relevant))
     for row, ranking in zip(each, rankings(pairs, "stable"), strict=True):
         assert row == pytest.approx([transcription([ranking], z), transcription([ranking], None)], abs=1e-6)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.metrics import count_distances as counting
-from channelhash.metrics.count_distances import DistanceCounts, count_distances, count_jointly
+from channelhash.metrics.count_distances import _DistanceCounts, count_distances, count_jointly
 from metrics import ranking_equations as literal
 
 
@@ -18,7 +18,7 @@ def collection(n: int, k: int, c: int, seed: int, density: float = 0.1) -> tuple
     return ch.codes.pack(random.random((n, k)) < 0.5), random.random((n, c)) < density
 
 
-def assert_equal_counts(actual: DistanceCounts, expected: DistanceCounts) -> None:
+def assert_equal_counts(actual: _DistanceCounts, expected: _DistanceCounts) -> None:
     np.testing.assert_array_equal(actual.total, expected.total)
     np.testing.assert_array_equal(actual.relevant, expected.relevant)
     for name in ("by_distance", "query", "gain", "count"):
@@ -120,8 +120,8 @@ def test_histograms_of_shards_add_up(nd, k, n_shards, data):
     for part in parts[1:]:
         together = together + part
     assert_equal_counts(
-        DistanceCounts(together.total, together.relevant, together.gains),
-        DistanceCounts(whole.total, whole.relevant, whole.gains),
+        _DistanceCounts(together.total, together.relevant, together.gains),
+        _DistanceCounts(whole.total, whole.relevant, whole.gains),
     )
 
 

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import channelhash as ch
-from channelhash.metrics.plots import distances_plot, precision_recall_plot, radius_plot, write_plots
+from channelhash.metrics.plots import _distances_plot, _precision_recall_plot, _radius_plot, write_plots
 from channelhash.metrics.report import evaluate_tasks
 
 TASKS = ["image → text", "text → image", "image → image", "text → text"]
@@ -33,7 +33,7 @@ def legend_of(figure: Figure) -> list[str]:
 
 
 def test_precision_and_recall_are_those_of_every_task(histograms):
-    figure = precision_recall_plot(histograms)
+    figure = _precision_recall_plot(histograms)
     (axes,) = figure.axes
     *lines, chance = axes.lines
     for line, histogram in zip(lines, histograms.values(), strict=True):
@@ -46,7 +46,7 @@ def test_precision_and_recall_are_those_of_every_task(histograms):
 
 
 def test_lookups_are_those_within_each_radius(histograms):
-    figure = radius_plot(histograms)
+    figure = _radius_plot(histograms)
     for row, (histogram, label) in enumerate(zip(histograms.values(), TASKS, strict=True)):
         for axes, figure_name in zip(figure.axes, ("precision", "recall", "empty"), strict=True):
             line = axes.lines[row]
@@ -57,7 +57,7 @@ def test_lookups_are_those_within_each_radius(histograms):
 
 
 def test_distances_have_a_panel_a_task_and_add_up_to_all_pairs(histograms):
-    figure = distances_plot(histograms)
+    figure = _distances_plot(histograms)
     assert [axes.get_title() for axes in figure.axes] == TASKS
     for axes, histogram in zip(figure.axes, histograms.values(), strict=True):
         relevant, irrelevant = (patch.get_data().values for patch in axes.patches)
@@ -67,7 +67,7 @@ def test_distances_have_a_panel_a_task_and_add_up_to_all_pairs(histograms):
 
 
 def test_tasks_look_different_without_colour(histograms):
-    lines = precision_recall_plot(histograms).axes[0].lines[:-1]
+    lines = _precision_recall_plot(histograms).axes[0].lines[:-1]
     assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == len(TASKS)
 
 
@@ -88,6 +88,6 @@ def test_one_task_in_which_everything_is_relevant_is_drawn(tmp_path):
     codes = ch.codes.pack(np.eye(4, dtype=bool))
     items = ch.CodeSet(list("abcd"), {"text": codes}, np.ones((4, 1), bool), 4)
     histograms = count(items, items)
-    _, irrelevant = distances_plot(histograms).axes[0].patches
+    _, irrelevant = _distances_plot(histograms).axes[0].patches
     assert not irrelevant.get_data().values.any()
     assert len(write_plots(histograms, tmp_path, "all alike")) == 3

@@ -149,7 +149,7 @@ def test_roc_auc_is_that_of_scikit_learn(queries):
 @given(st.integers(0, 200), st.integers(0, 200))
 def test_harmonic_differences_are_exact(start, count):
     exact = sum((Fraction(1, start + t) for t in range(1, count + 1)), Fraction(0))
-    assert ranking.harmonic_difference(np.array(start), np.array(count)) == pytest.approx(float(exact), rel=1e-14)
+    assert ranking._harmonic_difference(np.array(start), np.array(count)) == pytest.approx(float(exact), rel=1e-14)
 
 
 def test_queries_without_relevant_items_are_left_out_and_counted():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from channelhash.codes import pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.metrics import counterparts, recall_at_k
-from channelhash.metrics.recall import first_groups, first_of_codes, first_of_vectors
+from channelhash.metrics.recall import _first_groups, first_of_codes, first_of_vectors
 
 
 def literal_first_ranks(similarities, own):
@@ -29,7 +29,7 @@ def test_scores_are_the_mean_over_all_orders_of_ties(data):
     )
     own = [data.draw(st.sets(st.integers(0, n - 1), max_size=n)) for _ in similarities]
     pairs = np.array([sorted(rows) + [-1] * (n - len(rows)) for rows in own])
-    found = first_groups(lambda rows: similarities[rows], similarities.shape, pairs)
+    found = _first_groups(lambda rows: similarities[rows], similarities.shape, pairs)
     ranks = [literal_first_ranks(s, rows) if rows else [np.nan] for s, rows in zip(similarities, own, strict=True)]
     np.testing.assert_allclose(found.rank(), [np.mean(each) for each in ranks])
     for k in range(1, n + 2):

@@ -17,7 +17,7 @@ from channelhash.runs import fit
 from channelhash.runs.folder import open_run
 from channelhash.runs.presets import preset_path
 from channelhash.training import feature_inputs
-from channelhash.training.feature_inputs import cached_features
+from channelhash.training.feature_inputs import _cached_features
 from channelhash.training.rotation import rotate_outputs
 from channelhash.utils.progress import no_stage_progress
 from picture_runs import tiny_clip, write_pictures
@@ -111,9 +111,9 @@ def test_a_photograph_with_several_captions_is_read_once(run, monkeypatch):
 
     def spy(branch, items, *rest):
         seen.append(len(items))
-        return cached_features(branch, items, *rest)
+        return _cached_features(branch, items, *rest)
 
-    monkeypatch.setattr(feature_inputs, "cached_features", spy)
+    monkeypatch.setattr(feature_inputs, "_cached_features", spy)
     records = opened.collection.records
     features = feature_inputs.feature_records(opened.model, records, opened.config.train, no_stage_progress)
     assert seen == [40, 80]

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from channelhash.errors import InputError
 from channelhash.models import photo_encoder
 from channelhash.models.description import read_words
-from channelhash.models.encoders import Encoder, is_encoder, look_at_probe, open_encoder
+from channelhash.models.encoders import Encoder, _look_at_probe, is_encoder, open_encoder
 from channelhash.models.fitted import fit_codes
 from channelhash.models.hash_model import HashModel
 from channelhash.models.heads import PHOTO_HEADS
@@ -153,10 +153,10 @@ def test_extractors_are_known_again(tmp_path, monkeypatch):
 
 
 def test_the_probe_tells_extractors_apart():
-    width, numbers = look_at_probe(lengths, "text")
+    width, numbers = _look_at_probe(lengths, "text")
     assert (width, len(numbers)) == (3, 8)
-    assert look_at_probe(lambda texts: 2 * lengths(texts), "text") == (width, numbers)  # of unit length
-    assert look_at_probe(scaled, "text")[1] != numbers
+    assert _look_at_probe(lambda texts: 2 * lengths(texts), "text") == (width, numbers)  # of unit length
+    assert _look_at_probe(scaled, "text")[1] != numbers
 
 
 def test_an_encoder_of_your_own():

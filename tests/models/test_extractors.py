@@ -20,7 +20,7 @@ from channelhash.config import make_config
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
-from channelhash.models.extractors import EXTRACTORS, Extractor, absolute_names
+from channelhash.models.extractors import _EXTRACTORS, Extractor, absolute_names
 from channelhash.utils.torchvision_compat import torchvision
 from small_runs import run_command
 
@@ -222,7 +222,7 @@ PIECES = st.lists(st.sampled_from(["a", "/", ".", ":", "?", "@", "=", "&", "pixe
 
 
 @example("/@@a", "open_clip", "image")
-@given(PIECES.map("".join), st.sampled_from(["", *EXTRACTORS]), st.sampled_from(["image", "text"]))
+@given(PIECES.map("".join), st.sampled_from(["", *_EXTRACTORS]), st.sampled_from(["image", "text"]))
 def test_a_name_that_is_accepted_means_the_same_when_read_again(what, kind, modality):
     try:
         once = absolute_names({modality: f"{kind}:{what}"})

@@ -11,7 +11,7 @@ from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.errors import InputError
 from channelhash.models import fitted, load_model
 from channelhash.models.encoders import open_encoder
-from channelhash.models.fitted import MIN_PAIRS, cca, cca_itq, fit_codes, itq_rotation, pca_itq, random_rotation
+from channelhash.models.fitted import MIN_PAIRS, _cca, _cca_itq, _itq_rotation, _pca_itq, _random_rotation, fit_codes
 from channelhash.models.hash_model import HashModel
 from picture_runs import tiny_clip
 
@@ -30,7 +30,7 @@ def fit(features, *args, **settings):
     )
 
 
-@pytest.mark.parametrize(("codes", "method"), [("sign", random_rotation), ("itq", pca_itq)])
+@pytest.mark.parametrize(("codes", "method"), [("sign", _random_rotation), ("itq", _pca_itq)])
 @pytest.mark.parametrize("k", [8, 64])
 def test_one_modality_is_the_closed_form(codes, method, k):
     features = {"image": views()["image"]}
@@ -44,7 +44,7 @@ def test_pairs_of_different_spaces_become_one():
     features, new = views(), views(50, seed=1)
     model = fit(features, 16)
     assert (model.architecture["codes"], model.modalities) == ("cca-itq", ("image", "text"))
-    maps = cca_itq(features, 16, 0, rho=3 * 21 / 150)
+    maps = _cca_itq(features, 16, 0, rho=3 * 21 / 150)
     for name in features:
         np.testing.assert_allclose(model.outputs(name, new[name]), maps[name](new[name]), atol=1e-4)
     distances = hamming_distances(model.encode("text", new["text"]), model.encode("image", new["image"]))
@@ -84,7 +84,7 @@ def test_one_space_without_texts_centres_them_on_phrases(tmp_path):
     encoder = open_encoder(f"openclip:{tiny_clip(tmp_path / 'net.json')}")
     model = fit_codes(encoder, {"image": views(widths=(("image", 24),))["image"]}, 8)
     assert model.modalities == ("image", "text")
-    outputs = model.outputs("text", fitted.PHRASES).numpy()
+    outputs = model.outputs("text", fitted._PHRASES).numpy()
     np.testing.assert_allclose(outputs.mean(axis=0), 0, atol=1e-5)
     model.save_pretrained(tmp_path / "model")
     again = HashModel.from_pretrained(tmp_path / "model")
@@ -96,7 +96,7 @@ def test_one_space_without_texts_centres_them_on_phrases(tmp_path):
 @settings(max_examples=25)
 def test_a_tight_frame_keeps_lengths(n_bits, d, seed):
     rows = np.random.default_rng(seed).normal(size=(7, d))
-    found = random_rotation(rows, n_bits, seed, "image")
+    found = _random_rotation(rows, n_bits, seed, "image")
     gram = found.weights @ found.weights.T if n_bits >= d else found.weights.T @ found.weights
     np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-9)
     if n_bits >= d:
@@ -169,11 +169,11 @@ def make_views(n=200, seed=0):
     }
 
 
-@pytest.mark.parametrize("method", [random_rotation, pca_itq, cca_itq])
+@pytest.mark.parametrize("method", [_random_rotation, _pca_itq, _cca_itq])
 @pytest.mark.parametrize("k", [4, 16])
 def test_maps_fit_and_are_a_function_of_the_seed(method, k):
     views = make_views()
-    if method is cca_itq:
+    if method is _cca_itq:
         maps, same, other = (method(views, k, seed) for seed in (0, 0, 1))
     else:
         maps, same, other = ({name: method(views[name], k, seed, name) for name in views} for seed in (0, 0, 1))
@@ -186,7 +186,7 @@ def test_maps_fit_and_are_a_function_of_the_seed(method, k):
 
 def test_pca_keeps_the_directions_of_largest_variance():
     views = make_views()
-    found = pca_itq(views["image"], 3, 0, "image")
+    found = _pca_itq(views["image"], 3, 0, "image")
     centred = views["image"] - views["image"].mean(axis=0)
     _, _, right = np.linalg.svd(centred, full_matrices=False)
     literal = right[:3].T @ right[:3]  # the projector on the leading three
@@ -196,12 +196,12 @@ def test_pca_keeps_the_directions_of_largest_variance():
 def test_a_rotation_is_orthogonal_and_each_step_is_the_procrustes_solution():
     projected = make_views()["image"] @ np.random.default_rng(1).normal(size=(10, 5))
     projected -= projected.mean(axis=0)
-    errors, rotation = [], itq_rotation(projected, 0, "x", iterations=0)
+    errors, rotation = [], _itq_rotation(projected, 0, "x", iterations=0)
     for step in range(8):
         bits = np.where(projected @ rotation >= 0, 1.0, -1.0)
         errors.append(np.linalg.norm(bits - projected @ rotation))
         literal, _ = orthogonal_procrustes(projected, bits)
-        rotation = itq_rotation(projected, 0, "x", iterations=step + 1)
+        rotation = _itq_rotation(projected, 0, "x", iterations=step + 1)
         np.testing.assert_allclose(rotation, literal, atol=1e-8)
     np.testing.assert_allclose(rotation @ rotation.T, np.eye(5), atol=1e-10)
     assert np.all(np.diff(errors) <= 1e-9)
@@ -210,7 +210,7 @@ def test_a_rotation_is_orthogonal_and_each_step_is_the_procrustes_solution():
 
 def test_canonical_directions_solve_the_eigenvalue_problem():
     views = make_views()
-    maps = cca(views, 7, rho=0.0)
+    maps = _cca(views, 7, rho=0.0)
     image, text = (values - values.mean(axis=0) for values in views.values())
     n = len(image)
     sxx, syy, sxy = image.T @ image / n, text.T @ text / n, image.T @ text / n
@@ -226,6 +226,6 @@ def test_canonical_directions_solve_the_eigenvalue_problem():
 def test_constant_features_and_one_modality():
     views = make_views()
     views["text"] = np.concatenate([views["text"], np.ones((200, 1))], axis=1)
-    assert all(np.isfinite(found.weights).all() for found in cca_itq(views, 4, 0).values())
+    assert all(np.isfinite(found.weights).all() for found in _cca_itq(views, 4, 0).values())
     with pytest.raises(ValueError, match="of two modalities, not of image"):
-        cca({"image": views["image"]}, 4)
+        _cca({"image": views["image"]}, 4)

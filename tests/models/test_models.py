@@ -14,7 +14,7 @@ from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.heads import hash_head
-from channelhash.models.text_encoders import TransformerText, sinusoidal_positions
+from channelhash.models.text_encoders import TransformerText, _sinusoidal_positions
 from small_stores import small_model
 
 TEXTS = ("a red car", "sunset over the sea", "dog", "two dogs by the sea", "red sunset", "car")
@@ -116,7 +116,7 @@ def test_padding_takes_no_part_in_a_texts_features():
 
 
 def test_positions_are_those_of_the_transformer():
-    table = sinusoidal_positions(30, 8)
+    table = _sinusoidal_positions(30, 8)
     for position in (0, 1, 29):
         for i in range(4):
             angle = position / 10000 ** (2 * i / 8)

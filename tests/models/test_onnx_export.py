@@ -16,7 +16,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS, HashModel
 from channelhash.models.hash_model import Branch, feature_rows
 from channelhash.models.onnx_export import export_onnx
-from channelhash.models.small import SmallConvNet
+from channelhash.models.small import _SmallConvNet
 from literal_recipe import exported_codes, exported_outputs, pixels
 from picture_runs import clip_model, picture_records, resnet_model
 
@@ -128,7 +128,7 @@ def test_what_is_said_of_pixels_is_what_is_done(prepare, pictures):
 
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 5, 8])
 def test_pooling_of_exported_networks_is_that_of_the_model(side, monkeypatch):
-    encoder = SmallConvNet(8).eval()
+    encoder = _SmallConvNet(8).eval()
     encoder.blocks = nn.Identity()
     maps = torch.rand(2, 3, side, side)
     pooled = encoder(maps)

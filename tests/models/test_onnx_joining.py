@@ -19,8 +19,8 @@ from torch import nn
 from channelhash.models.backbones import Frozen, OnnxTower
 from channelhash.models.encoders import open_encoder
 from channelhash.models.hash_model import Branch, HashModel
-from channelhash.models.onnx_export import ROUNDED_TOLERANCE, export_onnx
-from channelhash.models.onnx_graphs import Graph, rounded
+from channelhash.models.onnx_export import _ROUNDED_TOLERANCE, export_onnx
+from channelhash.models.onnx_graphs import _Graph, _rounded
 
 TEXTS = ["two people riding horses on a beach", "Übergroße Straßenbahn, 1987!", "", "snow " * 300]
 ALONE = """
@@ -38,12 +38,12 @@ np.savez(folder / "found.npz", image=exported_outputs(folder, "image", pictures,
 
 
 def test_rounded_weights_are_int8_rows_and_float16():
-    random, graph = np.random.default_rng(0), Graph()
+    random, graph = np.random.default_rng(0), _Graph()
     table, matrix, vector = (random.normal(size=n).astype(np.float32) for n in ((5, 4), (4, 3), 3))
     table[1] = 0
     product = graph.add("MatMul", graph.add("Gather", table, "ids"), matrix)
     model = graph.model({"ids": (TensorProto.INT64, ["n"])}, {graph.add("Add", product, vector): ["n", 3]})
-    small = rounded(model)
+    small = _rounded(model)
     scales = [max(map(abs, row)) / 127 for row in table]
     rows = np.array([[round(x / s) * s if s else 0 for x in row] for row, s in zip(table, scales, strict=True)])
     expected = rows.astype(np.float32) @ matrix.astype(np.float16).astype(np.float32) + vector
@@ -80,12 +80,12 @@ def test_both_sides_of_photo_answer_without_torch(tmp_path):
         outputs = model.outputs(modality, items).numpy()
         assert len(np.unique(outputs.round(2), axis=0)) == len(items)
         largest = np.abs(outputs).max()
-        np.testing.assert_allclose(found[modality], outputs, atol=ROUNDED_TOLERANCE * largest)
-        assert 0 < description["modalities"][modality]["largest_difference"] < ROUNDED_TOLERANCE * largest * 2
+        np.testing.assert_allclose(found[modality], outputs, atol=_ROUNDED_TOLERANCE * largest)
+        assert 0 < description["modalities"][modality]["largest_difference"] < _ROUNDED_TOLERANCE * largest * 2
 
 
 def double_sum():
-    graph = Graph()
+    graph = _Graph()
     total = graph.add("ReduceSum", "x", np.array([1]))
     return graph.model({"x": (TensorProto.FLOAT, ["n", 3])}, {graph.add("Mul", total, np.float32(2)): ["n", 1]})
 

@@ -58,7 +58,7 @@ def stored(place):
 
 @pytest.mark.parametrize("sample", [10_000, MIN_PAIRS + 1])
 def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, tmp_path, monkeypatch, sample):
-    monkeypatch.setattr(fit, "SAMPLE", sample)
+    monkeypatch.setattr(fit, "_SAMPLE", sample)
     photos, captions = shutil.copytree(captioned / "images", tmp_path / "images"), captioned / "1.csv"
     (photos / "0.png").write_text("no picture")
     source = read_source(photos, captions=captions)

@@ -8,7 +8,7 @@ import pytest
 from PIL import ExifTags, Image
 
 import channelhash as ch
-from channelhash.data.folder import OF_OTHERS
+from channelhash.data.folder import _OF_OTHERS
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError
 from channelhash.photos import encode
@@ -193,7 +193,7 @@ def test_what_other_programs_keep_beside_photographs_is_left_out(tmp_path, model
     (folder / "0.png").rename(folder / "My.photoslibrary" / "originals" / "0.png")
     done = index_source(store, model, read_source(folder))
     assert store.ids() == ["My.photoslibrary/originals/0.png", "deep/er/1.png"]
-    assert done.skipped == {"hidden": 2, OF_OTHERS: 7}
+    assert done.skipped == {"hidden": 2, _OF_OTHERS: 7}
 
 
 def test_what_cannot_be_opened_is_named_and_the_rest_indexed(tmp_path, model, store):

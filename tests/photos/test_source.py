@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from channelhash.errors import InputError
-from channelhash.photos.source import PhotoSource, read_photo_source, read_source, write_photo_source
+from channelhash.photos.source import _PhotoSource, read_photo_source, read_source, write_photo_source
 from picture_runs import write_pictures
 from small_runs import feature_config, write_features
 
@@ -184,25 +184,25 @@ def photos(tmp_path) -> Path:
 
 def test_folder_and_store_move_together(photos, tmp_path):
     write_photo_source(
-        photos / ".channelhash", PhotoSource(photos, photos / "captions.csv", exclude=("*.png", "raw/*"))
+        photos / ".channelhash", _PhotoSource(photos, photos / "captions.csv", exclude=("*.png", "raw/*"))
     )
     moved = tmp_path / "disk" / "pictures"
     shutil.move(photos, moved)
     source = read_photo_source(moved / ".channelhash")
-    assert source == PhotoSource(moved, moved / "captions.csv", ("*.png", "raw/*"))
+    assert source == _PhotoSource(moved, moved / "captions.csv", ("*.png", "raw/*"))
 
 
 def test_a_store_elsewhere_names_the_folder_absolutely(photos, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    write_photo_source(Path("elsewhere"), PhotoSource(Path("photos")))
+    write_photo_source(Path("elsewhere"), _PhotoSource(Path("photos")))
     shutil.move("elsewhere", "moved")
-    assert read_photo_source(Path("moved")) == PhotoSource(photos)
+    assert read_photo_source(Path("moved")) == _PhotoSource(photos)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"folder": "/a", "checksum": "0"}'])
 def test_a_damaged_one_is_one_line(photos, content):
-    write_photo_source(photos / ".channelhash", PhotoSource(photos))
+    write_photo_source(photos / ".channelhash", _PhotoSource(photos))
     (photos / ".channelhash" / "source.json").write_text(content)
     with pytest.raises(InputError, match=r"source\.json: is damaged; remove it, and name folder"):
         read_photo_source(photos / ".channelhash")

@@ -5,7 +5,7 @@ import pytest
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.scenes import LABELS
-from channelhash.runs.demo import TEXT_QUERIES, answer_rows, answer_texts
+from channelhash.runs.demo import _TEXT_QUERIES, _answer_rows, _answer_texts
 
 
 class OneAnswer:
@@ -20,7 +20,7 @@ def test_an_answer_fits_if_it_has_every_label_of_the_words():
     labels = np.array([[label in item for label in LABELS] for item in [*shown, {"dog"}, {"sky"}, {"dog"}]])
     codes = np.array([[0]] * len(shown) + [[255]] * 3, dtype=np.uint8)
     database = CodeSet([f"im{i}" for i in range(10)], {"image": codes}, labels, 8, label_names=LABELS)
-    sheet, fits = answer_texts(OneAnswer(), database)
+    sheet, fits = _answer_texts(OneAnswer(), database)
     assert fits == {
         "sunset beach": {"fitting": 1, "shown": 7, "chance": 0.1},
         "dog": {"fitting": 2, "shown": 7, "chance": 0.4},
@@ -28,21 +28,21 @@ def test_an_answer_fits_if_it_has_every_label_of_the_words():
         "flowers": {"fitting": 1, "shown": 7, "chance": 0.1},
         "portrait of a woman": {"fitting": 1, "shown": 7, "chance": 0.1},
     }
-    assert [row[0].caption for row in sheet] == list(TEXT_QUERIES)
+    assert [row[0].caption for row in sheet] == list(_TEXT_QUERIES)
     assert [cell.right for cell in sheet[1]] == [None, False, False, True, True, False, False, False]
 
 
 def test_the_queries_ask_for_labels_that_are_drawn():
-    assert {label for wanted in TEXT_QUERIES.values() for label in wanted} <= set(LABELS)
+    assert {label for wanted in _TEXT_QUERIES.values() for label in wanted} <= set(LABELS)
 
 
 def test_answers_are_right_if_they_share_a_label():
     labels, ids = np.eye(2, dtype=bool)[[0, 0, 1]], ["a", "b", "c"]
     texts = CodeSet(ids, {"text": np.array([[0], [1], [3]], np.uint8)}, labels, 8, ("x", "y"), texts=ids)
     images = CodeSet(ids, {"image": np.array([[0], [1], [255]], np.uint8)}, labels, 8, ("x", "y"))
-    rows = answer_rows(texts, images, "text->image", count=2, answers=2)
+    rows = _answer_rows(texts, images, "text->image", count=2, answers=2)
     assert [row[0].caption for row in rows] == ["a", "c"]
     assert [[cell.right for cell in row[1:]] for row in rows] == [[True, True], [False, False]]
     assert [cell.caption.split()[0] for cell in rows[1][1:]] == ["1", "2"]
     with pytest.raises(ValueError, match="these codes have none"):
-        answer_rows(texts, replace(images, labels=None, label_names=()), "text->image")
+        _answer_rows(texts, replace(images, labels=None, label_names=()), "text->image")

@@ -8,7 +8,7 @@ import yaml
 
 import channelhash as ch
 from channelhash.metrics.recall import counterparts
-from channelhash.runs.evaluate import _second_stage, evaluate_pairs, rankings, run_codes
+from channelhash.runs.evaluate import _rankings, _second_stage, evaluate_pairs, run_codes
 from channelhash.runs.folder import open_run
 from small_runs import assert_refused, run_command
 
@@ -119,7 +119,7 @@ def test_scores_are_means_over_tests_of_so_many_images(run, table, capsys):
     for part in (rows[:28], rows[28:56]):
         values = {side: opened.model.outputs(side, records.items[side][part]).numpy() for side in ("text", "image")}
         names = np.array([str(row // 2) for row in part])
-        parts.append(rankings(values, names, [BITS])["real values"]["text->image"]["recall_at"]["5"])
+        parts.append(_rankings(values, names, [BITS])["real values"]["text->image"]["recall_at"]["5"])
     assert result["rankings"]["real values"]["text->image"]["recall_at"]["5"] == pytest.approx(np.mean(parts))
     assert run_command("recall", run, table, "--images", "14", "--checkpoint", "best") == 0
     shown = " ".join(capsys.readouterr().out.split())

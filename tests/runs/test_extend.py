@@ -17,10 +17,10 @@ from channelhash.data.features import load_features
 from channelhash.errors import InputError
 from channelhash.runs.distill import student_config
 from channelhash.runs.evaluate import run_codes
-from channelhash.runs.extend import STORED, extension_config
+from channelhash.runs.extend import _STORED, extension_config
 from channelhash.runs.train import start_run
 from channelhash.search.query import load_encoder
-from channelhash.serve.service import check_model
+from channelhash.serve.service import _check_model
 from picture_runs import clip_model, picture_config, resnet_model, write_pictures
 from small_runs import assert_refused, feature_config, run_command, write_features
 
@@ -155,8 +155,8 @@ def test_wrong_input_is_refused_in_one_line(place, tmp_path, capsys):
 
 def test_an_extension_of_a_run_that_was_trained_anew_is_refused(place, extended, tmp_path, capsys):
     shutil.copytree(extended, tmp_path / "new")
-    stored = ch.CodeSet.load(tmp_path / "new" / STORED)
-    replace(stored, model="another").save(tmp_path / "new" / STORED)
+    stored = ch.CodeSet.load(tmp_path / "new" / _STORED)
+    replace(stored, model="another").save(tmp_path / "new" / _STORED)
     shutil.rmtree(tmp_path / "new" / "model")
     says = "has been trained anew since; extend it into another --out"
     command = ["extend", place / "old", "--data", place / "f.npz", "--out", tmp_path / "new", "--resume"]
@@ -182,7 +182,7 @@ def test_a_student_of_an_extension_asks_what_its_teacher_may_ask(place, extended
     assert student.code_spaces == (ch.load_model(extended).fingerprint(), ch.load_model(old).fingerprint())
     assert student.extends == ()
     assert run_command("index", "create", store, place / "f.npz", "--model", old) == 0
-    check_model(ch.open_store(store), student)
+    _check_model(ch.open_store(store), student)
     assert load_encoder(ch.open_store(store), small).fingerprint() == student.fingerprint()
     assert_refused(capsys, "index", "add", store, place / "f.npz", "--model", small, says="of another model")
     (tmp_path / "token").write_text("a-token-that-is-long-enough-to-be-one\n")

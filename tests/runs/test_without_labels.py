@@ -11,7 +11,7 @@ from channelhash.config import read_config
 from channelhash.data.describe import describe
 from channelhash.data.features import load_features
 from channelhash.data.splits import draw_splits
-from channelhash.lab.experiments.runner import run_and_evaluate
+from channelhash.lab.experiments.runner import _run_and_evaluate
 from channelhash.training.trainer import read_log
 from small_runs import feature_config, run_command
 
@@ -111,5 +111,5 @@ def test_the_same_training_with_labels_is_evaluated_by_both(features, tmp_path):
 
 def test_an_experiment_says_that_it_compares_by_labels(features, tmp_path):
     config = read_config(feature_config(tmp_path / "c.yaml", features, epochs=1))
-    error = run_and_evaluate("run", config.to_yaml(), tmp_path)
+    error = _run_and_evaluate("run", config.to_yaml(), tmp_path)
     assert error == "InputError: an experiment compares mAP by labels, and this collection has none; evaluate each run"

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from channelhash.scale.encode import ShardEncoder, encode_bulk
+from channelhash.scale.encode import _ShardEncoder, encode_bulk
 from channelhash.scale.job import Workers
 from channelhash.utils import files
 
@@ -32,7 +32,7 @@ class AlwaysDying:
         die()
 
 
-class DyingEncoder(ShardEncoder):
+class DyingEncoder(_ShardEncoder):
     """Dies at the last moment: the codes of the shard are written, but do not have their name yet."""
 
     def __call__(self, number: int) -> int:

@@ -16,7 +16,7 @@ from channelhash.codes.code_set import joined
 from channelhash.data.table import load_table
 from channelhash.errors import InputError, JobError
 from channelhash.models.hash_model import encode_records
-from channelhash.scale.encode import ShardEncoder
+from channelhash.scale.encode import _ShardEncoder
 from channelhash.scale.job import open_job, shard_files, shard_path
 from channelhash.utils.files import locked
 from picture_runs import write_pictures
@@ -190,10 +190,10 @@ def test_a_worker_that_sees_another_model_or_input_ends_the_job(features, tmp_pa
     out, other = tmp_path / "out", feature_model(tmp_path / "other", seed=1)
     job = open_job(ch.load_model(model), f"file://{data}", out, None, 8)
     with pytest.raises(InputError, match="for a worker, the job's is"):
-        ShardEncoder(other, out, job)
+        _ShardEncoder(other, out, job)
     changed = replace(job, shards=(job.shards[0]._replace(items=9),))
     with pytest.raises(JobError, match="had 9 items, now 8; it changed meanwhile"):
-        ShardEncoder(model, out, changed)(0)
+        _ShardEncoder(model, out, changed)(0)
     assert not shard_path(out, 0).exists()
 
 

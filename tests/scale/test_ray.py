@@ -13,7 +13,7 @@ from channelhash.scale import encode
 from channelhash.scale import job as scale_job
 from channelhash.scale.encode import encode_bulk
 from channelhash.scale.evaluate import evaluate_shards
-from channelhash.scale.job import Workers, run_on_ray
+from channelhash.scale.job import Workers, _run_on_ray
 from scale.dying import AlwaysDying, DyingEncoder
 from scale.made_inputs import N, feature_model, write_feature_parquet
 from scale.test_encode import content
@@ -68,7 +68,7 @@ def run_script(script: str, cluster: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path, monkeypatch):
     model, data, whole = job
-    monkeypatch.setattr(encode, "ShardEncoder", DyingEncoder)
+    monkeypatch.setattr(encode, "_ShardEncoder", DyingEncoder)
     out = tmp_path / "out"
     result = encode_bulk(model, data, out, Workers("ray", 2), shard_items=8)
     assert (out / "job" / "killed").exists()
@@ -101,4 +101,4 @@ def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):
 def test_a_task_that_kills_every_worker_ends_the_job(cluster, monkeypatch):
     monkeypatch.setattr(scale_job, "_RETRIES", 1)
     with pytest.raises(JobError, match=r"2 workers died one after another at the same task \(7\)"):
-        list(run_on_ray(AlwaysDying, lambda workers: [7], 1))
+        list(_run_on_ray(AlwaysDying, lambda workers: [7], 1))

@@ -16,7 +16,7 @@ from tests.search.postgres_server import postgres_address
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.items import Metadata
-from channelhash.search.rank import Scored, Surest, cosines, quantize
+from channelhash.search.rank import Scored, Surest, _quantize, cosines
 from channelhash.search.store import Answers, Store
 
 N_BITS = 12
@@ -154,7 +154,7 @@ def check_scored(
     """Compare what queries (outputs) found in two stages with sorting by (distance, id), then by score."""
     for query, ids, distances, scores in zip(queries, *found, strict=True):
         nearest = sorted((int(((query >= 0) != bits).sum()), name) for name, bits in there.items())[:first]
-        best = sorted((-cosines(query, quantize(outputs[name][None]))[0], bits, name) for bits, name in nearest)[:k]
+        best = sorted((-cosines(query, _quantize(outputs[name][None]))[0], bits, name) for bits, name in nearest)[:k]
         answers = zip((-scores).tolist(), distances.tolist(), ids, strict=True)
         assert list(answers) == [(float(score), bits, name) for score, bits, name in best]
 
@@ -191,7 +191,7 @@ def check_contents(store: Store, expected: Expected) -> None:
         assert item.codes.keys() == expected.codes[item.id].keys()
         for modality, bits in expected.codes[item.id].items():
             np.testing.assert_array_equal(ch.codes.unpack(item.codes[modality][None], N_BITS)[0], bits)
-        kept = {name: quantize(row[None])[0].tolist() for name, row in expected.outputs.get(item.id, {}).items()}
+        kept = {name: _quantize(row[None])[0].tolist() for name, row in expected.outputs.get(item.id, {}).items()}
         assert {name: row.tolist() for name, row in item.projections.items()} == kept
     listed = {item.id: item for item in store.listed()}
     assert listed.keys() == expected.codes.keys()

@@ -13,14 +13,14 @@ import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search import duplicates as module
 from channelhash.search.duplicates import (
-    Copy,
     DuplicateGroup,
+    _Copy,
+    _read_copies,
+    _split_alike,
     alike,
     default_radius,
     find_duplicates,
-    read_copies,
     read_copy,
-    split_alike,
 )
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.utils.seeds import generator
@@ -38,7 +38,7 @@ def copies_of(draws, n):
     noise = generator(1, "greys", draws).normal(0, 30, (n, 16, 16))
     colours = generator(2, "greys", draws).integers(0, 256, (n, 4, 4, 3), dtype=np.uint8)
     greys = [np.clip(kinds[i % 3] + noise[i], 0, 255).astype(np.uint8) for i in range(n)]
-    return [Copy("", grey, colour // 2, False) for grey, colour in zip(greys, colours, strict=True)]
+    return [_Copy("", grey, colour // 2, False) for grey, colour in zip(greys, colours, strict=True)]
 
 
 def literally_alike(one, other, least=0.85):
@@ -84,7 +84,7 @@ def test_groups_are_those_of_all_pairs_whose_pictures_are_all_alike(draws, n, ra
     for tile in (4, 1024):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "_TILE", tile)
-            assert sorted(group.tolist() for group in split_alike(codes, copies, radius)) == sorted(expected)
+            assert sorted(group.tolist() for group in _split_alike(codes, copies, radius)) == sorted(expected)
 
 
 def test_a_chain_joins_no_two_different_pictures():
@@ -92,12 +92,12 @@ def test_a_chain_joins_no_two_different_pictures():
     draw = generator(0, "chain")
     one, other = (draw.normal(0, 40, (16, 16)) for _ in range(2))
     greys = [(128 + one * np.cos(turn) + other * np.sin(turn)).clip(0, 255).astype(np.uint8) for turn in (0, 0.5, 1)]
-    copies = [Copy("", grey, np.zeros((4, 4, 3), np.uint8), False) for grey in greys]
+    copies = [_Copy("", grey, np.zeros((4, 4, 3), np.uint8), False) for grey in greys]
     near = alike(copies, copies)
     assert near[0, 1]
     assert near[1, 2]
     assert not near[0, 2]
-    assert [group.tolist() for group in split_alike(np.zeros((3, 1), np.uint8), copies, None)] == [[0, 1]]
+    assert [group.tolist() for group in _split_alike(np.zeros((3, 1), np.uint8), copies, None)] == [[0, 1]]
 
 
 def read(path):
@@ -126,7 +126,7 @@ def test_pages_of_one_layout_are_alike_only_to_their_copies(tmp_path):
         ImageEnhance.Brightness(page).enhance(0.9).save(tmp_path / f"{number}-dark.webp")
     files = sorted(tmp_path.iterdir())
     copies = [read(file) for file in files]
-    groups = split_alike(np.zeros((len(files), 1), np.uint8), copies, None)
+    groups = _split_alike(np.zeros((len(files), 1), np.uint8), copies, None)
     assert [[files[place].name[0] for place in group] for group in groups] == [[number] * 4 for number in "01"]
     shapes = [copy._replace(text=False) for copy in copies]
     assert alike(shapes, shapes).all(), "small copies alone do not tell them apart"
@@ -161,7 +161,7 @@ def test_pictures_without_shape_are_compared_by_colour(tmp_path):
         image.save(tmp_path / f"{name}.png")
         image.resize((60, 60)).save(tmp_path / f"{name}-half.jpg", quality=50)
     files = sorted(tmp_path.iterdir())
-    groups = split_alike(np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None)
+    groups = _split_alike(np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None)
     assert sorted([files[place].name for place in group] for group in groups) == [
         [f"{name}-half.jpg", f"{name}.png"] for name in sorted(images)
     ]
@@ -207,7 +207,7 @@ def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_pat
     assert not alike([first], [read(file)]).any()
     file.write_bytes(file.read_bytes()[:200])
     (tmp_path / "a.eps").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
-    assert read_copies([str(file), str(tmp_path / "gone.png"), str(tmp_path / "a.eps"), ""]) == [None] * 4
+    assert _read_copies([str(file), str(tmp_path / "gone.png"), str(tmp_path / "a.eps"), ""]) == [None] * 4
 
 
 @pytest.fixture

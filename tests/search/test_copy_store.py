@@ -57,7 +57,7 @@ def test_everything_arrives(tmp_path, target, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         push.push(source, target, kill)
     assert len(contents_of(target)) == 20
-    assert push.push(source, target, kill) == push.Pushed(items=26, target_items=26)
+    assert push.push(source, target, kill) == push._Pushed(items=26, target_items=26)
     assert steps == [(0, 26), (10, 26), (20, 26), (0, 26), (10, 26), (20, 26), (26, 26)]
     assert contents_of(target) == contents_of(source)
 

@@ -8,10 +8,10 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.models.fitted import cca_itq
+from channelhash.models.fitted import _cca_itq
 from channelhash.search.fused import answer
-from channelhash.search.hits import Query, SearchOptions, fold, judge_hits, search_hits
-from channelhash.search.match import FEWEST, FIRST, find_reference, is_close, learn_nonsense
+from channelhash.search.hits import Query, SearchOptions, _fold, judge_hits, search_hits
+from channelhash.search.match import _FIRST, FEWEST, find_reference, is_close, learn_nonsense
 from channelhash.search.match import nonsense as nonsense_texts
 from channelhash.search.query import query_like, search_store
 from channelhash.search.sqlite.store import open_codes
@@ -33,7 +33,7 @@ def outputs():
     into_text = random.normal(size=(24, 40))
     text = details @ into_text + random.normal(size=(N + 200, 40))
     nonsense = random.normal(size=(200, 24)) * details.std() @ into_text + random.normal(size=(200, 40))
-    maps = cca_itq({"image": image[:N], "text": text[:N]}, N_BITS, seed=0)
+    maps = _cca_itq({"image": image[:N], "text": text[:N]}, N_BITS, seed=0)
     stored = {"image": maps["image"](image[:N]), "text": maps["text"](text[:N])}
     return stored, maps["text"](text[N:]), maps["text"](nonsense)
 
@@ -147,15 +147,15 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     store.add([f"{row:04}" for row in range(N)], codes, projections=stored)
     reference = find_reference(store, "text", "image")
     shares = [
-        np.mean([is_close(reference, [0], scores.tolist()) for scores in store.search_projections(rows, FIRST).scores])
+        np.mean([is_close(reference, [0], scores.tolist()) for scores in store.search_projections(rows, _FIRST).scores])
         for rows in (held_out, nonsense)
     ]
     assert shares[0] >= 0.92
     assert shares[1] <= 0.2
     query = Query(ch.codes.pack(nonsense[:1] >= 0)[0], nonsense[0], "text")
     hits = search_hits(store, query)
-    assert judge_hits(store, query, "image", hits, cosines=[1.0] * FIRST).close
-    assert judge_hits(store, query, "image", hits, cosines=[-1.0] * FIRST).close is False
+    assert judge_hits(store, query, "image", hits, cosines=[1.0] * _FIRST).close
+    assert judge_hits(store, query, "image", hits, cosines=[-1.0] * _FIRST).close is False
     store.close()
 
 
@@ -191,7 +191,7 @@ def test_folding_is_what_a_loop_over_kept_codes_does():
                 expected[min(near)].append(row)
             else:
                 expected[row] = []
-        assert fold(codes, radius) == expected
+        assert _fold(codes, radius) == expected
 
 
 def test_what_nonsense_has_in_common_tells_it_in_a_store_of_few_items(tmp_path):

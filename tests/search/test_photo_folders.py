@@ -9,7 +9,7 @@ import pytest
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search import photo_folders
-from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_plain_folder
+from channelhash.search.photo_folders import _is_plain_folder, choose_place, find_or_keep, find_store
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def fill(place: Path) -> None:
 
 
 def test_the_store_in_the_folder_is_opened_by_its_name(photos):
-    assert is_plain_folder(photos)
+    assert _is_plain_folder(photos)
     assert find_store(photos) is None
     assert find_or_keep(photos) == photos
     fill(choose_place(photos))
@@ -73,7 +73,7 @@ OURS = {
 def test_stores_runs_and_models_are_no_plain_folders_and_those_of_other_programs_are(photos, own):
     (photos / own).parent.mkdir(exist_ok=True)
     (photos / own).write_text(OURS[own])
-    assert not is_plain_folder(photos)
+    assert not _is_plain_folder(photos)
     for content in ("", '{"name": "gallery", "format": "store"}', "data: here\nmodel: Canon\n"):
         (photos / own).write_text(content)
-        assert is_plain_folder(photos)
+        assert _is_plain_folder(photos)

@@ -17,7 +17,7 @@ from channelhash.errors import InputError
 from channelhash.search.fused import answer
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.search.query import (
-    MAX_PARTS,
+    _MAX_PARTS,
     Part,
     check_parts,
     combine,
@@ -29,7 +29,7 @@ from channelhash.search.query import (
     query_like,
     search_store,
 )
-from channelhash.search.rank import Ranking, asymmetric_distances, fuse
+from channelhash.search.rank import Ranking, _asymmetric_distances, fuse
 from channelhash.search.sqlite.store import open_codes
 from small_stores import small_model
 
@@ -62,7 +62,7 @@ def by_sorting(store, code, modality="image", outputs=None):
     items = [item for item in store.get(store.ids()) if modality in item.codes]
     codes = np.stack([item.codes[modality] for item in items])
     distances = ch.codes.hamming_distances(code[None], codes)[0]
-    sure = np.zeros(len(items)) if outputs is None else asymmetric_distances(outputs, codes)
+    sure = np.zeros(len(items)) if outputs is None else _asymmetric_distances(outputs, codes)
     rows = sorted((int(d), value, item.id) for d, value, item in zip(distances, sure, items, strict=True))
     return [(distance, name) for distance, _, name in rows]
 
@@ -119,7 +119,7 @@ def test_re_ranked_answers_are_the_best_of_the_first(store, model):
     outputs = model.outputs("text", ["a dark green picture"]).numpy()[0]
     first = by_sorting(store, query.code)[:30]
     codes = np.stack([item.codes["image"] for item in store.get([name for _, name in first])])
-    asymmetric = asymmetric_distances(outputs, codes)
+    asymmetric = _asymmetric_distances(outputs, codes)
     expected = [pair for _, pair in sorted(zip(asymmetric.tolist(), first, strict=True))]
     assert found(search_hits(store, query, SearchOptions(k=7, rerank=30))) == expected[:7]
     assert found(search_hits(store, query, SearchOptions(k=30, rerank=30))) != first
@@ -332,7 +332,7 @@ def test_questions_that_make_no_sense_are_refused_in_one_line():
         "dog^0": "a weight is above 0",
         "dog^100.5": "a weight is above 0",
         f"dog^{'9' * 400}": "a weight is above 0",
-        "a " + "-b " * MAX_PARTS: "parts; at most 32",
+        "a " + "-b " * _MAX_PARTS: "parts; at most 32",
     }.items():
         with pytest.raises(InputError, match=says) as error:
             parse_question(text)

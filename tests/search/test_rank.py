@@ -12,12 +12,12 @@ from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.errors import InputError
 from channelhash.search.rank import (
     Ranking,
-    asymmetric_distances,
+    _asymmetric_distances,
+    _quantize,
     check_projections,
     cosines,
     fuse,
     fuse_partial,
-    quantize,
     rerank,
 )
 
@@ -43,7 +43,7 @@ def draw(k: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @given(st.integers(1, 70), st.integers(1, 40), NUMBERS)
 def test_the_distance_is_its_formula_and_orders_as_euclid_does(k, n, seed):
     outputs, bits = draw(k, n, seed)
-    found = asymmetric_distances(outputs, pack(bits))
+    found = _asymmetric_distances(outputs, pack(bits))
     np.testing.assert_allclose(found, literally(outputs.astype(float), bits), atol=1e-9)
     signs = np.where(bits, 1.0, -1.0)
     squares = ((outputs.astype(float) - signs) ** 2).sum(axis=1)
@@ -58,7 +58,7 @@ def test_the_first_answers_are_sorted_and_the_others_stay(k, n, first, seed):
     hamming = hamming_distances(own, packed)[0]
     answers = np.argsort(hamming, kind="stable")  # row numbers stand for ids
     order = rerank(outputs, packed[answers], first)
-    distances = asymmetric_distances(outputs, packed)
+    distances = _asymmetric_distances(outputs, packed)
     expected = sorted(answers[:first], key=lambda row: (distances[row], hamming[row], row))
     assert answers[order].tolist() == [*expected, *answers[first:].tolist()]
 
@@ -66,7 +66,7 @@ def test_the_first_answers_are_sorted_and_the_others_stay(k, n, first, seed):
 def test_equal_codes_tie_exactly_wherever_they_stand():
     random = np.random.default_rng(0)
     outputs, code = random.normal(size=61), random.random((1, 61)) < 0.5
-    assert len(set(asymmetric_distances(outputs, pack(np.repeat(code, 1001, axis=0))).tolist())) == 1
+    assert len(set(_asymmetric_distances(outputs, pack(np.repeat(code, 1001, axis=0))).tolist())) == 1
 
 
 FINITE = st.floats(-(2.0**99), 2.0**99, width=32, allow_subnormal=False)
@@ -80,10 +80,10 @@ def literal_cosine(outputs: np.ndarray, row: np.ndarray) -> float:
 
 @given(OUTPUTS)
 def test_projections_have_the_signs_of_the_outputs_and_their_direction(outputs):
-    kept = quantize(outputs)
+    kept = _quantize(outputs)
     assert (kept.dtype, kept.shape) == (np.int8, outputs.shape)
     np.testing.assert_array_equal(pack(binarize(kept)), pack(binarize(outputs)))
-    np.testing.assert_array_equal(quantize(kept), kept)
+    np.testing.assert_array_equal(_quantize(kept), kept)
     for row, values in zip(kept, outputs, strict=True):
         largest = np.abs(values).max()
         assert np.abs(row).max() == (127 if largest else 0)
@@ -93,7 +93,7 @@ def test_projections_have_the_signs_of_the_outputs_and_their_direction(outputs):
 
 @given(OUTPUTS)
 def test_a_score_is_the_cosine_in_whichever_row_a_projection_stands(outputs):
-    kept = quantize(outputs)
+    kept = _quantize(outputs)
     for question in outputs:
         scores = cosines(question, kept)
         np.testing.assert_allclose(scores, [literal_cosine(question, row) for row in kept], atol=1e-6)

@@ -6,7 +6,7 @@ import pytest
 import channelhash as ch
 from channelhash.search.hits import SearchOptions, rank_codes, search_hits
 from channelhash.search.query import query_like
-from channelhash.search.rank import asymmetric_distances, cosines, quantize
+from channelhash.search.rank import _asymmetric_distances, _quantize, cosines
 from channelhash.search.sqlite import answering
 
 N, N_BITS = 80, 6
@@ -29,9 +29,9 @@ def literal(question: np.ndarray, projected: bool) -> list[tuple[float, int, str
     """What items are ordered by, distance and id of all, best first."""
     bits = [int(((question >= 0) != (row >= 0)).sum()) for row in OUTPUTS]
     if projected:
-        scores = cosines(question, quantize(OUTPUTS)).tolist()
+        scores = cosines(question, _quantize(OUTPUTS)).tolist()
         return sorted((-score, bit, name) for score, bit, name in zip(scores, bits, NAMES, strict=True))
-    sure = asymmetric_distances(question, CODES)
+    sure = _asymmetric_distances(question, CODES)
     rows = sorted((bit, value, name) for bit, value, name in zip(bits, sure, NAMES, strict=True))
     return [(value, bit, name) for bit, value, name in rows]
 
@@ -65,7 +65,7 @@ def test_an_item_of_a_store_with_projections_asks_with_its_own(store):
         assert [hit.id for hit in hits] == [row[2] for row in literal(query.outputs, True)[:5]]
         assert (hits[0].id, hits[0].distance) == (NAMES[3], 0)
         reranked = search_hits(store, query, SearchOptions(k=5, rerank=N))
-        sure = asymmetric_distances(query.outputs, np.stack([hit.code for hit in reranked]))
+        sure = _asymmetric_distances(query.outputs, np.stack([hit.code for hit in reranked]))
         assert sure.tolist() == sorted(sure)
     else:
         assert query.outputs is None

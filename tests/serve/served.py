@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from channelhash.models import MODELS, HashModel
 from channelhash.search import Store, open_store
 from channelhash.serve import Limits, create_app
-from channelhash.serve.server import format_address, listen, server_config
+from channelhash.serve.server import _server_config, format_address, listen
 from picture_runs import picture_records
 
 TOKEN = "a-token-of-some-length"
@@ -71,7 +71,7 @@ def serving(
 def on_loopback(app: FastAPI, lifespan: str = "on") -> Iterator[str]:
     """The application behind a real socket, from a thread; its address. One that has begun needs no ``lifespan``."""
     with listen("127.0.0.1", 0) as listening:
-        config = server_config(app)
+        config = _server_config(app)
         config.lifespan = lifespan
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.explanation import MapSettings
-from channelhash.explanation.api import encode_side, explain_pair, load_side, make_encoders
+from channelhash.explanation.api import _make_encoders, encode_side, explain_pair, load_side
 from channelhash.explanation.bit_labels import load_bit_labels
 from channelhash.search import open_store
 from channelhash.serve import Limits, create_app
@@ -24,7 +24,7 @@ def asked(client, first, second, **options) -> dict:
 
 def literal(client, model, first, item_id: str, modality: str) -> dict:
     """The same in this process."""
-    encoders = make_encoders(model)
+    encoders = _make_encoders(model)
     (item,) = client.app_store.get([item_id])
     sides = (encode_side("text", first, encoders["text"]), load_side(item, modality, N_BITS, encoders))
     return explain_pair(sides, load_bit_labels(client.app_store), encoders, MapSettings(**SMALL)).as_dict()

@@ -11,7 +11,7 @@ from PIL import Image
 
 from channelhash.errors import InputError
 from channelhash.serve import Limits, create_app
-from channelhash.serve.items import image_copy
+from channelhash.serve.items import _image_copy
 from channelhash.serve.middleware import read_token
 from serve.served import ODD_ID, TOKEN, WRITER, serving
 
@@ -51,7 +51,7 @@ def test_a_picture_that_is_added_is_encoded_kept_small_and_goes_with_its_item(cl
         "text": model.encode_texts(["red"])[0].tobytes().hex(),
     }
     assert stored["image"] == f"images/{address}"
-    kept = image_copy(folder / "store" / "pictures", form["id"])
+    kept = _image_copy(folder / "store" / "pictures", form["id"])
     assert Image.open(kept).size == (640, 384)
     thumbnail = client.get(f"/{stored['image']}?size=100")
     assert thumbnail.headers["content-type"] == "image/jpeg"

@@ -14,7 +14,7 @@ from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search.query import search_store
-from channelhash.search.rank import asymmetric_distances
+from channelhash.search.rank import _asymmetric_distances
 from channelhash.serve import Limits, create_app
 from serve.served import N_BITS, ODD_ID, WRITER, serving, small_model, small_store
 
@@ -25,7 +25,7 @@ def literal(client, code, modality: str, k: int, outputs=None) -> list[tuple[int
     items = [item for item in store.get(store.ids()) if modality in item.codes]
     codes = np.stack([item.codes[modality] for item in items])
     distances = hamming_distances(code, codes)[0]
-    sure = np.zeros(len(items)) if outputs is None else asymmetric_distances(outputs.numpy()[0], codes)
+    sure = np.zeros(len(items)) if outputs is None else _asymmetric_distances(outputs.numpy()[0], codes)
     rows = sorted((int(d), value, item.id) for d, value, item in zip(distances, sure, items, strict=True))
     return [(distance, name) for distance, _, name in rows[:k]]
 

@@ -28,7 +28,7 @@ from channelhash.search import open_store
 from channelhash.serve import Limits, create_app, routing, server, service
 from channelhash.serve.app import open_app
 from channelhash.serve.server import allowed_hosts, listen
-from channelhash.serve.service import Batcher, WarmUp
+from channelhash.serve.service import _Batcher, _WarmUp
 from serve.served import TOKEN, on_loopback, serving, small_model, small_store
 from serve.test_attack_requests import head
 from small_runs import assert_refused
@@ -47,7 +47,7 @@ def test_items_that_come_while_the_model_is_busy_are_encoded_together_and_fail_a
 
     async def ask():
         with ThreadPoolExecutor(1) as thread:
-            batcher = Batcher(encode, thread, 3, lambda _: None)
+            batcher = _Batcher(encode, thread, 3, lambda _: None)
             first = asyncio.create_task(batcher(0))
             await asyncio.to_thread(busy.wait, 30)
             others = [asyncio.create_task(batcher(item)) for item in range(1, 7)]
@@ -175,9 +175,9 @@ def test_a_client_that_reads_nothing_is_left(client, monkeypatch, reads):
     monkeypatch.setattr(server, "READING_SECONDS", 0.05)
 
     async def write():
-        config, transport = server.server_config(client.app), MagicMock(get_extra_info=lambda *_: None)
+        config, transport = server._server_config(client.app), MagicMock(get_extra_info=lambda *_: None)
         config.load()
-        connection = server.Connection(config, ServerState(), {}, asyncio.get_running_loop())
+        connection = server._Connection(config, ServerState(), {}, asyncio.get_running_loop())
         connection.connection_made(transport)
         connection.cycle = MagicMock(response_complete=False)
         connection._stop_timer()  # as a request does that has arrived
@@ -284,8 +284,8 @@ def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_
     def fail():
         raise InputError("a line in the log")
 
-    warm_up = WarmUp({"one": lambda: asked.wait(30), "two": fail, "three": list})
-    monkeypatch.setattr(service, "WarmUp", lambda _: warm_up)
+    warm_up = _WarmUp({"one": lambda: asked.wait(30), "two": fail, "three": list})
+    monkeypatch.setattr(service, "_WarmUp", lambda _: warm_up)
     model = small_model(tmp_path)
     with TestClient(create_app(small_store(tmp_path, model), model)) as client:
         assert client.get("/info").json()["loading"] == ["one", "two", "three"]

@@ -16,9 +16,9 @@ from channelhash.models import MODELS
 from channelhash.runs.fit import create_model
 from channelhash.training import feature_inputs
 from channelhash.training.feature_inputs import (
-    augmented_features,
-    cached_features,
-    collection_hash,
+    _augmented_features,
+    _cached_features,
+    _collection_hash,
     encode_items,
     feature_records,
 )
@@ -115,8 +115,8 @@ def test_a_bank_holds_what_encoding_each_draw_gives(tmp_path):
     model = MODELS["cliphash"].create(records, 8, **{k: v for k, v in clip_model(tmp_path).items() if k != "name"})
     branch, paths = model.branch("image"), list(records.items["image"])
     settings = TrainSettings(epochs=8, augment="progressive", augment_seed=3, workers=0)
-    plain = cached_features(branch, paths, CPU).rows
-    bank = Bank(augmented_features(branch, paths, plain, settings, CPU), CPU)
+    plain = _cached_features(branch, paths, CPU).rows
+    bank = Bank(_augmented_features(branch, paths, plain, settings, CPU), CPU)
     online = FromDisk(ImageFiles(paths, branch.prepare), settings)
     held = Held(branch.prepare(paths), settings)
     rows = [torch.tensor([4, 0]), torch.tensor([8, 1, 7])]
@@ -137,8 +137,8 @@ def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
     model = MODELS["cliphash"].create(records, 8, **{k: v for k, v in clip_model(tmp_path).items() if k != "name"})
     branch, paths = model.branch("image"), list(records.items["image"])
     settings = TrainSettings(epochs=8, augment="progressive", workers=0)
-    plain = cached_features(branch, paths, CPU).rows
-    whole = augmented_features(branch, paths, plain, settings, CPU).check()
+    plain = _cached_features(branch, paths, CPU).rows
+    whole = _augmented_features(branch, paths, plain, settings, CPU).check()
     expected = np.array(whole.rows)
     for path in (tmp_path / "cache" / "features").glob("bank-*"):
         path.unlink()
@@ -154,9 +154,9 @@ def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(feature_inputs, "_BATCH", 4)
     monkeypatch.setattr(feature_inputs, "image_batches", breaks)
     with pytest.raises(KeyboardInterrupt):
-        augmented_features(branch, paths, plain, settings, CPU)
+        _augmented_features(branch, paths, plain, settings, CPU)
     monkeypatch.setattr(feature_inputs, "image_batches", real)
-    again = augmented_features(branch, paths, plain, settings, CPU).check()
+    again = _augmented_features(branch, paths, plain, settings, CPU).check()
     np.testing.assert_allclose(again.rows, expected, atol=1e-5)
 
 
@@ -190,15 +190,15 @@ def test_changed_pictures_texts_or_weights_are_computed_again(tmp_path, monkeypa
 def test_contents_are_hashed_once_and_again_when_a_file_changes(tmp_path, monkeypatch):
     records = picture_records(tmp_path, 4)
     paths, memo = records.items["image"], tmp_path / "memo"
-    first = collection_hash(paths, memo)
+    first = _collection_hash(paths, memo)
     monkeypatch.setattr(feature_inputs, "_digest", lambda path: pytest.fail("read again"))
-    assert collection_hash(paths, memo) == first
+    assert _collection_hash(paths, memo) == first
     monkeypatch.undo()
     os.utime(paths[0], ns=(1, 1))
-    assert collection_hash(paths, memo) == first  # read again, and the same
+    assert _collection_hash(paths, memo) == first  # read again, and the same
     paths[0].write_bytes(paths[1].read_bytes())
-    assert collection_hash(paths, memo) != first
-    assert collection_hash(["a", "b"], memo) != collection_hash(["ab"], memo)
+    assert _collection_hash(paths, memo) != first
+    assert _collection_hash(["a", "b"], memo) != _collection_hash(["ab"], memo)
 
 
 def test_pictures_that_do_not_fit_into_memory_are_read_from_disk(items, tmp_path, monkeypatch):
@@ -247,4 +247,4 @@ def test_a_backbone_that_exhausts_the_memory_says_what_to_change(tmp_path, monke
     model = MODELS["cliphash"].create(records, 8, **{k: v for k, v in clip_model(tmp_path).items() if k != "name"})
     monkeypatch.setattr(model.branch("image").encoder, "forward", exhausted)
     with pytest.raises(JobError, match=r"out of memory in the backbone with 128 items at a time; use a smaller"):
-        cached_features(model.branch("image"), records.items["image"], CPU)
+        _cached_features(model.branch("image"), records.items["image"], CPU)

@@ -18,7 +18,7 @@ from channelhash.runs.estimate import plan_run
 from channelhash.training import trainer
 from channelhash.training.feature_inputs import prepare_inputs
 from channelhash.training.sources import Held, TrainingSet
-from channelhash.training.step import Steps, learning_rate
+from channelhash.training.step import Steps, _learning_rate
 from channelhash.training.trainer import Validator, train
 from channelhash.utils.typed_settings import read_settings
 from picture_runs import clip_model, picture_config, write_pictures
@@ -90,14 +90,14 @@ def test_backbone_head_and_proxies_have_rates_of_their_own(records, rates, weigh
     for batch in steps.batches(sources, 0):
         literal_loss(other(batch.inputs), batch.labels).backward()
         for part, optimizer in optimizers.items():
-            optimizer.param_groups[0]["lr"] = learning_rate(batch.time, 2, rates.get(part, 1e-3), "cosine")
+            optimizer.param_groups[0]["lr"] = _learning_rate(batch.time, 2, rates.get(part, 1e-3), "cosine")
             optimizer.step()
             optimizer.zero_grad()
     steps.run(steps.batches(sources, 0))
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(loss.proxies, literal_loss.proxies)
-    assert steps.rate == learning_rate(5 / 6, 2, rates.get("head", 1e-3), "cosine")
+    assert steps.rate == _learning_rate(5 / 6, 2, rates.get("head", 1e-3), "cosine")
 
 
 @pytest.mark.parametrize("longest", [1e-4, 1e4])

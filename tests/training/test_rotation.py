@@ -10,7 +10,7 @@ from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS
-from channelhash.training.rotation import rotate_outputs, signs
+from channelhash.training.rotation import _signs, rotate_outputs
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +63,10 @@ def test_cosines_stay_and_leading_bits_get_better(model, pairs):
 def test_signs_have_the_gradient_of_tanh():
     codes, expected = (torch.tensor([[0.5, -2.0, 0.0], [3.0, 4.0, -1e-3]], requires_grad=True) for _ in range(2))
     weights = torch.arange(6.0).reshape(2, 3)
-    (signs(codes) * weights).sum().backward()
+    (_signs(codes) * weights).sum().backward()
     for row, weight in zip(expected, weights, strict=True):
         (torch.tanh(row / (row**2).mean().sqrt()) * weight).sum().backward()
-    assert signs(codes).tolist() == [[1, -1, 1], [1, 1, -1]]
+    assert _signs(codes).tolist() == [[1, -1, 1], [1, 1, -1]]
     torch.testing.assert_close(codes.grad, expected.grad)
 
 

@@ -23,7 +23,7 @@ from channelhash.losses import LOSSES, DSCHLoss, HashLoss, make_loss
 from channelhash.models import MODELS
 from channelhash.training.feature_inputs import prepare_inputs
 from channelhash.training.sources import Held, TrainingSet
-from channelhash.training.step import Steps, epoch_batches, epoch_steps, image_batches, learning_rate
+from channelhash.training.step import Steps, _epoch_batches, _image_batches, _learning_rate, epoch_steps
 from channelhash.training.trainer import Validator, selection_score, train
 from channelhash.utils.progress import no_progress
 from small_runs import assert_refused, feature_config, run_command, write_features
@@ -37,14 +37,14 @@ def test_the_schedule_is_the_papers():
             expected = 1e-5 * (0.1 + 0.9 * (1 + math.cos(math.pi * (e - 75) / 75)) / 2)
         else:
             expected = 1e-6
-        assert learning_rate(e, 200, 1e-5) == pytest.approx(expected, rel=1e-12)
+        assert _learning_rate(e, 200, 1e-5) == pytest.approx(expected, rel=1e-12)
 
-    assert [learning_rate(e, 8, 1.0) == 1.0 for e in range(4)] == [True, True, True, True]
-    assert learning_rate(6, 8, 1.0) == pytest.approx(0.1)
+    assert [_learning_rate(e, 8, 1.0) == 1.0 for e in range(4)] == [True, True, True, True]
+    assert _learning_rate(6, 8, 1.0) == pytest.approx(0.1)
 
 
 def test_an_epoch_sees_every_row_at_most_once_and_drops_the_partial_batch():
-    batches = list(epoch_batches(100, 32, 0, 5))
+    batches = list(_epoch_batches(100, 32, 0, 5))
     assert [len(rows) for rows in batches] == [32, 32, 32]
     assert max(Counter(torch.cat(batches).tolist()).values()) == 1
 
@@ -71,17 +71,17 @@ def test_every_loss_of_labels_learns_from_texts_alone(name):
 
 
 def test_the_cosine_schedule_rises_for_a_twentieth_and_falls_to_0():
-    rates = [learning_rate(e / 10, 40, 0.5, "cosine") for e in range(401)]
+    rates = [_learning_rate(e / 10, 40, 0.5, "cosine") for e in range(401)]
     assert rates[:21] == pytest.approx([0.5 * i / 20 for i in range(21)])
     assert rates[21:] == pytest.approx([0.25 * (1 + math.cos(math.pi * i / 380)) for i in range(1, 381)])
 
 
 def test_an_epoch_of_images_takes_each_once_with_a_text_that_changes():
     images = torch.tensor([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 4])
-    epochs = [list(image_batches(images, 2, 0, epoch)) for epoch in range(30)]
+    epochs = [list(_image_batches(images, 2, 0, epoch)) for epoch in range(30)]
     assert all(len(set(images[torch.cat(batches)].tolist())) == 4 for batches in epochs)
     assert {row for batches in epochs for row in torch.cat(batches).tolist()} == set(range(11))
-    again = list(image_batches(images, 2, 0, 3))
+    again = list(_image_batches(images, 2, 0, 3))
     assert all(torch.equal(a, b) for a, b in zip(again, epochs[3], strict=True))
     settings = TrainSettings(batch_size=2)
     steps = [rows for rows, _ in epoch_steps(11, settings, 3, (), images)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from channelhash.utils.environment import environment, git_commit, read_environments, record_environment
+from channelhash.utils.environment import _git_commit, environment, read_environments, record_environment
 
 
 def test_the_environment_says_what_computes_and_not_where():
@@ -30,14 +30,14 @@ def test_only_a_tracked_file_has_a_commit(tmp_path):
     tracked, other = tmp_path / "a.py", tmp_path / "b.py"
     tracked.write_text("1")
     other.write_text("1")
-    assert git_commit(tracked) is None  # no checkout yet
+    assert _git_commit(tracked) is None  # no checkout yet
     git("init", "-q")
     git("add", "a.py")
     git("commit", "-qm", "one")
-    assert git_commit(tracked) == git("rev-parse", "HEAD")
-    assert git_commit(other) is None
+    assert _git_commit(tracked) == git("rev-parse", "HEAD")
+    assert _git_commit(other) is None
     tracked.write_text("2")
-    assert git_commit(tracked) == git("rev-parse", "HEAD") + "-dirty"
+    assert _git_commit(tracked) == git("rev-parse", "HEAD") + "-dirty"
 
 
 def test_a_run_that_goes_on_elsewhere_keeps_both_environments(tmp_path):

@@ -10,7 +10,7 @@ from PIL import Image, ImageCms, ImageSequence
 from channelhash.data.images import Square, image_problem
 from channelhash.errors import InputError
 from channelhash.utils import image_files
-from channelhash.utils.image_files import LIMIT_VARIABLE, ImageError, decode, open_image, reads_heif
+from channelhash.utils.image_files import _LIMIT_VARIABLE, ImageError, decode, open_image, reads_heif
 from channelhash.utils.seeds import generator
 
 COLOURS = [(200, 60, 50), (60, 150, 70), (50, 80, 170), (220, 170, 120), (128, 128, 128)]
@@ -232,11 +232,11 @@ def test_large_pictures_are_bounded_by_their_decoded_size(monkeypatch, tmp_path)
         assert decode(open_image(file)).size == (40, 30)
     assert decode(open_image(jpeg), 5).size == (10, 8)
     assert decode(open_image(png)).size == (80, 60)
-    monkeypatch.setenv(LIMIT_VARIABLE, "0.004")
+    monkeypatch.setenv(_LIMIT_VARIABLE, "0.004")
     assert image_problem(jpeg) is None
     says = "80 x 60 pixels are more than 0.004 million; CHANNELHASH_MAX_PIXELS=500 allows 500 million"
     assert image_problem(png) == f"unreadable picture {png} ({says})"
-    monkeypatch.setenv(LIMIT_VARIABLE, "many")
+    monkeypatch.setenv(_LIMIT_VARIABLE, "many")
     with pytest.raises(InputError, match="CHANNELHASH_MAX_PIXELS=many: expected a number"):
         Square(8)([png])
 

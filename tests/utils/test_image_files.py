@@ -9,7 +9,7 @@ from PIL import ExifTags, Image, ImageOps
 
 from channelhash.data.images import Resize, Square, image_problem
 from channelhash.explanation.occlusion import reduce_image
-from channelhash.utils.image_files import date_taken, decode, open_image, parse_date, reads_heif
+from channelhash.utils.image_files import _parse_date, date_taken, decode, open_image, reads_heif
 from channelhash.utils.seeds import generator
 from pages import ROOT
 
@@ -116,7 +116,7 @@ def test_a_heic_file_without_the_extra_says_what_to_install(tmp_path, monkeypatc
     ],
 )
 def test_dates_as_cameras_write_them(written, date):
-    assert parse_date(written) == date
+    assert _parse_date(written) == date
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])

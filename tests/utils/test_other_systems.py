@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from channelhash.utils.files import cache_folder
-from channelhash.utils.npy_files import reserved_memmap
+from channelhash.utils.npy_files import _reserved_memmap
 from pages import ROOT
 
 
@@ -40,7 +40,7 @@ def test_text_is_read_and_written_as_utf8_on_every_machine():
 def test_space_is_written_where_it_cannot_be_reserved(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "posix_fallocate")
     path = tmp_path / "rows.npy"
-    rows = reserved_memmap(path, (1000, 700), "float32")
+    rows = _reserved_memmap(path, (1000, 700), "float32")
     assert rows.shape == (1000, 700)
     assert not rows.any()
     assert path.stat().st_blocks * 512 >= rows.nbytes

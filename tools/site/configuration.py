@@ -7,7 +7,7 @@ from typing import Any
 
 import griffe
 
-from channelhash.config import EvaluateSettings, ExtendSettings, TrainSettings
+from channelhash.config import ExtendSettings, TrainSettings, _EvaluateSettings
 from channelhash.data import DATA_KINDS
 from channelhash.data.registry import SplitSettings
 from channelhash.losses import LOSSES, loss_settings
@@ -57,7 +57,7 @@ def configuration_page() -> str:
     for name, loss in LOSSES.items():
         parts.append(f"### loss.name: {name}\n\n{_summary(loss)}\n")
         parts.append(_table(loss_settings(loss), loss.__doc__))
-    for name, section in {"train": TrainSettings, "evaluate": EvaluateSettings, "extend": ExtendSettings}.items():
+    for name, section in {"train": TrainSettings, "evaluate": _EvaluateSettings, "extend": ExtendSettings}.items():
         parts += [f"## {name}\n", _table(section, section.__doc__)]
     return "\n".join(parts)
 

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from raw_scores import read_runs
 
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.studies.weights import TUNED, method_means
+from channelhash.lab.experiments.studies.weights import _TUNED, _method_means
 from channelhash.utils.files import atomic_path
-from channelhash.utils.plotting import COLORS, RESOLUTION
+from channelhash.utils.plotting import _RESOLUTION, COLORS
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCORES = DOCS / "reference" / "results" / "tables" / "weights-coco17-runs.csv.gz"
@@ -32,14 +32,17 @@ def tuning_plot(results: Sequence[Result]) -> Figure:
     Returns:
         A plot in percent, with the sample standard deviation over seeds as error bars.
     """
-    means = {name: 100 * np.array(each) for name, each in method_means(results, "leak_free", "map_tie_aware").items()}
+    means = {name: 100 * np.array(each) for name, each in _method_means(results, "leak_free", "map_tie_aware").items()}
     losses = sorted(
-        {method.removesuffix(TUNED) for method in means},
-        key=lambda loss: means.get(loss + TUNED, means.get(loss, np.zeros(1))).mean(),
+        {method.removesuffix(_TUNED) for method in means},
+        key=lambda loss: means.get(loss + _TUNED, means.get(loss, np.zeros(1))).mean(),
     )
     figure = Figure(figsize=(7.2, 0.6 + 0.3 * len(losses)), layout="constrained")
     axes = figure.subplots()
-    for form, label, color, filled in (("", "as published", COLORS[1], False), (TUNED, "tuned alike", COLORS[0], True)):
+    for form, label, color, filled in (
+        ("", "as published", COLORS[1], False),
+        (_TUNED, "tuned alike", COLORS[0], True),
+    ):
         rows = [row for row, loss in enumerate(losses) if loss + form in means]
         scores = [means[losses[row] + form] for row in rows]
         axes.errorbar(
@@ -53,7 +56,7 @@ def tuning_plot(results: Sequence[Result]) -> Figure:
             elinewidth=1.0,
             label=label,
         )
-    left = min(float(score.mean()) for method, score in means.items() if method.endswith(TUNED)) - _ROOM
+    left = min(float(score.mean()) for method, score in means.items() if method.endswith(_TUNED)) - _ROOM
     for row, loss in enumerate(losses):
         if loss in means and means[loss].mean() < left:  # a loss that fails as published would squeeze all others
             axes.annotate(f"◂ {means[loss].mean():.1f}", (left, row), color=COLORS[1], va="center", fontsize=9)
@@ -69,7 +72,7 @@ def main() -> None:
     """Write the plot of Which loss?"""
     figure = tuning_plot(read_runs(SCORES)[""])
     with atomic_path(DOCS / "images" / "which-loss.png") as path:
-        figure.savefig(path, dpi=RESOLUTION, format="png")
+        figure.savefig(path, dpi=_RESOLUTION, format="png")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from channelhash.lab.experiments.results import Result, Status
+from channelhash.lab.experiments.results import Result, _Status
 
 
 def read_runs(path: Path) -> dict[str, list[Result]]:
@@ -33,7 +33,7 @@ def _result(row: Mapping[str, str]) -> Result:
             for key in folders:
                 scores = scores.setdefault(key, {})
             scores[name] = float(text)
-    status: Status = row["status"]  # type: ignore[assignment]  # as `write_runs` wrote it
+    status: _Status = row["status"]  # type: ignore[assignment]  # as `write_runs` wrote it
     settings, measured = (json.loads(row.get(name) or "{}") for name in ("settings", "measured"))
     about = row["run"], Path(row["run"]), row["method"], settings, status, row["error"]
     return Result(*about, epochs, seconds=float(row["seconds"]), measured=measured)

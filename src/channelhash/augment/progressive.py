@@ -15,13 +15,13 @@ from torch import Tensor
 from channelhash.augment.operations import OPERATIONS, PARTNERED, PLACED, SEEDED
 from channelhash.utils.seeds import generator
 
-Level = Literal["none", "easy", "medium", "hard"]
+_Level = Literal["none", "easy", "medium", "hard"]
 
 #: Epochs that the table of mixtures is written for.
 TABLE_EPOCHS = 200
 
 #: first epoch of a range -> share of each level, table "Progressive image augmentation mixtures".
-_MIXTURES: dict[int, dict[Level, float]] = {
+_MIXTURES: dict[int, dict[_Level, float]] = {
     0: {"none": 1.00, "easy": 0.00, "medium": 0.00, "hard": 0.00},
     20: {"none": 0.25, "easy": 0.75, "medium": 0.00, "hard": 0.00},
     40: {"none": 0.25, "easy": 0.50, "medium": 0.25, "hard": 0.00},
@@ -42,7 +42,7 @@ class Augmentation:
             another number than two, drawn with equal probability.
         probability: of applying the augmentation once it is picked.
 
-    >>> GROUPS["medium"][1].rows[0]
+    >>> _GROUPS["medium"][1].rows[0]
     Augmentation(name='rotate', parameters={'angle': (-45, 45)}, probability=1.0)
     """
 
@@ -61,7 +61,7 @@ def _row(name: str, probability: float = 1.0, **parameters: tuple[float, ...]) -
 
 
 @dataclass(frozen=True)
-class Group:
+class _Group:
     """Rows of which a random number is active at once.
 
     Attributes:
@@ -70,7 +70,7 @@ class Group:
         rows: augmentations, picked without replacement.
         weight: probability of the group among the groups that exclude one another; None for a group that is always on.
 
-    >>> [(group.least, group.most, len(group.rows), group.weight) for group in GROUPS["hard"]]
+    >>> [(group.least, group.most, len(group.rows), group.weight) for group in _GROUPS["hard"]]
     [(1, 1, 1, None), (1, 3, 8, 0.8), (1, 1, 2, 0.2)]
     """
 
@@ -80,7 +80,7 @@ class Group:
     weight: float | None = None
 
 
-_FLIP_OR_NOT = Group(1, 1, (_row("flip_horizontally", 0.5),))
+_FLIP_OR_NOT = _Group(1, 1, (_row("flip_horizontally", 0.5),))
 _EASY = (
     _row("flip_horizontally"),
     _row("rotate", angle=(-90, -45, 45, 90)),
@@ -107,21 +107,21 @@ _HARD = (
 )
 _PARTNERED = (_row("blend", blending=(0.0, 0.45)), _row("picture_in_picture", scale=(0.05, 0.25)))
 #: Table "Image augmentation groups by hardness level".
-GROUPS: dict[Level, tuple[Group, ...]] = {
+_GROUPS: dict[_Level, tuple[_Group, ...]] = {
     "none": (),
-    "easy": (Group(1, 1, _EASY),),
-    "medium": (_FLIP_OR_NOT, Group(1, 2, _MEDIUM)),
-    "hard": (_FLIP_OR_NOT, Group(1, 3, _HARD, weight=0.8), Group(1, 1, _PARTNERED, weight=0.2)),
+    "easy": (_Group(1, 1, _EASY),),
+    "medium": (_FLIP_OR_NOT, _Group(1, 2, _MEDIUM)),
+    "hard": (_FLIP_OR_NOT, _Group(1, 3, _HARD, weight=0.8), _Group(1, 1, _PARTNERED, weight=0.2)),
 }
 
 
-def mixture(epoch: int, n_epochs: int = TABLE_EPOCHS) -> dict[Level, float]:
+def _mixture(epoch: int, n_epochs: int = TABLE_EPOCHS) -> dict[_Level, float]:
     """Return the share of each level in an epoch.
 
     Runs of another length change the mixture at the same fractions of their epochs; epochs past the end keep the last
     mixture.
 
-    >>> mixture(85)["hard"], mixture(8, n_epochs=20)["hard"]
+    >>> _mixture(85)["hard"], _mixture(8, n_epochs=20)["hard"]
     (0.25, 0.25)
     """
     in_table = epoch * TABLE_EPOCHS / n_epochs
@@ -132,7 +132,7 @@ EasyWeights = Literal["kinds", "angles"]
 
 
 @dataclass(frozen=True)
-class Step:
+class _Step:
     """One drawn operation.
 
     Attributes:
@@ -163,10 +163,10 @@ class Progression:
     n_samples: int
     n_epochs: int = TABLE_EPOCHS
     easy_weights: EasyWeights = "kinds"
-    level: Level | None = None
+    level: _Level | None = None
 
 
-def plan(progression: Progression, epoch: int, sample: int) -> tuple[Step, ...]:
+def plan(progression: Progression, epoch: int, sample: int) -> tuple[_Step, ...]:
     """Draw the operations of a sample in an epoch, in their order.
 
     The level is drawn from the epoch's mixture; the number of augmentations is uniform in a group's range, they are
@@ -178,18 +178,18 @@ def plan(progression: Progression, epoch: int, sample: int) -> tuple[Step, ...]:
     ()
     """
     random = generator(progression.seed, "augment", epoch, sample)
-    shares = mixture(epoch, progression.n_epochs)
+    shares = _mixture(epoch, progression.n_epochs)
     drawn = list(shares)[random.choice(len(shares), p=list(shares.values()))]
     level = progression.level or drawn
-    steps: list[Step] = []
-    for group in _active_groups(GROUPS[level], random):
+    steps: list[_Step] = []
+    for group in _active_groups(_GROUPS[level], random):
         for row in _picked_rows(group, random, progression.easy_weights if level == "easy" else "kinds"):
             if row.probability == 1 or random.random() < row.probability:
                 steps.append(_draw(row, random, sample, progression.n_samples))
     return tuple(steps)
 
 
-def _active_groups(groups: tuple[Group, ...], random: np.random.Generator) -> list[Group]:
+def _active_groups(groups: tuple[_Group, ...], random: np.random.Generator) -> list[_Group]:
     always = [group for group in groups if group.weight is None]
     exclusive = [group for group in groups if group.weight is not None]
     if exclusive:
@@ -198,7 +198,7 @@ def _active_groups(groups: tuple[Group, ...], random: np.random.Generator) -> li
     return always
 
 
-def _picked_rows(group: Group, random: np.random.Generator, weights: EasyWeights) -> list[Augmentation]:
+def _picked_rows(group: _Group, random: np.random.Generator, weights: EasyWeights) -> list[Augmentation]:
     count = int(random.integers(group.least, group.most + 1))
     share = None
     if weights == "angles":
@@ -207,7 +207,7 @@ def _picked_rows(group: Group, random: np.random.Generator, weights: EasyWeights
     return [group.rows[i] for i in random.choice(len(group.rows), size=count, replace=False, p=share)]
 
 
-def _draw(row: Augmentation, random: np.random.Generator, sample: int, n_samples: int) -> Step:
+def _draw(row: Augmentation, random: np.random.Generator, sample: int, n_samples: int) -> _Step:
     parameters: dict[str, float] = {}
     for name, values in row.parameters.items():
         if name in row.choices:
@@ -224,10 +224,10 @@ def _draw(row: Augmentation, random: np.random.Generator, sample: int, n_samples
     if row.name in PARTNERED:
         partner = int(random.integers(n_samples - 1)) if n_samples > 1 else 0
         partner += partner >= sample and n_samples > 1  # any sample but this one
-    return Step(row.name, parameters, partner)
+    return _Step(row.name, parameters, partner)
 
 
-def apply(image: Tensor, steps: tuple[Step, ...], partner: Callable[[int], Tensor]) -> Tensor:
+def apply(image: Tensor, steps: tuple[_Step, ...], partner: Callable[[int], Tensor]) -> Tensor:
     """Apply steps to an image.
 
     Args:
@@ -236,7 +236,7 @@ def apply(image: Tensor, steps: tuple[Step, ...], partner: Callable[[int], Tenso
         partner: returns the un-augmented image of another sample, shaped like ``image``.
 
     >>> image, black = torch.ones(3, 2, 2), torch.zeros(3, 2, 2)
-    >>> apply(image, (Step("blend", {"blending": 0.25}, partner=1),), lambda sample: black).unique().tolist()
+    >>> apply(image, (_Step("blend", {"blending": 0.25}, partner=1),), lambda sample: black).unique().tolist()
     [0.75]
     """
     for step in steps:

@@ -34,10 +34,10 @@ def show(name: str = typer.Argument(..., help="Name of a configuration, as confi
     typer.echo(preset_path(name).read_text(encoding="utf-8"), nl=False)
 
 
-Kind = Literal["losses", "models", "encoders", "data", "stores", "experiments"]
+_Kind = Literal["losses", "models", "encoders", "data", "stores", "experiments"]
 
 
-def names(kind: Kind = typer.Argument(..., help="What to list."), as_json: AsJson = False) -> None:
+def names(kind: _Kind = typer.Argument(..., help="What to list."), as_json: AsJson = False) -> None:
     """List the losses, models, encoders, kinds of data, stores or experiments that a configuration or command may name.
 
     Example: channelhash list losses
@@ -54,7 +54,7 @@ _STORES = {
 }
 
 
-def _meanings(kind: Kind) -> dict[str, str]:
+def _meanings(kind: _Kind) -> dict[str, str]:
     """Return what each name means; of what a file implements, that file's first line."""
     if kind == "stores":
         return _STORES

@@ -13,10 +13,10 @@ from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
 from channelhash.utils.addresses import Place, place
 
-Split = Literal["test", "validation"]
-Checkpoint = Literal["last", "best"]
+_Split = Literal["test", "validation"]
+_Checkpoint = Literal["last", "best"]
 #: Whose released evaluation code is followed, see `metrics.conventions`; a test compares them.
-ConventionName = StrEnum("ConventionName", ["qinlab", "sch", "hyp2"])
+_ConventionName = StrEnum("_ConventionName", ["qinlab", "sch", "hyp2"])
 
 
 def encode(
@@ -90,8 +90,8 @@ def _encode_one(run: Path, data: Path, out: Place, root: Path | None, skip_bad: 
 
 def evaluate(
     run: Path | None = typer.Argument(None, help="A run's folder."),
-    split: Split | None = typer.Option(None, help="For a run: Q against R (test, the default), or V_q against V_r."),
-    checkpoint: Checkpoint | None = typer.Option(None, help="For a run: the last epoch (the default), or the best."),
+    split: _Split | None = typer.Option(None, help="For a run: Q against R (test, the default), or V_q against V_r."),
+    checkpoint: _Checkpoint | None = typer.Option(None, help="For a run: the last epoch (the default), or the best."),
     leak_free: bool = typer.Option(False, "--leak-free", help="For a run: no training rows in the retrieval set."),
     query: str | None = typer.Option(None, help="Instead of a run: a Parquet file of query codes with labels."),
     database: str | None = typer.Option(None, help="With --query: database codes, Parquet or a folder of shards."),
@@ -101,7 +101,7 @@ def evaluate(
     array: list[str] = typer.Option([], help="With --codes: the file's name of an array, such as B_q=codes_test."),
     task: str | None = typer.Option(None, help='With --codes: modalities of B_q and B_r, such as "image->text".'),
     out: Path | None = typer.Option(None, help="With --query or --codes: folder for metrics.json and plots."),
-    convention: list[ConventionName] = typer.Option([], help="Also what others' code prints."),
+    convention: list[_ConventionName] = typer.Option([], help="Also what others' code prints."),
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -218,7 +218,7 @@ def recall(
     model: Path = typer.Argument(..., help="A run's folder, a saved model, or photo."),
     data: Path = typer.Argument(..., help="A table of images and texts; of a run's own only test queries ask."),
     images: int | None = typer.Option(None, min=1, help="Images of a test, e.g. 1000: means of all such tests."),
-    checkpoint: Checkpoint = typer.Option("last", help="For a run: the last epoch, or the best."),
+    checkpoint: _Checkpoint = typer.Option("last", help="For a run: the last epoch, or the best."),
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:

@@ -20,8 +20,8 @@ from channelhash.utils.progress import StageProgress
 
 #: Progress and remarks go to stderr, so that stdout holds only results.
 #: Names and captions are text, never rich's markup or emoji codes.
-messages = Console(stderr=True, highlight=False, markup=False, emoji=False)
-results = Console(highlight=False, markup=False, emoji=False)
+_messages = Console(stderr=True, highlight=False, markup=False, emoji=False)
+_results = Console(highlight=False, markup=False, emoji=False)
 # Without a terminal nothing has to fit: lines are for files and other programs.
 _wide = Console(width=10_000, highlight=False, markup=False, emoji=False)
 #: Between two lines of progress where there is no terminal.
@@ -48,7 +48,7 @@ def show(result: Mapping[str, Any], as_json: bool, *lines: str) -> None:
 
 def say(line: str) -> None:
     """Print one line of remarks on stderr, however long."""
-    messages.print(printable(line), soft_wrap=True)
+    _messages.print(printable(line), soft_wrap=True)
 
 
 def say_left_out(problems: Sequence[str], most: int | None = None) -> None:
@@ -80,18 +80,18 @@ def working(kept: str, go_on: Callable[[], list[str]] = same_command) -> Iterato
 @contextmanager
 def progress_bars() -> Iterator[StageProgress]:
     """Show the progress of a long job: bars with count, speed and time left; without a terminal a line now and then."""
-    if not messages.is_terminal or "JPY_PARENT_PID" in os.environ:  # a notebook's ! is a terminal that cannot go up
+    if not _messages.is_terminal or "JPY_PARENT_PID" in os.environ:  # a notebook's ! is a terminal that cannot go up
         yield _Lines
         return
     columns = (
         TextColumn("{task.description:<22}", markup=False),
-        BarColumn(bar_width=min(24, max(4, messages.width - 66))),
+        BarColumn(bar_width=min(24, max(4, _messages.width - 66))),
         MofNCompleteColumn(),
         TextColumn("{task.fields[speed]}", markup=False),
         TextColumn("{task.fields[note]}", markup=False),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=messages) as bars:
+    with Progress(*columns, console=_messages) as bars:
         yield lambda name: _Bar(bars, name)
 
 
@@ -149,7 +149,7 @@ def print_table(
     numeric: bool = False,
 ) -> None:
     """Print a table; ``numeric`` aligns all columns but the first to the right."""
-    results.print(printable(title), soft_wrap=True)
+    _results.print(printable(title), soft_wrap=True)
     table = Table()
     for place, name in enumerate(header):
         table.add_column(printable(name), justify="right" if numeric and place else "left", overflow="fold")
@@ -158,8 +158,8 @@ def print_table(
     if footer:
         table.add_section()
         table.add_row(*footer)
-    fits = results.is_terminal or "COLUMNS" in os.environ
-    (results if fits else _wide).print(table)
+    fits = _results.is_terminal or "COLUMNS" in os.environ
+    (_results if fits else _wide).print(table)
 
 
 def print_names(names: Mapping[str, str], as_json: bool) -> None:
@@ -170,7 +170,7 @@ def print_names(names: Mapping[str, str], as_json: bool) -> None:
     table = Table.grid(padding=(0, 2))
     for name, meaning in names.items():
         table.add_row(name, meaning)
-    results.print(table)
+    _results.print(table)
 
 
 def print_tasks(title: str, rows: Mapping[str, Mapping[str, Any]], first: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from channelhash.search.duplicates import DuplicateGroup
     from channelhash.search.hits import Hits, SearchOptions
 
-By = Literal["all", "image", "text", "words"]
+_By = Literal["all", "image", "text", "words"]
 # Typer takes no list of literals.
 _Side = StrEnum("_Side", ["image", "text"])
 # Groups of a table or a sheet, and ids of a group there; JSON has all.
@@ -33,7 +33,7 @@ def search(
     like: str | None = typer.Option(None, help="Search with the codes of the item that has this id."),
     minus: list[str] = typer.Option([], help="Words or a picture that are not wanted. May be repeated."),
     minus_like: list[str] = typer.Option([], help="Id of an item that is not wanted. May be repeated."),
-    by: By | None = typer.Option(None, help="What to search: codes, words or all. With --like alone: with which code."),
+    by: _By | None = typer.Option(None, help="Search codes, words or all. With --like alone: by which code."),
     modality: options.Modality | None = typer.Option(None, help="Modality to search; images if there are any."),
     k: int = typer.Option(10, "-k", help="Number of results."),
     radius: int | None = typer.Option(None, help="Return all items within this many bits, instead of -k."),

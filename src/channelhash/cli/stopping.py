@@ -15,7 +15,7 @@ from typing import NoReturn
 _GRACE = 10.0
 
 
-class Stopped(BaseException):
+class _Stopped(BaseException):
     """SIGINT or SIGTERM arrived. Only `obey_signals` catches it."""
 
 
@@ -77,9 +77,9 @@ def next_command() -> list[str]:
 def obey_signals() -> Iterator[None]:
     """Let SIGINT and SIGTERM end the process from now on, the block in order.
 
-    While a command only imports and reads, the process ends at once. Later `Stopped` unwinds the block: files are
+    While a command only imports and reads, the process ends at once. Later `_Stopped` unwinds the block: files are
     closed, temporary files go. The process ends wherever it is at a second signal, and after `_GRACE`, also where
-    Python or a library swallows `Stopped`.
+    Python or a library swallows `_Stopped`.
     """
     listen()
     try:
@@ -108,7 +108,7 @@ def listen() -> None:
         watchdog = threading.Timer(_GRACE, _ending.leave)
         watchdog.daemon = True
         watchdog.start()
-        raise Stopped
+        raise _Stopped
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handle)

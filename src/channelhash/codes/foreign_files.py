@@ -14,10 +14,10 @@ from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays, read_arrays
 
 
-class Side(NamedTuple):
+class _Side(NamedTuple):
     """The array names of the queries, or of the retrieval set: modality -> its codes, and the labels.
 
-    >>> Side({"image": "q_img"}, "q_l").names
+    >>> _Side({"image": "q_img"}, "q_l").names
     ['q_img', 'q_l']
     """
 
@@ -30,13 +30,13 @@ class Side(NamedTuple):
         return [*self.codes.values(), self.labels]
 
 
-Sides = tuple[Side, Side]
+_Sides = tuple[_Side, _Side]
 
 #: What is recognised: the plain names, whose modality is not said, and those of `train/hash_train.py` of
 #: github.com/QinLab-WFU/DSPH (the image half alone: github.com/Mahiro2211/DSH-pytorch).
-LAYOUTS = (
-    (Side({"query": "B_q"}, "L_q"), Side({"database": "B_r"}, "L_r")),
-    (Side({"image": "q_img", "text": "q_txt"}, "q_l"), Side({"image": "r_img", "text": "r_txt"}, "r_l")),
+_LAYOUTS = (
+    (_Side({"query": "B_q"}, "L_q"), _Side({"database": "B_r"}, "L_r")),
+    (_Side({"image": "q_img", "text": "q_txt"}, "q_l"), _Side({"image": "r_img", "text": "r_txt"}, "r_l")),
 )
 
 #: Words in names of arrays that stand for the plain names, such as ``tst_binary`` for ``B_q``. The first that occurs
@@ -49,7 +49,7 @@ _KINDS = {"B": ("b", "binary", "code", "codes", "hash"), "L": ("l", "label", "la
 
 
 def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | None = None) -> tuple[CodeSet, CodeSet]:
-    """Read queries and retrieval set from another toolbox's file, in one of the `LAYOUTS`.
+    """Read queries and retrieval set from another toolbox's file, in one of the `_LAYOUTS`.
 
     Other names are read as the plain ones if their words say the side and what the array holds: ``tst_binary``,
     ``trn_binary``, ``tst_label`` and ``trn_label``, or ``database_code``, ``qB``, ``L_te``.
@@ -109,14 +109,14 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
     return query, database
 
 
-def bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:
+def _bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:
     """Convert codes of ±1, or of 0 and 1, to bits ``(n, k)``: +1 and 1 are True.
 
     Raises:
         ValueError: another shape or other values. 0 beside −1 is refused: sign(0) is 0 in most toolboxes, and whether
             such a bit counts as +1 or as −1 decides the figures. NaN is no bit.
 
-    >>> bits_of(np.array([[-1.0, 1.0]])), bits_of(np.array([[0, 1]]))
+    >>> _bits_of(np.array([[-1.0, 1.0]])), _bits_of(np.array([[0, 1]]))
     (array([[False,  True]]), array([[False,  True]]))
     """
     values = np.asarray(codes)
@@ -133,7 +133,7 @@ def bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:
 
 def _renamed(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
     """Return the arrays under the names of the layouts."""
-    layout_names = [name for layout in LAYOUTS for name in _names(layout)]
+    layout_names = [name for layout in _LAYOUTS for name in _names(layout)]
     for name, array_name in names.items():
         if name not in layout_names:
             raise InputError(f"--array {name}={array_name}: {name} is none of {', '.join(layout_names)}")
@@ -154,14 +154,14 @@ def _with_plain_names(arrays: Arrays) -> Arrays:
             if len(first) == 1:
                 found[f"{kind}_{side}"] = arrays[first[0]]
     found |= arrays
-    return arrays if _missing(LAYOUTS[0], found) or not _missing(LAYOUTS[1], arrays) else found
+    return arrays if _missing(_LAYOUTS[0], found) or not _missing(_LAYOUTS[1], arrays) else found
 
 
-def _names(sides: Sides) -> list[str]:
+def _names(sides: _Sides) -> list[str]:
     return [name for side in sides for name in side.names]
 
 
-def _missing(sides: Sides, arrays: Arrays) -> list[str]:
+def _missing(sides: _Sides, arrays: Arrays) -> list[str]:
     """Return what the file would have to hold besides; of codes, one modality is enough."""
     missing = []
     for side in sides:
@@ -172,26 +172,26 @@ def _missing(sides: Sides, arrays: Arrays) -> list[str]:
     return missing
 
 
-def _layout_of(arrays: Arrays, path: Path) -> Sides:
+def _layout_of(arrays: Arrays, path: Path) -> _Sides:
     """Return the one layout that the file is complete in."""
-    complete = [sides for sides in LAYOUTS if not _missing(sides, arrays)]
-    titles = [", ".join(_names(sides)) for sides in complete or LAYOUTS]
+    complete = [sides for sides in _LAYOUTS if not _missing(sides, arrays)]
+    titles = [", ".join(_names(sides)) for sides in complete or _LAYOUTS]
     if len(complete) > 1:
         raise InputError(f"{path}: holds two exports, one under {' and one under '.join(titles)}")
     if complete:
         return complete[0]
-    nearest = max(LAYOUTS, key=lambda sides: sum(name in arrays for name in _names(sides)))
+    nearest = max(_LAYOUTS, key=lambda sides: sum(name in arrays for name in _names(sides)))
     problem = f"needs {'; or '.join(titles)}"
     if arrays.keys() & _names(nearest):
         problem = f"lacks {' and '.join(_missing(nearest, arrays))}"
     raise InputError(f"{path}: {problem}; it has {_listed(arrays)}. --array NAME=ARRAY reads an array as another")
 
 
-def _with_task(sides: Sides, task: str | None, path: Path) -> Sides:
+def _with_task(sides: _Sides, task: str | None, path: Path) -> _Sides:
     """Return the layout with the modalities of ``task``."""
     if task is None:
         return sides
-    if sides is not LAYOUTS[0]:
+    if sides is not _LAYOUTS[0]:
         raise InputError(f"--task {task}: the arrays of {path} name their modalities; leave it out")
     modalities = task.split("->")
     if len(modalities) != 2 or not all(modalities):
@@ -203,7 +203,7 @@ def _with_task(sides: Sides, task: str | None, path: Path) -> Sides:
     return query, database
 
 
-def _read_codes(arrays: Arrays, side: Side, path: Path) -> dict[str, NDArray[np.bool_]]:
+def _read_codes(arrays: Arrays, side: _Side, path: Path) -> dict[str, NDArray[np.bool_]]:
     """Return modality -> bits ``(n, k)`` of the modalities that the file has; n >= 1 for all."""
     bits: dict[str, NDArray[np.bool_]] = {}
     for modality, name in side.codes.items():
@@ -212,7 +212,7 @@ def _read_codes(arrays: Arrays, side: Side, path: Path) -> dict[str, NDArray[np.
         if not arrays[name].size:
             raise InputError(f"{path}: {name} is empty, {arrays[name].shape}; evaluation takes at least one code")
         try:
-            bits[modality] = bits_of(arrays[name])
+            bits[modality] = _bits_of(arrays[name])
         except ValueError as error:
             raise InputError(f"{path}: {name}: {error}") from None
         first = next(iter(bits))
@@ -222,7 +222,7 @@ def _read_codes(arrays: Arrays, side: Side, path: Path) -> dict[str, NDArray[np.
     return bits
 
 
-def _read_labels(arrays: Arrays, sides: Sides, rows: list[int], path: Path) -> list[NDArray[np.bool_]]:
+def _read_labels(arrays: Arrays, sides: _Sides, rows: list[int], path: Path) -> list[NDArray[np.bool_]]:
     """Return label sets of both sides, with the same columns; ``rows`` says how many codes each side has."""
     names = [side.labels for side in sides]
     labels = []

@@ -19,16 +19,16 @@ from channelhash.utils.reading import read_text, reading
 
 #: Columns or keys that may hold the image's file and the caption, in any case; the first that is there counts. An id is
 #: a path in many tables, and COCO's number of an image.
-FILE_COLUMNS = (
+_FILE_COLUMNS = (
     *("image", "file", "file_name", "filename", "image_name", "image_path", "path", "filepath"),
     *("image_id", "id"),
 )
-CAPTION_COLUMNS = ("text", "caption", "captions", "description", "comment", "sentence", "sentences", "raw")
+_CAPTION_COLUMNS = ("text", "caption", "captions", "description", "comment", "sentence", "sentences", "raw")
 
 _NUMBERED = re.compile(r"(?P<name>.+?)((#\w+)?#\d+)?")
 
 # Place for messages, name of an image's file, its caption or captions.
-Pairs = Iterator[tuple[str, Any, Any]]
+_Pairs = Iterator[tuple[str, Any, Any]]
 
 
 def read_captions(path: Path) -> dict[str, list[str]]:
@@ -36,8 +36,9 @@ def read_captions(path: Path) -> dict[str, list[str]]:
 
     Args:
         path: a table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, or a text file of other ending whose first line
-            names columns) with a column of `FILE_COLUMNS` and one of `CAPTION_COLUMNS`, whose cells are a caption or a
-            list of them; a text file of lines ``name<TAB>caption`` or ``name#0<TAB>caption``, as of Flickr8k; or JSON:
+            names columns) with a column of `_FILE_COLUMNS` and one of `_CAPTION_COLUMNS`, whose cells are a caption or
+            a list of them; a text file of lines ``name<TAB>caption`` or ``name#0<TAB>caption``, as of Flickr8k; or
+            JSON:
             COCO's ``captions_*.json``, Karpathy's ``dataset_*.json``, ``{name: caption}``, ``{name: [captions]}``, or
             a list of ``{image, caption}``. An image may have several rows.
 
@@ -125,7 +126,7 @@ def _ends_alike(one: str, other: str) -> bool:
     return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
 
 
-def _pairs(path: Path) -> Pairs:
+def _pairs(path: Path) -> _Pairs:
     """Yield the pairs of a file in its order."""
     ending = path.suffix.lower()
     if path.is_dir() or not path.exists():
@@ -138,12 +139,12 @@ def _pairs(path: Path) -> Pairs:
     header = text.lstrip().partition("\n")[0]
     separator = max("\t,|;", key=header.count)
     columns = next(csv.reader([header], delimiter=separator), [])
-    if ending in (".csv", ".tsv") or (_column(columns, FILE_COLUMNS) and _column(columns, CAPTION_COLUMNS)):
+    if ending in (".csv", ".tsv") or (_column(columns, _FILE_COLUMNS) and _column(columns, _CAPTION_COLUMNS)):
         return _of_table(path, text, separator)
     return _of_lines(path, text)
 
 
-def _of_table(path: Path, text: str, separator: str) -> Pairs:
+def _of_table(path: Path, text: str, separator: str) -> _Pairs:
     # Captions hold quotation marks; only commas and semicolons come with cells that are quoted because of them.
     quoting: Literal[0, 3] = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
@@ -168,7 +169,7 @@ def _of_table(path: Path, text: str, separator: str) -> Pairs:
         ) from None
 
 
-def _of_rows(path: Path) -> Pairs:
+def _of_rows(path: Path) -> _Pairs:
     file, caption = _columns(path, read_rows(path, [])[0])
     for row in read_rows(path, [file, caption])[1]:
         if row.problem:
@@ -178,9 +179,9 @@ def _of_rows(path: Path) -> Pairs:
 
 def _columns(path: Path, columns: Sequence[str]) -> tuple[str, str]:
     """Return the columns of the image's file and of the caption."""
-    file, caption = _column(columns, FILE_COLUMNS), _column(columns, CAPTION_COLUMNS)
+    file, caption = _column(columns, _FILE_COLUMNS), _column(columns, _CAPTION_COLUMNS)
     if file is None or caption is None:
-        what, names = ("picture", FILE_COLUMNS) if file is None else ("caption", CAPTION_COLUMNS)
+        what, names = ("picture", _FILE_COLUMNS) if file is None else ("caption", _CAPTION_COLUMNS)
         listed = ", ".join(columns)
         raise InputError(f"{path}: has no column for the {what}; name one {' or '.join(names[:2])} (it has {listed})")
     return file, caption
@@ -192,7 +193,7 @@ def _column(columns: Sequence[str], names: Sequence[str]) -> str | None:
     return next((lower[name] for name in names if name in lower), None)
 
 
-def _of_lines(path: Path, text: str) -> Pairs:
+def _of_lines(path: Path, text: str) -> _Pairs:
     for number, line in enumerate(text.splitlines(), start=1):
         name, tab, caption = line.partition("\t")
         if line.strip() and not tab:
@@ -201,7 +202,7 @@ def _of_lines(path: Path, text: str) -> Pairs:
         yield f"{path}, line {number}", numbered["name"] if numbered else "", caption
 
 
-def _of_json(path: Path, text: str) -> Pairs:
+def _of_json(path: Path, text: str) -> _Pairs:
     with reading(path, "not JSON", "a file of one JSON object a line ends in .jsonl"):
         content = json.loads(text)
     entries, names = content, dict[Any, str]()
@@ -214,7 +215,7 @@ def _of_json(path: Path, text: str) -> Pairs:
         entries = content.get("images", pairs)
     for place, entry in enumerate(entries if isinstance(entries, list) else [None]):
         keys = list(entry) if isinstance(entry, dict) else []
-        file, caption = _column(keys, FILE_COLUMNS), _column(keys, CAPTION_COLUMNS)
+        file, caption = _column(keys, _FILE_COLUMNS), _column(keys, _CAPTION_COLUMNS)
         if file is None or caption is None or not isinstance(entry[file], str | int):
             raise InputError(f"{path}: no JSON of captions: COCO's, Karpathy's, {{name: caption}}, or a list of pairs")
         name = names.get(entry[file], entry[file])
@@ -231,7 +232,7 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, list):
         for part in value:
             yield from _texts(part)
-    elif isinstance(value, dict) and (key := _column(list(value), CAPTION_COLUMNS)):
+    elif isinstance(value, dict) and (key := _column(list(value), _CAPTION_COLUMNS)):
         yield from _texts(value[key])
     else:
         yield text_of(value)

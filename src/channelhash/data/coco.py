@@ -10,7 +10,7 @@ from channelhash.data.records import Items, Problems, Records, labels_from_names
 from channelhash.errors import InputError
 from channelhash.utils.reading import read_json
 
-Entries = list[dict[str, Any]]
+_Entries = list[dict[str, Any]]
 
 #: Keys that an entry of each list must have, with their types.
 _ID = (int, str)
@@ -123,7 +123,7 @@ def _image_folder(root: Path, instances: Path, names: list[str]) -> Path:
     return next((folder for folder in folders if names and locate_image(folder, names[0]).is_file()), root)
 
 
-def _add_categories(categories: dict[Any, str], entries: Entries, instances: Path) -> None:
+def _add_categories(categories: dict[Any, str], entries: _Entries, instances: Path) -> None:
     """Add category id -> name; another file may have the same ones."""
     counts = Counter(category["id"] for category in entries)
     for number, name in ((category["id"], category["name"]) for category in entries):
@@ -133,7 +133,7 @@ def _add_categories(categories: dict[Any, str], entries: Entries, instances: Pat
             raise InputError(f"{instances}: category {number} is {name!r}, in another file {categories[number]!r}")
 
 
-def _read(path: Path, lists: Mapping[str, Mapping[str, tuple[type, ...]]]) -> dict[str, Entries]:
+def _read(path: Path, lists: Mapping[str, Mapping[str, tuple[type, ...]]]) -> dict[str, _Entries]:
     """Read lists of a file and check the keys and types of every entry."""
     if not path.is_file():
         raise InputError(f"{path}: {'is a folder, not a JSON file' if path.is_dir() else 'no such file'}")

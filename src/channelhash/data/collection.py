@@ -54,7 +54,7 @@ class DataSource:
         records = kind.load(**self.arguments, **extra)
         if self.arguments.get("skip_bad"):
             records = readable(records, progress)
-        return choose_by_labels(records, self.only_labels, self.without_labels)
+        return _choose_by_labels(records, self.only_labels, self.without_labels)
 
 
 def readable(records: Records, progress: Progress | None = None) -> Records:
@@ -136,7 +136,7 @@ def load_collection(sources: Sequence[DataSource], progress: Progress | None = N
     return Collection(tuple(source.load(progress) for source in sources))
 
 
-def choose_by_labels(
+def _choose_by_labels(
     records: Records, only: Sequence[str] | None = None, without: Sequence[str] | None = None
 ) -> Records:
     """Return the rows that have one of the labels ``only``, without those that have one of ``without``.
@@ -148,7 +148,7 @@ def choose_by_labels(
 
     >>> labels = np.array([[True, False], [True, True]])
     >>> records = Records(("a", "b"), {"text": ("dog", "dog and cat")}, labels, ("dog", "cat"))
-    >>> dogs = choose_by_labels(records, without=["cat"])
+    >>> dogs = _choose_by_labels(records, without=["cat"])
     >>> dogs.ids, dogs.label_names
     (('a',), ('dog',))
     """

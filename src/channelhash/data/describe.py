@@ -38,7 +38,7 @@ def describe(
         "problems": [lines], "expected", "labels_per_item", "words_per_text", "chance", "protocol", "measures"}``.
         ``labels_per_item`` and ``words_per_text`` are {min, median, mean, max}; ``chance`` is the probability that two
         random samples share a label; ``protocol`` is a line about the literature's variant that has these counts, which
-        are then no problem (`recognise`); ``measures`` is what can be measured: ``"map"`` by labels,
+        are then no problem (`_recognise`); ``measures`` is what can be measured: ``"map"`` by labels,
         ``"recall"`` by pairs of an image and a text.
 
     >>> labels = np.array([[True, False], [True, True], [False, False]])
@@ -50,7 +50,7 @@ def describe(
     """
     counts = {"found": len(records) if records.found is None else records.found, "usable": len(records)}
     partitions = splits.counts() if splits else {}
-    protocol = recognise(records.labels)
+    protocol = _recognise(records.labels)
     compared = {} if protocol and counts["usable"] != (expected or {}).get("usable") else expected or {}
     problems = list(records.problems)
     problems += [
@@ -158,7 +158,7 @@ _LIST = (
 
 _M, _N = "MIRFLICKR-25k", "NUS-WIDE"
 #: Numbers of labels, of images, and of images without a label -> collection, and what sets this variant apart.
-PROTOCOLS = {
+_PROTOCOLS = {
     (24, 20015, 0): (_M, _FILTERED),
     (24, 24581, 0): (_M, f"all images with a label ({_DSPH}); {_POTENTIAL}"),
     (24, 25000, 419): (_M, f"nothing is left out, 419 images have no label; {_POTENTIAL}"),
@@ -176,15 +176,15 @@ PROTOCOLS = {
 }
 
 
-def recognise(labels: NDArray[np.bool_]) -> str:
+def _recognise(labels: NDArray[np.bool_]) -> str:
     """Return a line that says which protocol of the literature a collection follows, empty if none is known.
 
     Args:
         labels: ``(n, c)`` bool.
 
-    >>> recognise(np.ones((10, 24), dtype=bool)), recognise(np.ones((20015, 24), dtype=bool)).split(":")[0]
+    >>> _recognise(np.ones((10, 24), dtype=bool)), _recognise(np.ones((20015, 24), dtype=bool)).split(":")[0]
     ('', 'MIRFLICKR-25k, 24 labels, 20,015 images')
     """
     images, width = labels.shape
-    name, note = PROTOCOLS.get((width, images, images - int(labels.any(axis=1).sum())), ("", ""))
+    name, note = _PROTOCOLS.get((width, images, images - int(labels.any(axis=1).sum())), ("", ""))
     return f"{name}, {width} labels, {images:,} images: {note}" if name else ""

@@ -18,7 +18,7 @@ from channelhash.utils.typed_settings import pick
 
 
 @dataclass(frozen=True)
-class Source:
+class _Source:
     """An archive to download.
 
     Attributes:
@@ -27,7 +27,7 @@ class Source:
         size: bytes, if known.
         md5: published sum, if known.
 
-    >>> Source("https://example.org/files/tags.zip", "tags").file_name
+    >>> _Source("https://example.org/files/tags.zip", "tags").file_name
     'tags.zip'
     """
 
@@ -47,17 +47,17 @@ _NUS = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide"
 
 #: Addresses: press.liacs.nl/mirflickr/mirdownload.html and lms.comp.nus.edu.sg/…/nuswide/NUS-WIDE.html. MIRFLICKR's
 #: sizes and MD5 sums are those that its download page and mirrors of it give; none are published for NUS-WIDE.
-SOURCES: dict[str, tuple[Source, ...]] = {
+_SOURCES: dict[str, tuple[_Source, ...]] = {
     "mirflickr25k": (
-        Source(f"{_LIACS}/mirflickr25k.zip", "pictures", 3_069_184_257, "a23d0a8564ee84cda5622a6c2f947785"),
-        Source(
+        _Source(f"{_LIACS}/mirflickr25k.zip", "pictures", 3_069_184_257, "a23d0a8564ee84cda5622a6c2f947785"),
+        _Source(
             f"{_LIACS}/mirflickr25k_annotations_v080.zip", "annotations", 207_220, "aa0138c79892b1b670184d142380948f"
         ),
     ),
     "nuswide": (
-        Source(f"{_NUS}/ImageList.zip", "ImageList"),
-        Source(f"{_NUS}/Groundtruth.zip", "Groundtruth"),
-        Source(f"{_NUS}/NUS_WID_Tags.zip", "NUS_WID_Tags"),
+        _Source(f"{_NUS}/ImageList.zip", "ImageList"),
+        _Source(f"{_NUS}/Groundtruth.zip", "Groundtruth"),
+        _Source(f"{_NUS}/NUS_WID_Tags.zip", "NUS_WID_Tags"),
     ),
 }
 
@@ -68,7 +68,7 @@ _CHUNK = 2**20
 def download(
     name: str,
     root: Path,
-    sources: tuple[Source, ...] | None = None,
+    sources: tuple[_Source, ...] | None = None,
     progress: StageProgress = no_stage_progress,
     wait: float = 1.0,
 ) -> list[str]:
@@ -92,7 +92,7 @@ def download(
         JobError: the server cannot be reached or answers with an error, or the bytes are not those expected.
     """
     fetched = []
-    for source in pick(SOURCES, name, "data set") if sources is None else sources:
+    for source in pick(_SOURCES, name, "data set") if sources is None else sources:
         target = root / source.folder
         if target.is_dir():
             continue
@@ -100,12 +100,12 @@ def download(
         if not archive.exists():
             _fetch(source, archive, progress(source.file_name), wait)
         _check(source, archive)
-        unpack(archive, target)
+        _unpack(archive, target)
         fetched.append(source.file_name)
     return fetched
 
 
-def _fetch(source: Source, archive: Path, progress: Progress, wait: float) -> None:
+def _fetch(source: _Source, archive: Path, progress: Progress, wait: float) -> None:
     """Fetch an archive over as many connections as needed."""
     if urlparse(source.url).scheme not in ("http", "https"):
         raise InputError(f"{source.url}: not an http or https address")
@@ -133,7 +133,7 @@ def _fetch(source: Source, archive: Path, progress: Progress, wait: float) -> No
     raise JobError(f"{source.url}: {problem}; {have} bytes are kept, the same command goes on from there")
 
 
-def _one_connection(source: Source, part: Path, progress: Progress) -> None:
+def _one_connection(source: _Source, part: Path, progress: Progress) -> None:
     """Append to ``part`` until the server has sent all."""
     have = part.stat().st_size
     headers = {"User-Agent": "channelhash"} | ({"Range": f"bytes={have}-"} if have else {})
@@ -150,7 +150,7 @@ def _one_connection(source: Source, part: Path, progress: Progress) -> None:
         raise ConnectionError(f"the connection ended after {have} of {total} bytes")
 
 
-def _check(source: Source, archive: Path) -> None:
+def _check(source: _Source, archive: Path) -> None:
     """Compare the sum with the published one; set a wrong archive aside."""
     if source.md5 is None:
         return
@@ -162,7 +162,7 @@ def _check(source: Source, archive: Path) -> None:
         raise JobError(f"{archive}: {wrong}; set aside as {aside.name}, the same command downloads it again")
 
 
-def unpack(archive: Path, target: Path) -> None:
+def _unpack(archive: Path, target: Path) -> None:
     """Unpack a ``.zip`` into the new folder ``target``, in one step: it is complete or does not exist.
 
     No member lands outside it, and none becomes a link: `zipfile` sees to that.

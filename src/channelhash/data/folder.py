@@ -20,7 +20,7 @@ from channelhash.utils.array_files import ENDINGS
 #: The store that belongs to a folder of photographs.
 STORE_FOLDER = ".channelhash"
 #: Why something is left out that other programs made of the photographs, or keep for a while after they were deleted.
-OF_OTHERS = "thumbnails or a bin of another program"
+_OF_OTHERS = "thumbnails or a bin of another program"
 _HIDDEN = "hidden"
 
 # Paths longer than this may be too long for the system; only these are looked at twice.
@@ -64,7 +64,7 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
     if not path.exists():
         raise no_such(path)
     if path.is_dir():
-        return load_folder(path, skip_bad)
+        return _load_folder(path, skip_bad)
     if path.suffix.lower() in ENDINGS:
         return load_features(path, skip_bad=skip_bad)
     return load_table(path, root, label_columns=None if has_labels(path) else [], skip_bad=skip_bad)
@@ -79,7 +79,7 @@ def no_such(path: object) -> InputError:
     return InputError(f"{path}: no such folder or file; check the name")
 
 
-def load_folder(root: Path, skip_bad: bool = False) -> Records:
+def _load_folder(root: Path, skip_bad: bool = False) -> Records:
     """Read every image below ``root``, at any depth, without texts or labels; an id is a path relative to ``root``.
 
     Raises:
@@ -93,7 +93,7 @@ def load_folder(root: Path, skip_bad: bool = False) -> Records:
         raise InputError(f"{next(iter(bad.values()))}; mend it, or leave such pictures out with --skip-bad")
     if len(bad) == len(paths):
         raise InputError(f"{root}: no picture of {len(paths)} can be read; the first problem is {problems[0]}")
-    expected = (NOT_A_PICTURE, OF_OTHERS, _HIDDEN)
+    expected = (NOT_A_PICTURE, _OF_OTHERS, _HIDDEN)
     removed = {reason: count for reason, count in found.skipped.items() if reason not in expected}
     if bad:
         removed["unreadable picture"] = len(bad)
@@ -108,7 +108,7 @@ def images_below(root: Path) -> list[Path]:
     return [root / name for name in find_images(root).names]
 
 
-class Found(NamedTuple):
+class _Found(NamedTuple):
     """The files of a folder.
 
     Attributes:
@@ -124,7 +124,7 @@ class Found(NamedTuple):
     unread: tuple[str, ...] = ()
 
 
-def find_images(root: Path, exclude: Sequence[str] = ()) -> Found:
+def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
     """Find the image files below ``root``, at any depth, by one listing of each folder.
 
     Left out are hidden files and folders (macOS writes ``._photo.jpg`` beside ``photo.jpg``), links to folders, and
@@ -155,7 +155,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> Found:
             if exclude and left_out(name, is_folder):
                 skipped["excluded"] += 1
             elif is_folder and _OTHERS(f"{where.name}/{name}".lower(), True):
-                skipped[OF_OTHERS] += 1
+                skipped[_OF_OTHERS] += 1
             elif reason is not None:
                 skipped[reason] += bool(reason)
             elif is_folder:
@@ -167,7 +167,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> Found:
     if not names and not problems:
         reasons = "".join(f"; left out: {count:,} × {reason}" for reason, count in skipped.items() if count)
         raise InputError(f"{root}: no pictures in this folder or below it{reasons}")
-    return Found(
+    return _Found(
         sorted(names, key=lambda name: name.split("/")),
         {reason: count for reason, count in sorted(skipped.items()) if count},
         tuple(f"{root / _shown(name)}: {problem}" for name, problem in sorted(problems.items())),

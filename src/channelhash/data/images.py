@@ -22,10 +22,10 @@ ImageInput = Path | str | Image.Image
 
 #: Why any other file is left out.
 NOT_A_PICTURE = "not a picture"
-HEIF_ENDINGS = frozenset((".heic", ".heif", ".hif"))
+_HEIF_ENDINGS = frozenset((".heic", ".heif", ".hif"))
 _ENDINGS = ".jpg .jpeg .jpe .jif .jfif .pjpeg .pjp .mpo .png .webp .bmp .gif .tif .tiff .avif .ppm .pgm .pbm .pnm"
 #: Endings of the files that are read, in small letters.
-IMAGE_ENDINGS = HEIF_ENDINGS.union(_ENDINGS.split())
+IMAGE_ENDINGS = _HEIF_ENDINGS.union(_ENDINGS.split())
 _OTHERS = {
     "raw photographs are not read": ".3fr .arw .cr2 .cr3 .crw .dcr .dng .erf .fff .gpr .iiq .k25 .kdc .mef .mos .mrw "
     ".nef .nrw .orf .pef .raf .raw .rw2 .rwl .sr2 .srf .srw .x3f",
@@ -63,7 +63,7 @@ def ending_problem(ending: str) -> str:
     >>> ending_problem(".jpg"), ending_problem(".cr2"), ending_problem(".txt")
     ('', '.cr2: raw photographs are not read', 'not a picture')
     """
-    if ending in HEIF_ENDINGS and not reads_heif():
+    if ending in _HEIF_ENDINGS and not reads_heif():
         return HEIF_REMEDY
     if ending in IMAGE_ENDINGS:
         return ""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw
 
-Color = tuple[int, int, int]
+_Color = tuple[int, int, int]
 
 
 def _table(text: str) -> dict[str, str]:
@@ -41,7 +41,7 @@ _BESIDE_THE_POINT = tuple(_OTHER_TAGS.split())
 _MOST = 20
 
 #: label -> the label that follows from it.
-IMPLIED = {
+_IMPLIED = {
     **dict.fromkeys(("sea", "lake", "river"), "water"),
     **dict.fromkeys(("sunset", "clouds"), "sky"),
     **dict.fromkeys(("dog", "bird"), "animals"),
@@ -187,11 +187,11 @@ def draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str]
                 names_of_thing, _, shapes = _THINGS[name].partition("/")
                 _draw_thing(image, shapes, where, light, random)
                 labels.update(names_of_thing.split())
-    labels.update(IMPLIED[label] for label in list(labels) if label in IMPLIED)
+    labels.update(_IMPLIED[label] for label in list(labels) if label in _IMPLIED)
     return _develop(image.resize((width, height), Image.Resampling.BOX), random), frozenset(labels)
 
 
-def _draw_band(image: Image.Image, top: float, bottom: float, first: Color, last: Color) -> None:
+def _draw_band(image: Image.Image, top: float, bottom: float, first: _Color, last: _Color) -> None:
     """Fill a band between two heights, from one colour to another."""
     start, end = round(top * image.height), max(round(bottom * image.height), round(top * image.height) + 1)
     share = np.linspace(0, 1, end - start)[:, None, None]
@@ -206,7 +206,7 @@ def _draw_thing(
     """Draw the shapes of a thing whose foot is at (x, y), with its size; both sizes and x are shares of the width."""
     draw, (x, y, size) = ImageDraw.Draw(image), where
     foot, scale = np.array([x * image.width, y * image.height]), size * image.width
-    colors: dict[str, Color] = {"window": (255, 225, 130) if light < 1 else (95, 125, 155)}
+    colors: dict[str, _Color] = {"window": (255, 225, 130) if light < 1 else (95, 125, 155)}
     for kind, color, *numbers in (shape.split() for shape in shapes.split("|")):
         if color not in colors:
             colors[color] = _tinted(str(random.choice(_COLORS.get(color, color).split())), random, light)
@@ -222,7 +222,7 @@ def _draw_thing(
             (draw.rectangle if kind == "box" else draw.polygon)(points, fill=colors[color])
 
 
-def _tinted(color: str, random: np.random.Generator, light: float = 1.0) -> Color:
+def _tinted(color: str, random: np.random.Generator, light: float = 1.0) -> _Color:
     """Vary a colour a little, in the light of the scene."""
     values = (np.array(ImageColor.getrgb(color)) + random.integers(-28, 29, 3)) * light
     red, green, blue = np.clip(values, 0, 255).astype(int).tolist()

@@ -68,7 +68,7 @@ def draw_splits(
         validation_queries: size of V_q.
         seed: of the draw.
         method: ``"stratified"`` draws each partition by iterative stratification
-            (`stratified_sample`), which without labels is at random. ``"per_class"`` reads
+            (`_stratified_sample`), which without labels is at random. ``"per_class"`` reads
             ``queries`` and ``train`` as numbers per label, as much of the literature does, and draws V_q at random.
             Both need unique ids and, where there are labels, one row an image. ``"given"`` takes Q,
             T and R = T ∪ database from a features file that comes in parts and draws V_q alone.
@@ -144,18 +144,18 @@ def _splits_by_labels(
     if method == "per_class":
         if queries is None or train is None or train == "rest":
             raise InputError("data.split_method per_class needs queries and train, as numbers a label")
-        query = per_class_sample(records.labels, rows, queries, random)
+        query = _per_class_sample(records.labels, rows, queries, random)
         retrieval = np.setdiff1d(rows, query)
-        trained = per_class_sample(records.labels, random.permutation(retrieval), train, random)
+        trained = _per_class_sample(records.labels, random.permutation(retrieval), train, random)
         rest = random.permutation(np.setdiff1d(retrieval, trained))
         _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
         return _splits(query, trained, rest[:count], rest[count:])
     queries, train, count = _sizes(len(records), queries, train, validation_queries)
-    query = stratified_sample(records.labels, rows, queries, random)
+    query = _stratified_sample(records.labels, rows, queries, random)
     retrieval = np.setdiff1d(rows, query)
-    trained = stratified_sample(records.labels, retrieval, train, random)
+    trained = _stratified_sample(records.labels, retrieval, train, random)
     rest = np.setdiff1d(retrieval, trained)
-    validation = stratified_sample(records.labels, rest, count, random)
+    validation = _stratified_sample(records.labels, rest, count, random)
     return _splits(query, trained, validation, np.setdiff1d(rest, validation))
 
 
@@ -233,7 +233,7 @@ def _rows_hash(splits: Splits) -> str:
     return content_hash(*(rows.astype("<i8").tobytes() for rows in asdict(splits).values()))
 
 
-def stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random: np.random.Generator) -> Rows:
+def _stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random: np.random.Generator) -> Rows:
     """Draw ``count`` of ``rows`` with about the same share of each label: iterative stratification into two subsets
     (Sechidis, Tsoumakas and Vlahavas 2011, algorithm 1).
 
@@ -250,7 +250,7 @@ def stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random:
         Exactly ``count`` sorted row numbers. O(m c) for m rows.
 
     >>> labels = np.arange(8)[:, None] % 4 == 0  # one row in four has the label
-    >>> rows = stratified_sample(labels, np.arange(8), 4, np.random.default_rng(0))
+    >>> rows = _stratified_sample(labels, np.arange(8), 4, np.random.default_rng(0))
     >>> len(rows), int(labels[rows].sum())
     (4, 1)
     """
@@ -289,7 +289,7 @@ def _neediest(needed: NDArray[np.float64], needed_rows: NDArray[np.float64], ran
     return int(random.integers(2))
 
 
-def per_class_sample(labels: NDArray[np.bool_], rows: Rows, n_per_class: int, random: np.random.Generator) -> Rows:
+def _per_class_sample(labels: NDArray[np.bool_], rows: Rows, n_per_class: int, random: np.random.Generator) -> Rows:
     """Draw ``n_per_class`` rows for every label, as much of the literature draws its queries.
 
     Labels are served in their order; a row drawn for one label is not drawn again for the next, so frequent labels
@@ -302,7 +302,7 @@ def per_class_sample(labels: NDArray[np.bool_], rows: Rows, n_per_class: int, ra
         random: decides which rows.
 
     >>> labels = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], dtype=bool)
-    >>> len(per_class_sample(labels, np.arange(4), 1, np.random.default_rng(0)))
+    >>> len(_per_class_sample(labels, np.arange(4), 1, np.random.default_rng(0)))
     2
     """
     order = random.permutation(rows)

@@ -89,7 +89,7 @@ def load_side(item: Item, modality: str, n_bits: int, encoders: dict[str, Encode
         item: a store's item with a code of ``modality``.
         modality: modality of the code to explain.
         n_bits: code length k.
-        encoders: modality -> encoder of its items, see `make_encoders`.
+        encoders: modality -> encoder of its items, see `_make_encoders`.
     """
     raw, code = item.metadata.get(modality), item.codes[modality]
     name = str(item.metadata.get("text") or item.id) if modality == "text" else item.id
@@ -118,7 +118,7 @@ def compare_with_stored(side: Side, code: PackedCodes, n_bits: int) -> Side:
     return replace(side, problem=problem)
 
 
-def make_encoders(model: QueryEncoder) -> dict[str, Encode]:
+def _make_encoders(model: QueryEncoder) -> dict[str, Encode]:
     """Return, for each modality of the model, the function from raw items to outputs ``(n, k)``."""
     return {modality: partial(encode_items, model, modality) for modality in model.modalities}
 
@@ -313,7 +313,7 @@ def explain(
     store = open_filled_store(address)
     try:
         needs_model = images or texts or model or store.model_folder
-        encoders = make_encoders(load_encoder(store, model, trust_code)) if needs_model else {}
+        encoders = _make_encoders(load_encoder(store, model, trust_code)) if needs_model else {}
         items: list[tuple[str, Any]] = [("image", Path(image) if isinstance(image, str) else image) for image in images]
         items += [("text", text) for text in texts]
         if unknown := {modality for modality, _ in items} - set(encoders):

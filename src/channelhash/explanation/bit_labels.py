@@ -90,12 +90,12 @@ Correlations = NDArray[np.float64]
 #: Probability that any correlation is called clear when bits and labels are independent.
 _ALPHA = 0.05
 #: Smallest |φ| that is called clear, however many rows there are; docs/how-to/explain.md gives the reason.
-EFFECT = 0.2
+_EFFECT = 0.2
 # Rows unpacked at a time.
 _ROWS = 1 << 16
 
 
-def bit_label_correlation(packed: PackedCodes, n_bits: int, labels: NDArray[np.bool_]) -> Correlations:
+def _bit_label_correlation(packed: PackedCodes, n_bits: int, labels: NDArray[np.bool_]) -> Correlations:
     """Return the phi coefficient of every bit with every label.
 
     φ = (n n₁₁ − b l) / sqrt(b (n − b) l (n − l)), where of n items b have the bit, l the label and n₁₁ both.
@@ -110,7 +110,7 @@ def bit_label_correlation(packed: PackedCodes, n_bits: int, labels: NDArray[np.b
 
     >>> from channelhash.codes import pack
     >>> packed = pack(np.array([[True, False], [True, True], [False, True], [False, False]]))
-    >>> bit_label_correlation(packed, 2, np.array([[True], [True], [False], [False]])).tolist()
+    >>> _bit_label_correlation(packed, 2, np.array([[True], [True], [False], [False]])).tolist()
     [[1.0], [0.0]]
     """
     both = np.zeros((n_bits, labels.shape[1]))
@@ -126,7 +126,7 @@ def bit_label_correlation(packed: PackedCodes, n_bits: int, labels: NDArray[np.b
     return np.clip(correlation, -1, 1)
 
 
-def clear_threshold(n_rows: int, n_tests: int) -> float:
+def _clear_threshold(n_rows: int, n_tests: int) -> float:
     """Return the smallest |φ| that is clear: significant after Bonferroni's correction, and not a small effect.
 
     Without association n φ² is χ² with one degree of freedom, so √n φ is a standard normal variable.
@@ -135,11 +135,11 @@ def clear_threshold(n_rows: int, n_tests: int) -> float:
         n_rows: number of items counted.
         n_tests: number of correlations considered, k · c.
 
-    >>> round(clear_threshold(100, 500), 3), clear_threshold(1_000_000, 500)
+    >>> round(_clear_threshold(100, 500), 3), _clear_threshold(1_000_000, 500)
     (0.389, 0.2)
     """
     significant = -NormalDist().inv_cdf(_ALPHA / (2 * max(n_tests, 1))) / np.sqrt(max(n_rows, 1))
-    return max(EFFECT, float(significant))
+    return max(_EFFECT, float(significant))
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class BitLabels:
         stack = []
         for modality in dict.fromkeys(modalities):
             values = np.nan_to_num(self.correlations[modality])
-            stack.append(np.where(np.abs(values) >= clear_threshold(self.rows[modality], values.size), values, 0.0))
+            stack.append(np.where(np.abs(values) >= _clear_threshold(self.rows[modality], values.size), values, 0.0))
         clear = np.stack(stack)
         same_sign = (clear > 0).all(axis=0) | (clear < 0).all(axis=0)
         return np.where(same_sign, np.sign(clear[0]) * np.abs(clear).min(axis=0), 0.0)
@@ -215,14 +215,14 @@ def load_bit_labels(store: Store) -> BitLabels | None:
     path = Path(store.address)
     if is_run(path):
         path = path / "codes" / "test-retrieval.parquet"
-    return count_bit_labels(CodeSet.load(path)) if path.suffix == ".parquet" else _count_items(store)
+    return _count_bit_labels(CodeSet.load(path)) if path.suffix == ".parquet" else _count_items(store)
 
 
-def count_bit_labels(codes: CodeSet) -> BitLabels | None:
+def _count_bit_labels(codes: CodeSet) -> BitLabels | None:
     """Count the labels that go with the bits of all codes of a set; None without labels and their names.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[128], [0]], np.uint8)}, np.eye(2, 1, dtype=bool), 1, ("dog",))
-    >>> bit_labels = count_bit_labels(codes)
+    >>> bit_labels = _count_bit_labels(codes)
     >>> bit_labels.label_names, bit_labels.correlations["image"].tolist()
     (('dog',), [[1.0]])
     """
@@ -231,7 +231,7 @@ def count_bit_labels(codes: CodeSet) -> BitLabels | None:
     labels = codes.labels
     return BitLabels(
         codes.label_names,
-        {modality: bit_label_correlation(packed, codes.n_bits, labels) for modality, packed in codes.codes.items()},
+        {modality: _bit_label_correlation(packed, codes.n_bits, labels) for modality, packed in codes.codes.items()},
         {modality: len(codes) for modality in codes.codes},
     )
 
@@ -256,5 +256,5 @@ def _count_items(store: Store) -> BitLabels | None:
     correlations = {}
     for modality, rows in codes.items():
         labels, _ = labels_from_names(names[modality], label_names, store.address)
-        correlations[modality] = bit_label_correlation(np.stack(rows), store.n_bits, labels)
+        correlations[modality] = _bit_label_correlation(np.stack(rows), store.n_bits, labels)
     return BitLabels(tuple(label_names), correlations, {modality: len(rows) for modality, rows in codes.items()})

@@ -20,12 +20,12 @@ from channelhash.utils.image_files import decode, upright_size
 
 #: Maps ``n`` items of one modality to real-valued outputs ``(n, k)``.
 Encode = Callable[[Sequence[Any]], Outputs]
-Values = NDArray[np.float64]
+_Values = NDArray[np.float64]
 Fill = Literal["grey", "blur"]
-Cell = tuple[int, int]
+_Cell = tuple[int, int]
 
 #: Short side in pixels to which larger images are reduced before parts are hidden; no model here reads more.
-SHORT_SIDE = 512
+_SHORT_SIDE = 512
 _GREY = (128, 128, 128)
 # Occluded images in memory at a time.
 _BATCH = 32
@@ -48,18 +48,18 @@ class Grid:
     columns: int
     patch: int
 
-    def positions(self) -> list[Cell]:
+    def positions(self) -> list[_Cell]:
         """Return the upper left cell of every position of the patch, row by row."""
         return [(r, c) for r in range(self.rows - self.patch + 1) for c in range(self.columns - self.patch + 1)]
 
-    def box(self, position: Cell, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    def box(self, position: _Cell, size: tuple[int, int]) -> tuple[int, int, int, int]:
         """Return the patch's (left, top, right, bottom) in pixels of an image of ``size`` (width, height)."""
         (row, column), (width, height) = position, size
         left, right = (round(edge * width / self.columns) for edge in (column, column + self.patch))
         top, bottom = (round(edge * height / self.rows) for edge in (row, row + self.patch))
         return left, top, right, bottom
 
-    def cell_means(self, values: NDArray[Any]) -> Values:
+    def cell_means(self, values: NDArray[Any]) -> _Values:
         """Average ``(len(positions),)`` values over the positions that cover each cell: ``(rows, columns)``."""
         total, count = np.zeros((self.rows, self.columns)), np.zeros((self.rows, self.columns))
         for (row, column), value in zip(self.positions(), values.tolist(), strict=True):
@@ -86,18 +86,18 @@ def reduce_image(image: Image.Image) -> Image.Image:
     >>> reduce_image(Image.new("L", (4000, 2000))).size
     (1024, 512)
     """
-    factor = SHORT_SIDE / min(image.size)
+    factor = _SHORT_SIDE / min(image.size)
     width, height = upright_size(image)
-    image = decode(image, SHORT_SIDE)
+    image = decode(image, _SHORT_SIDE)
     if factor >= 1:
         return image
     return image.resize((max(1, round(width * factor)), max(1, round(height * factor))), Image.Resampling.BILINEAR)
 
 
-def make_filler(image: Image.Image, fill: Fill) -> Image.Image:
+def _make_filler(image: Image.Image, fill: Fill) -> Image.Image:
     """Return the image that a hidden part shows: grey, or the image blurred beyond recognition.
 
-    >>> make_filler(Image.new("RGB", (8, 8)), "grey").getpixel((0, 0))
+    >>> _make_filler(Image.new("RGB", (8, 8)), "grey").getpixel((0, 0))
     (128, 128, 128)
     """
     if fill == "blur":
@@ -105,11 +105,11 @@ def make_filler(image: Image.Image, fill: Fill) -> Image.Image:
     return Image.new("RGB", image.size, _GREY)
 
 
-def hide(image: Image.Image, box: tuple[int, int, int, int], filler: Image.Image) -> Image.Image:
+def _hide(image: Image.Image, box: tuple[int, int, int, int], filler: Image.Image) -> Image.Image:
     """Return a copy of the image that shows the filler in a box.
 
     >>> image = Image.new("RGB", (2, 1))
-    >>> hide(image, (1, 0, 2, 1), make_filler(image, "grey")).getcolors()
+    >>> _hide(image, (1, 0, 2, 1), _make_filler(image, "grey")).getcolors()
     [(1, (128, 128, 128)), (1, (0, 0, 0))]
     """
     copy = image.copy()
@@ -117,7 +117,7 @@ def hide(image: Image.Image, box: tuple[int, int, int, int], filler: Image.Image
     return copy
 
 
-def distance_changes(whole: Outputs, parts: Outputs, partner: Outputs) -> Values:
+def _distance_changes(whole: Outputs, parts: Outputs, partner: Outputs) -> _Values:
     """Return how many bits farther from the partner each part is than the whole: d(part, ·) − d(whole, ·).
 
     Args:
@@ -128,11 +128,11 @@ def distance_changes(whole: Outputs, parts: Outputs, partner: Outputs) -> Values
     Returns:
         ``(n,)`` in [−k, k]: positive where what was left out holds the pair together, negative where it parts it.
 
-    >>> distance_changes(np.ones(4), np.array([[1, 1, 1, 1], [1, 1, -1, -1]]), np.ones(4)).tolist()
+    >>> _distance_changes(np.ones(4), np.array([[1, 1, 1, 1], [1, 1, -1, -1]]), np.ones(4)).tolist()
     [0.0, 2.0]
     """
     cosines = unit_rows(np.concatenate([whole[None], parts])) @ unit_rows(partner[None])[0]
-    changes: Values = 0.5 * len(whole) * (cosines[0] - cosines[1:])
+    changes: _Values = 0.5 * len(whole) * (cosines[0] - cosines[1:])
     return changes
 
 
@@ -150,11 +150,11 @@ class ImageMap:
     """
 
     image: Image.Image
-    influence: Values
-    flips: Values
+    influence: _Values
+    flips: _Values
     patch: int
     strongest: tuple[int, ...]
-    flipping: Values
+    flipping: _Values
 
 
 def map_image(image: Image.Image, grid: Grid, encode: Encode, partner: Outputs, fill: Fill) -> ImageMap:
@@ -174,13 +174,13 @@ def map_image(image: Image.Image, grid: Grid, encode: Encode, partner: Outputs, 
     [[1.0, 0.0], [1.0, 0.0]]
     """
     whole = encode([image])[0]
-    positions, filler = grid.positions(), make_filler(image, fill)
+    positions, filler = grid.positions(), _make_filler(image, fill)
     parts = []
     for start in range(0, len(positions), _BATCH):
         batch = positions[start : start + _BATCH]
-        parts.append(encode([hide(image, grid.box(position, image.size), filler) for position in batch]))
+        parts.append(encode([_hide(image, grid.box(position, image.size), filler) for position in batch]))
     rows = np.concatenate(parts)
-    changes, flips = distance_changes(whole, rows, partner), _flipped_bits(whole, rows)
+    changes, flips = _distance_changes(whole, rows, partner), _flipped_bits(whole, rows)
     return ImageMap(
         image,
         influence=grid.cell_means(changes),
@@ -228,7 +228,7 @@ def map_words(text: str, encode: Encode, partner: Outputs, max_words: int) -> li
         return []
     shorter = [" ".join([*words[:i], *words[i + 1 :]]) for i in range(min(max_words, len(words)))]
     rows = encode([text, *shorter])
-    changes, flips = distance_changes(rows[0], rows[1:], partner), _flipped_bits(rows[0], rows[1:])
+    changes, flips = _distance_changes(rows[0], rows[1:], partner), _flipped_bits(rows[0], rows[1:])
     return [
         WordInfluence(word, change, _numbers(bits))
         for word, change, bits in zip(words, changes.tolist(), flips, strict=False)

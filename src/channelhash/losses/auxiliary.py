@@ -10,7 +10,7 @@ from channelhash.losses.base import Batch, ChannelLoss, HashLoss
 from channelhash.losses.contrastive import Temperature, contrastive_term
 from channelhash.losses.talr import TALRLoss
 
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Terms:
     ['pairs', 'average_precision']
     """
 
-    contrastive: Weight = 0.0
-    pairs: Weight = 0.0
+    contrastive: _Weight = 0.0
+    pairs: _Weight = 0.0
     temperature: Temperature = 0.07
-    average_precision: Weight = 0.0
+    average_precision: _Weight = 0.0
 
     def __post_init__(self) -> None:
         weights = (self.contrastive, self.pairs, self.average_precision)

@@ -62,14 +62,14 @@ class DNPHLoss(HashLoss):
         to_proxies = -(items.labels * log_probabilities).sum(dim=1).mean()
         parts = items.by_modality(codes)
         drawn = self.random_codes(items.by_modality(items.labels)[0]).to(codes)
-        agreement = torch.stack([(part * drawn[assigned(part, drawn)]).sum(dim=1).mean() for part in parts]).sum()
+        agreement = torch.stack([(part * drawn[_assigned(part, drawn)]).sum(dim=1).mean() for part in parts]).sum()
         return to_proxies - self.lambda_u * agreement
 
 
-def assigned(codes: Tensor, drawn: Tensor) -> Tensor:
+def _assigned(codes: Tensor, drawn: Tensor) -> Tensor:
     """Return π: which of ``drawn`` ``(n, k)`` goes to each of ``codes`` ``(n, k)``, by the Hungarian method, O(n³).
 
-    >>> assigned(torch.tensor([[1.0], [-1.0]]), torch.tensor([[-1.0], [1.0]])).tolist()
+    >>> _assigned(torch.tensor([[1.0], [-1.0]]), torch.tensor([[-1.0], [1.0]])).tolist()
     [1, 0]
     """
     from scipy.optimize import linear_sum_assignment  # half a second, which other losses do not wait for

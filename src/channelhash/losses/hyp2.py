@@ -31,7 +31,7 @@ class HyP2Loss(HashLoss):
         n_bits: code length k.
         n_labels: number of labels c.
         beta: weight β of the irrelevant pairs; 0.5 in HyP²'s code.
-        zeta: largest cosine ζ of irrelevant ones; `largest_cosine` if None.
+        zeta: largest cosine ζ of irrelevant ones; `_largest_cosine` if None.
         dsph: z goes through tanh, and terms are added up over modalities and unordered pairs of them.
 
     >>> _ = torch.manual_seed(0)
@@ -51,7 +51,7 @@ class HyP2Loss(HashLoss):
     ) -> None:
         super().__init__()
         self.n_bits, self.n_labels, self.beta, self.dsph = n_bits, n_labels, beta, dsph
-        self.zeta = largest_cosine(n_bits, n_labels) if zeta is None else zeta
+        self.zeta = _largest_cosine(n_bits, n_labels) if zeta is None else zeta
         self.proxies = nn.Parameter(torch.empty(n_labels, n_bits))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
@@ -70,13 +70,13 @@ class HyP2Loss(HashLoss):
         return items.n_modalities * loss + self.beta * items.sum_of_pairs(pairs, irrelevant)
 
 
-def largest_cosine(n_bits: int, n_labels: int) -> float:
+def _largest_cosine(n_bits: int, n_labels: int) -> float:
     """Return ζ = 1 − 2d/k, with d bits between any two of 2^⌈log₂ c⌉ codes of k bits.
 
     The authors read d from a table of the best known linear codes; this is the largest d that Griesmer's bound
     Σ_{i < ⌈log₂ c⌉} ⌈d / 2^i⌉ ≤ k leaves them, which short codes of few dimensions mostly reach.
 
-    >>> largest_cosine(16, 24)  # the [16, 5, 8] Reed–Muller code
+    >>> _largest_cosine(16, 24)  # the [16, 5, 8] Reed–Muller code
     0.0
     """
     dimensions = max(1, math.ceil(math.log2(n_labels)))

@@ -18,7 +18,7 @@ from channelhash.losses.functional import Outputs
 from channelhash.utils.seeds import generator
 
 
-def stored_loss(
+def _stored_loss(
     outputs: Outputs, labels: Tensor, stored: Outputs, stored_labels: Tensor, channels: ChannelLoss
 ) -> Tensor:
     """Return how far the outputs of r samples are outside their channels with c stored codes, which are constants::
@@ -37,7 +37,7 @@ def stored_loss(
 
     >>> from channelhash.losses import SCHLoss
     >>> codes = {"text": torch.tensor([[1.0, 1, 1, 1]])}
-    >>> stored_loss(codes, torch.tensor([[1, 0]]), codes, torch.tensor([[0, 1]]), SCHLoss(n_bits=4)).item()
+    >>> _stored_loss(codes, torch.tensor([[1, 0]]), codes, torch.tensor([[0, 1]]), SCHLoss(n_bits=4)).item()
     2.0
     """
     values = torch.stack(list(outputs.values()))
@@ -48,7 +48,7 @@ def stored_loss(
     return error / similarity.numel()
 
 
-def keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
+def _keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
     """Return 1/r · Σ_m Σ_i d(û_i^m, b_i^m): how many bits r samples have moved away from their own codes.
 
     Args:
@@ -58,7 +58,7 @@ def keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
     Returns:
         A scalar, in bits of relaxed Hamming distance (eq. (2) of the paper), summed over modalities.
 
-    >>> round(keep_loss({"text": torch.tensor([[2.0, 2, 2, -2]])}, {"text": torch.ones(1, 4)}).item(), 4)
+    >>> round(_keep_loss({"text": torch.tensor([[2.0, 2, 2, -2]])}, {"text": torch.ones(1, 4)}).item(), 4)
     1.0
     """
     values = torch.stack(list(outputs.values()))
@@ -69,7 +69,7 @@ def keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
 
 class ExtensionLoss(HashLoss):
     """A loss with channels of a batch's new items, and two terms by which stored codes stay valid: L = L_own +
-    w_s · `stored_loss` of the new items + w_k · `keep_loss` of the old ones.
+    w_s · `_stored_loss` of the new items + w_k · `_keep_loss` of the old ones.
 
     A term is 0 for a batch without its items.
 
@@ -135,11 +135,11 @@ class ExtensionLoss(HashLoss):
             drawn = self._partners(rows)
             stored = {modality: self.get_buffer(f"stored_{modality}")[drawn] for modality in outputs}
             stored_labels = self.get_buffer("stored_labels")[drawn]
-            error = stored_loss(_rows(outputs, new), labels[new], stored, stored_labels, channels)
+            error = _stored_loss(_rows(outputs, new), labels[new], stored, stored_labels, channels)
             total = total + self.weight_stored * error
         if self.weight_keep and old.any():
             codes = {modality: self.get_buffer(f"codes_{modality}")[rows[old]] for modality in outputs}
-            total = total + self.weight_keep * keep_loss(_rows(outputs, old), codes)
+            total = total + self.weight_keep * _keep_loss(_rows(outputs, old), codes)
         return total
 
     def _partners(self, rows: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def with_published(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: ``published`` is neither true nor false, or `PUBLISHED` has no such loss.
     """
-    wanted, given = switched(settings, "published")
+    wanted, given = _switched(settings, "published")
     if wanted and name not in PUBLISHED:
         raise InputError(
             f"loss.published: nobody else has published {name!r}; leave it out, or take {', '.join(PUBLISHED)}"
@@ -42,10 +42,10 @@ def with_published(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**PUBLISHED[name], **given} if wanted else given
 
 
-def switched(settings: Mapping[str, Any], key: str) -> tuple[bool, dict[str, Any]]:
+def _switched(settings: Mapping[str, Any], key: str) -> tuple[bool, dict[str, Any]]:
     """Return whether the switch ``key`` is on, and the other settings of a loss.
 
-    >>> switched({"published": True, "tau": 1.0}, "published")
+    >>> _switched({"published": True, "tau": 1.0}, "published")
     (True, {'tau': 1.0})
 
     Raises:
@@ -80,7 +80,7 @@ def with_recommended(name: str, settings: Mapping[str, Any], n_bits: int) -> dic
         InputError: ``recommended`` is neither true nor false, stands beside ``published``, or `RECOMMENDED` has no such
             loss.
     """
-    wanted, given = switched(settings, "recommended")
+    wanted, given = _switched(settings, "recommended")
     if not wanted:
         return given
     if given.get("published"):

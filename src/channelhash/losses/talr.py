@@ -56,10 +56,10 @@ class TALRLoss(HashLoss):
         n_rankings, n = len(codes) * items.n_modalities, items.n_samples
         distances, ranked, relevant = (values.reshape(n_rankings, n) for values in (distances, ranked, relevant))
         bins = math.ceil(self.n_bits / self.bin_width)
-        return 1 - mean_soft_average_precision(distances / self.bin_width, ranked, relevant, bins)
+        return 1 - _mean_soft_average_precision(distances / self.bin_width, ranked, relevant, bins)
 
 
-def mean_soft_average_precision(distances: Tensor, ranked: Tensor, relevant: Tensor, n_bits: int) -> Tensor:
+def _mean_soft_average_precision(distances: Tensor, ranked: Tensor, relevant: Tensor, n_bits: int) -> Tensor:
     """Return the mean AP_r of rankings, over those with a relevant item; 0 if there is none.
 
     Args:
@@ -69,10 +69,10 @@ def mean_soft_average_precision(distances: Tensor, ranked: Tensor, relevant: Ten
         n_bits: code length k.
 
     >>> distances, ranked, relevant = torch.tensor([[0.0, 2.0]]), torch.ones(1, 2), torch.tensor([[1.0, 0.0]])
-    >>> mean_soft_average_precision(distances, ranked, relevant, n_bits=4).item()
+    >>> _mean_soft_average_precision(distances, ranked, relevant, n_bits=4).item()
     1.0
     """
-    total, positive = (soft_histogram(distances, weights, n_bits) for weights in (ranked, relevant))
+    total, positive = (_soft_histogram(distances, weights, n_bits) for weights in (ranked, relevant))
     total_sum, positive_sum = total.cumsum(dim=1), positive.cumsum(dim=1)
     precision = (2 * positive_sum - positive + 1) / (2 * total_sum - total + 1)  # N_{d−1} = N_d − n_d
     positives = relevant.sum(dim=1)
@@ -80,10 +80,10 @@ def mean_soft_average_precision(distances: Tensor, ranked: Tensor, relevant: Ten
     return average.sum() / (positives > 0).sum().clamp_min(1)
 
 
-def soft_histogram(distances: Tensor, weights: Tensor, n_bits: int) -> Tensor:
+def _soft_histogram(distances: Tensor, weights: Tensor, n_bits: int) -> Tensor:
     """Return the weights of items at each whole distance, ``(r, k + 1)``; one in between counts in both.
 
-    >>> soft_histogram(torch.tensor([[0.25, 2.0]]), torch.ones(1, 2), n_bits=2).tolist()
+    >>> _soft_histogram(torch.tensor([[0.25, 2.0]]), torch.ones(1, 2), n_bits=2).tolist()
     [[0.75, 0.25, 1.0]]
     """
     below = distances.detach().floor().clamp(0, n_bits - 1)

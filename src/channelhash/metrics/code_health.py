@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Bounds = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
 #: S = 0, 0 < S < 1, S = 1: the sets that the losses part pairs into.
-Kind = Literal["dissimilar", "partly_similar", "identical_labels"]
+_Kind = Literal["dissimilar", "partly_similar", "identical_labels"]
 
 # Rows of codes that are unpacked at once.
 _ROWS = 1 << 13
@@ -51,7 +51,7 @@ class BitHealth(TypedDict):
     largest_bucket: int
 
 
-class ChannelHealth(TypedDict):
+class _ChannelHealth(TypedDict):
     """Pairs of one kind against their channels.
 
     Attributes:
@@ -83,7 +83,7 @@ class CodeHealth(TypedDict):
     """
 
     bits: dict[str, BitHealth]
-    channels: dict[str, dict[Kind, ChannelHealth]]
+    channels: dict[str, dict[_Kind, _ChannelHealth]]
 
 
 def code_report(codes: CodeSet, bounds: Bounds | None = None) -> CodeHealth:
@@ -167,7 +167,7 @@ def _bit_entropy(ones: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def channel_health(
     first: PackedCodes, second: PackedCodes | None, labels: Labels, n_bits: int, bounds: Bounds
-) -> dict[Kind, ChannelHealth]:
+) -> dict[_Kind, _ChannelHealth]:
     """Compare the distances of all pairs of items with the channel that the similarity of their labels gives them.
 
     Args:
@@ -197,7 +197,7 @@ def channel_health(
     lower, upper = (end.numpy()[:, None] for end in bounds(torch.from_numpy(similarities)))
     distances = np.arange(n_bits + 1)
     below, above = distances < lower - _EDGE, distances > upper + _EDGE
-    kinds: dict[Kind, NDArray[np.bool_]] = {
+    kinds: dict[_Kind, NDArray[np.bool_]] = {
         "dissimilar": similarities == 0,
         "partly_similar": (similarities > 0) & (similarities < 1),
         "identical_labels": similarities == 1,
@@ -229,7 +229,7 @@ def _pairs_by_sizes(
                 yield shared / float(np.sqrt(max(1, own_size * size))), counts[:, shared]
 
 
-def _channel_report(counts: Counts, below: NDArray[np.bool_], above: NDArray[np.bool_]) -> ChannelHealth:
+def _channel_report(counts: Counts, below: NDArray[np.bool_], above: NDArray[np.bool_]) -> _ChannelHealth:
     """Return the pairs of one kind: their numbers by similarity and distance, and which of those cells lie outside."""
     pairs = int(counts.sum())
     inside, nearer, farther = (

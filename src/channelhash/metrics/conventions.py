@@ -19,14 +19,14 @@ from channelhash.metrics.ranking import Scores, average_precision_at_bounds, ave
 from channelhash.utils.typed_settings import pick
 
 
-class Convention(NamedTuple):
+class _Convention(NamedTuple):
     """What a toolbox prints.
 
     Attributes:
         cutoffs: values of z; None ranks the whole database.
         of_relevant: whether z counts relevant items, not items.
 
-    >>> CONVENTIONS["sch"].cutoffs
+    >>> _CONVENTIONS["sch"].cutoffs
     (None, 50)
     """
 
@@ -34,10 +34,10 @@ class Convention(NamedTuple):
     of_relevant: bool = False
 
 
-CONVENTIONS = {
-    "qinlab": Convention((None, 50, 5000), of_relevant=True),
-    "sch": Convention((None, 50)),
-    "hyp2": Convention((1000, 5000, None)),
+_CONVENTIONS = {
+    "qinlab": _Convention((None, 50, 5000), of_relevant=True),
+    "sch": _Convention((None, 50)),
+    "hyp2": _Convention((1000, 5000, None)),
 }
 
 
@@ -64,7 +64,7 @@ def convention_scores(
     """Compute what the toolboxes of a convention print: ``"map"``, ``"map@50"`` and so on, up to the database's size.
 
     Args:
-        name: one of `CONVENTIONS`.
+        name: one of `_CONVENTIONS`.
         histogram: of the same queries and database as ``pairs``.
         pairs: codes of queries and database, and labels of both; None leaves ``in_order`` open.
         own: as in `hamming_histogram`.
@@ -79,18 +79,18 @@ def convention_scores(
     0.9166666666666667
     """
     size = histogram.total.sum(axis=1).max(initial=0)
-    convention = pick(CONVENTIONS, name, "convention")
+    convention = pick(_CONVENTIONS, name, "convention")
     convention = convention._replace(cutoffs=tuple(z for z in convention.cutoffs if z is None or z <= size))
-    in_order = None if pairs is None else average_precisions_cut(*pairs, convention, own)
+    in_order = None if pairs is None else _average_precisions_cut(*pairs, convention, own)
     scores = {}
     for place, z in enumerate(convention.cutoffs):
-        lower, upper = (_over_all_queries(bound) for bound in cut_bounds(histogram, z, convention.of_relevant))
+        lower, upper = (_over_all_queries(bound) for bound in _cut_bounds(histogram, z, convention.of_relevant))
         stable = None if in_order is None else _over_all_queries(in_order[:, place])
         scores["map" if z is None else f"map@{z}"] = ConventionScore(in_order=stable, lower=lower, upper=upper)
     return scores
 
 
-def cut_bounds(histogram: HammingHistogram, z: int | None, of_relevant: bool) -> tuple[Scores, Scores]:
+def _cut_bounds(histogram: HammingHistogram, z: int | None, of_relevant: bool) -> tuple[Scores, Scores]:
     """Compute the smallest and the largest AP over all orders of ties, ``(nq,)`` each; NaN without relevant items.
 
     Args:
@@ -99,7 +99,7 @@ def cut_bounds(histogram: HammingHistogram, z: int | None, of_relevant: bool) ->
         of_relevant: whether z counts relevant items.
 
     >>> histogram = HammingHistogram(np.array([[2, 2]]), np.array([[1, 1]]))
-    >>> [bound.tolist() for bound in cut_bounds(histogram, 1, of_relevant=True)]
+    >>> [bound.tolist() for bound in _cut_bounds(histogram, 1, of_relevant=True)]
     [[0.5], [1.0]]
     """
     if z is None or of_relevant:
@@ -107,12 +107,12 @@ def cut_bounds(histogram: HammingHistogram, z: int | None, of_relevant: bool) ->
     return average_precision_at_bounds(histogram.total, histogram.relevant, z)
 
 
-def average_precisions_cut(
+def _average_precisions_cut(
     query_codes: PackedCodes,
     database_codes: PackedCodes,
     query_labels: Labels,
     database_labels: Labels,
-    convention: Convention,
+    convention: _Convention,
     own: RowPairs | None = None,
 ) -> Scores:
     """Compute AP at each cut-off of a convention, ties in the order of the database.
@@ -129,7 +129,7 @@ def average_precisions_cut(
         ``(nq, cut-offs)`` in [0, 1]; 0 where no relevant item is found. Costs a radix sort of the database a query.
 
     >>> codes, labels = np.array([[0], [0], [255]], np.uint8), np.array([[0, 1], [1, 0], [1, 0]]) > 0
-    >>> average_precisions_cut(codes[1:2], codes, labels[1:2], labels, Convention((1, 2))).tolist()
+    >>> _average_precisions_cut(codes[1:2], codes, labels[1:2], labels, _Convention((1, 2))).tolist()
     [[0.0, 0.5]]
     """
     ranks = _ranks_of_relevant(query_codes, database_codes, query_labels, database_labels, own)
@@ -209,7 +209,7 @@ def average_precisions_in_order(
     positives = histogram.relevant.sum(axis=1)
     if len(own):
         pairs = query_codes, database_codes, query_sets, database_sets
-        return np.where(positives > 0, average_precisions_cut(*pairs, Convention((None,)), own)[:, 0], np.nan)
+        return np.where(positives > 0, _average_precisions_cut(*pairs, _Convention((None,)), own)[:, 0], np.nan)
     sums = precisions_in_order(
         query_codes, database_codes, query_sets, database_sets, histogram.total, histogram.relevant
     )

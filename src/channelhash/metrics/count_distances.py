@@ -110,7 +110,7 @@ def _label_gains(by_distance: Counts, lists: Sequence[_GainLists]) -> LabelGains
 
 
 Labels = NDArray[np.bool_]
-Words = NDArray[np.uint64]
+_Words = NDArray[np.uint64]
 #: ``(p, 2)`` rows of a query and of an item.
 RowPairs = NDArray[np.int64]
 
@@ -118,7 +118,7 @@ RowPairs = NDArray[np.int64]
 _CELLS = 1 << 22
 
 
-class DistanceCounts(NamedTuple):
+class _DistanceCounts(NamedTuple):
     """What one pass counts for every query, by distance: n_d and n_d⁺, ``(nq, k + 1)`` int64 each, and the gains.
 
     >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
@@ -178,7 +178,7 @@ def checked_pairs(
 
 def count_distances(
     query_codes: PackedCodes, database_codes: PackedCodes, query_labels: Labels, database_labels: Labels, n_bits: int
-) -> DistanceCounts:
+) -> _DistanceCounts:
     """Count, by distance and query, all items, the relevant ones (those sharing a label) and their gains.
 
     Args:
@@ -196,10 +196,10 @@ def count_distances(
     [1, 0, 0, 0, 0, 0, 0, 0, 1]
     """
     database_sets = _label_words(database_labels)
-    segments = by_label_count(label_counts(database_sets))
+    segments = by_label_count(_label_counts(database_sets))
     items, sets = (_columns(values[segments.order]) for values in (words(database_codes), database_sets))
     codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
-    widths = label_counts(labels) + 1
+    widths = _label_counts(labels) + 1
     units = _gain_units(segments.sizes, int(widths.max(initial=1)))
     total, relevant, gained = (np.zeros((len(codes), n_bits + 1), dtype=np.int64) for _ in range(3))
     chunk, lists = max(1, _CELLS // units.size), []
@@ -210,17 +210,17 @@ def count_distances(
         group = kernel.group_size(len(codes[rows]))
         kernel.count_by_distance(pairs, widths[rows], segments.ends, units, group, totals, shared)
         lists.append(_gain_lists(shared, units, first))
-    return DistanceCounts(total, relevant, _label_gains(gained, lists))
+    return _DistanceCounts(total, relevant, _label_gains(gained, lists))
 
 
 def without_pairs(
-    counts: DistanceCounts,
+    counts: _DistanceCounts,
     query_codes: PackedCodes,
     database_codes: PackedCodes,
     query_labels: Labels,
     database_labels: Labels,
     pairs: RowPairs,
-) -> DistanceCounts:
+) -> _DistanceCounts:
     """Return counts without those of ``pairs`` ``(p, 2)`` of a query and an item; other arguments as they were counted.
 
     >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
@@ -240,7 +240,7 @@ def without_pairs(
     np.subtract.at(gained, (query, distance), gain)
     left_out = (query[shared > 0], gain[shared > 0], np.full(int((shared > 0).sum()), -1, dtype=np.int64))
     gains = counts.gains
-    return DistanceCounts(total, relevant, _label_gains(gained, [(gains.query, gains.gain, gains.count), left_out]))
+    return _DistanceCounts(total, relevant, _label_gains(gained, [(gains.query, gains.gain, gains.count), left_out]))
 
 
 def count_jointly(
@@ -257,7 +257,7 @@ def count_jointly(
     codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
     items, sets = _columns(words(database_codes)), _columns(_label_words(database_labels))
     group = max(kernel.group_size(len(codes)), -(-len(codes) // 64))
-    width = int(label_counts(labels).max(initial=0)) + 1
+    width = int(_label_counts(labels).max(initial=0)) + 1
     counts = np.zeros((-(-len(codes) // group), n_bits + 1, width), dtype=np.int64)
     kernel.count_jointly(Pairs(codes, items, labels, sets), group, counts)
     joint: Counts = counts.sum(axis=0)
@@ -307,7 +307,7 @@ def by_label_count(size_of_item: NDArray[np.int64]) -> _SizeSegments:
     return _SizeSegments(order, sizes, np.cumsum(counts[sizes]))
 
 
-def _label_words(labels: Labels) -> Words:
+def _label_words(labels: Labels) -> _Words:
     """Pack label sets ``(n, c)`` as bits of 64-bit words ``(n, ceil(c / 64))``.
 
     >>> _label_words(np.eye(3) > 0).shape
@@ -316,22 +316,22 @@ def _label_words(labels: Labels) -> Words:
     return words(np.packbits(labels, axis=1))
 
 
-def label_counts(sets: Words) -> NDArray[np.int64]:
+def _label_counts(sets: _Words) -> NDArray[np.int64]:
     """Count the labels of each item, from `_label_words`.
 
-    >>> label_counts(_label_words(np.array([[True, True, False]]))).tolist()
+    >>> _label_counts(_label_words(np.array([[True, True, False]]))).tolist()
     [2]
     """
     counts: NDArray[np.int64] = np.bitwise_count(sets).sum(axis=1, dtype=np.int64)
     return counts
 
 
-def _columns(rows: Words) -> Words:
+def _columns(rows: _Words) -> _Words:
     """Return words ``(n, words)`` as the kernel takes those of the items, ``(words, n)``."""
     return _writeable(rows.T)
 
 
-def _writeable(values: Words) -> Words:
+def _writeable(values: _Words) -> _Words:
     """Return words as the kernels' signatures take them: contiguous, and not read-only as those of a mapped file.
 
     They are copied only where they are not."""

@@ -10,10 +10,10 @@ from matplotlib.ticker import MaxNLocator
 from channelhash.metrics.histogram import HammingHistogram
 from channelhash.utils.plotting import COLORS, arrow, chance_line, legend_below, line, percent_axis, write_figure
 
-Histograms = Mapping[str, HammingHistogram]
+_Histograms = Mapping[str, HammingHistogram]
 
 
-def write_plots(histograms: Histograms, folder: Path, title: str) -> list[Path]:
+def write_plots(histograms: _Histograms, folder: Path, title: str) -> list[Path]:
     """Draw the plots of all tasks.
 
     Args:
@@ -27,10 +27,10 @@ def write_plots(histograms: Histograms, folder: Path, title: str) -> list[Path]:
     Raises:
         ValueError: in some task no query has a relevant item.
     """
-    drawings: dict[str, Callable[[Histograms], Figure]] = {
-        "precision-recall": precision_recall_plot,
-        "radius": radius_plot,
-        "distances": distances_plot,
+    drawings: dict[str, Callable[[_Histograms], Figure]] = {
+        "precision-recall": _precision_recall_plot,
+        "radius": _radius_plot,
+        "distances": _distances_plot,
     }
     paths = []
     for name, draw in drawings.items():
@@ -40,12 +40,12 @@ def write_plots(histograms: Histograms, folder: Path, title: str) -> list[Path]:
     return paths
 
 
-def precision_recall_plot(histograms: Histograms) -> Figure:
+def _precision_recall_plot(histograms: _Histograms) -> Figure:
     """Plot precision against recall of the lookup within radius 0 … k, over all queries together.
 
     >>> import channelhash as ch
     >>> histogram = ch.metrics.HammingHistogram(np.array([[1, 3]]), np.array([[1, 1]]))
-    >>> len(precision_recall_plot({"image->text": histogram}).axes)
+    >>> len(_precision_recall_plot({"image->text": histogram}).axes)
     1
     """
     figure = Figure(figsize=(6.4, 5.6), layout="constrained")
@@ -63,12 +63,12 @@ def precision_recall_plot(histograms: Histograms) -> Figure:
     return figure
 
 
-def radius_plot(histograms: Histograms) -> Figure:
+def _radius_plot(histograms: _Histograms) -> Figure:
     """Plot precision, recall and share of empty answers of the lookup within each radius, means over queries.
 
     >>> import channelhash as ch
     >>> histogram = ch.metrics.HammingHistogram(np.array([[1, 3]]), np.array([[1, 1]]))
-    >>> len(radius_plot({"image->text": histogram}).axes)
+    >>> len(_radius_plot({"image->text": histogram}).axes)
     3
     """
     figure = Figure(figsize=(6.4, 8.6), layout="constrained")
@@ -92,12 +92,12 @@ def radius_plot(histograms: Histograms) -> Figure:
     return figure
 
 
-def distances_plot(histograms: Histograms) -> Figure:
+def _distances_plot(histograms: _Histograms) -> Figure:
     """Plot the distances of pairs that share a label and of those that share none, one panel a task.
 
     >>> import channelhash as ch
     >>> histogram = ch.metrics.HammingHistogram(np.array([[1, 3]]), np.array([[1, 1]]))
-    >>> len(distances_plot({"image->text": histogram}).axes)
+    >>> len(_distances_plot({"image->text": histogram}).axes)
     1
     """
     columns = min(2, len(histograms))
@@ -130,7 +130,7 @@ def distances_plot(histograms: Histograms) -> Figure:
     return figure
 
 
-def _sizes(histograms: Histograms) -> str:
+def _sizes(histograms: _Histograms) -> str:
     first = next(iter(histograms.values()))
     skipped = f" ({first.skipped} of them without a relevant item)" if first.skipped else ""
     return f"{first.n_bits} bits, {len(first.total):,} queries{skipped}, {int(first.total[0].sum()):,} items"

@@ -23,7 +23,7 @@ _TABLE = 64
 _HARMONIC = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))])
 
 
-def harmonic_difference(start: NDArray[np.integer], count: NDArray[np.integer]) -> NDArray[np.float64]:
+def _harmonic_difference(start: NDArray[np.integer], count: NDArray[np.integer]) -> NDArray[np.float64]:
     """Compute H_{N+n} − H_N = Σ_{t=1…n} 1 / (N + t), to double precision relative to the difference itself.
 
     Up to 64 from a table; beyond, H_x = ln y + γ + 1/(24 y²) − 7/(960 y⁴) + 31/(8064 y⁶) − … with y = x + ½, whose
@@ -34,7 +34,7 @@ def harmonic_difference(start: NDArray[np.integer], count: NDArray[np.integer]) 
         start: N >= 0.
         count: n >= 0, shaped like ``start``.
 
-    >>> harmonic_difference(np.array([0, 1]), np.array([2, 1])).tolist()
+    >>> _harmonic_difference(np.array([0, 1]), np.array([2, 1])).tolist()
     [1.5, 0.5]
     """
     first, last = np.asarray(start, dtype=np.int64), np.asarray(start, dtype=np.int64) + count
@@ -80,7 +80,7 @@ def average_precision(total: Counts, relevant: Counts) -> Scores:
     [0.667]
     """
     before, relevant_before = _before(total, relevant)
-    harmonic = harmonic_difference(before, total)
+    harmonic = _harmonic_difference(before, total)
     slope = divide(relevant - 1, total - 1, 0.0)
     spread = total - (before + 1) * harmonic
     groups = divide(relevant, total, 0.0) * ((1 + relevant_before) * harmonic + slope * spread)
@@ -110,7 +110,7 @@ def average_precision_bounds(total: Counts, relevant: Counts, first: int | None 
     positives = counted.sum(axis=1)
     bounds = []
     for start in (before + total - relevant, before):
-        row = counted + (relevant_before - start) * harmonic_difference(start, counted)
+        row = counted + (relevant_before - start) * _harmonic_difference(start, counted)
         bounds.append(divide(row.sum(axis=1), positives, np.nan))
     return bounds[0], bounds[1]
 
@@ -352,7 +352,7 @@ def average_precision_at(total: Counts, relevant: Counts, z: int) -> Scores:
     (n, r, taken, total_before, relevant_before), ahead = _cut(total, relevant, z)
     # Sum of precisions of the whole groups before the cut: AP_T of just those, times its divisor.
     before = np.nan_to_num(average_precision(*ahead)) * relevant_before
-    harmonic = harmonic_difference(total_before, taken)
+    harmonic = _harmonic_difference(total_before, taken)
     expected = _expectation(n, r, taken, total_before, relevant_before, before, harmonic)
     return np.where(relevant.sum(axis=1) > 0, expected, np.nan)
 

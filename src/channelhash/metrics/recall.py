@@ -28,11 +28,11 @@ _PAIRS = 1 << 21
 _STEPS = 1 << 22
 
 # Database rows of each query's counterparts, (nq,) or (nq, m), -1 where a query has fewer.
-Rows = NDArray[np.integer[Any]]
-Vectors = Mapping[str, NDArray[np.floating[Any]]]
+_Rows = NDArray[np.integer[Any]]
+_Vectors = Mapping[str, NDArray[np.floating[Any]]]
 
 
-class RecallReport(TypedDict):
+class _RecallReport(TypedDict):
     """Scores of one direction; shares in [0, 1], ranks from 1.
 
     Attributes:
@@ -87,7 +87,7 @@ class FirstGroup(NamedTuple):
         """Compute the expected rank of the first counterpart, a + (t + 1) / (r + 1), ``(nq,)``; NaN without any."""
         return np.where(self.counterparts > 0, self.ahead + (self.tied + 1) / (self.counterparts + 1), np.nan)
 
-    def report(self, k: Iterable[int] = _DEFAULT_K) -> RecallReport:
+    def report(self, k: Iterable[int] = _DEFAULT_K) -> _RecallReport:
         """Return the scores over all queries.
 
         Raises:
@@ -105,8 +105,8 @@ class FirstGroup(NamedTuple):
 
 
 def recall_at_k(
-    query: CodeSet | Vectors, database: CodeSet | Vectors, pairs: Rows | None = None, k: Iterable[int] = _DEFAULT_K
-) -> dict[str, RecallReport]:
+    query: CodeSet | _Vectors, database: CodeSet | _Vectors, pairs: _Rows | None = None, k: Iterable[int] = _DEFAULT_K
+) -> dict[str, _RecallReport]:
     """Compute Recall@K and the median rank of every cross-modal task, in expectation over the orders of ties.
 
     Sets with one modality each make one direction: the photographs as ``query`` and their captions as ``database``, or
@@ -178,7 +178,7 @@ def counterparts(query_names: Sequence[str], database_names: Sequence[str]) -> N
     return rows
 
 
-def first_of_codes(query: PackedCodes, database: PackedCodes, pairs: Rows, n_bits: int) -> FirstGroup:
+def first_of_codes(query: PackedCodes, database: PackedCodes, pairs: _Rows, n_bits: int) -> FirstGroup:
     """Find the group of each query's first counterpart by Hamming distance.
 
     Args:
@@ -194,10 +194,10 @@ def first_of_codes(query: PackedCodes, database: PackedCodes, pairs: Rows, n_bit
     """
     for codes in (query, database):
         check_packed(codes, n_bits)
-    return first_groups(lambda rows: -hamming_distances(query[rows], database), (len(query), len(database)), pairs)
+    return _first_groups(lambda rows: -hamming_distances(query[rows], database), (len(query), len(database)), pairs)
 
 
-def first_of_vectors(query: NDArray[np.floating[Any]], database: NDArray[np.floating[Any]], pairs: Rows) -> FirstGroup:
+def first_of_vectors(query: NDArray[np.floating[Any]], database: NDArray[np.floating[Any]], pairs: _Rows) -> FirstGroup:
     """Find the group of each query's first counterpart by cosine; equal to 2⁻²² is tied.
 
     >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0]])
@@ -206,7 +206,7 @@ def first_of_vectors(query: NDArray[np.floating[Any]], database: NDArray[np.floa
     """
     queries, items = unit_rows(query), unit_rows(database).T
     cosines = lambda rows: np.rint((queries[rows] @ items) * _STEPS).astype(np.int32)  # noqa: E731
-    return first_groups(cosines, (len(queries), items.shape[1]), pairs)
+    return _first_groups(cosines, (len(queries), items.shape[1]), pairs)
 
 
 def unit_rows(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
@@ -217,7 +217,7 @@ def unit_rows(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     return unit
 
 
-def first_groups(similarities: Callable[[slice], NDArray[Any]], shape: tuple[int, int], pairs: Rows) -> FirstGroup:
+def _first_groups(similarities: Callable[[slice], NDArray[Any]], shape: tuple[int, int], pairs: _Rows) -> FirstGroup:
     """Find the group of each query's first counterpart by any similarity.
 
     Args:
@@ -228,7 +228,7 @@ def first_groups(similarities: Callable[[slice], NDArray[Any]], shape: tuple[int
     Raises:
         ValueError: ``pairs`` do not fit.
 
-    >>> first_groups(lambda rows: np.array([[3, 5, 5]])[rows], (1, 3), np.array([0])).ahead.tolist()
+    >>> _first_groups(lambda rows: np.array([[3, 5, 5]])[rows], (1, 3), np.array([0])).ahead.tolist()
     [2]
     """
     nq, nd = shape
@@ -246,7 +246,7 @@ def first_groups(similarities: Callable[[slice], NDArray[Any]], shape: tuple[int
     return FirstGroup(ahead, tied, found)
 
 
-def _checked(pairs: Rows, nq: int, nd: int) -> NDArray[np.int64]:
+def _checked(pairs: _Rows, nq: int, nd: int) -> NDArray[np.int64]:
     """Return pairs as ``(nq, m)`` int64."""
     given = np.asarray(pairs)
     rows = given.reshape(-1, 1) if given.ndim == 1 else given
@@ -260,7 +260,7 @@ def _checked(pairs: Rows, nq: int, nd: int) -> NDArray[np.int64]:
     return rows.astype(np.int64)
 
 
-class InstanceReport(RecallReport):
+class _InstanceReport(_RecallReport):
     """Scores of one cross-modal task, with the number of items that are searched; chance is about K / ``recall_items``.
 
     >>> codes = CodeSet(["a"], {"image": np.array([[0]], np.uint8), "text": np.array([[1]], np.uint8)}, None, n_bits=8)
@@ -271,7 +271,7 @@ class InstanceReport(RecallReport):
     recall_items: int
 
 
-def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, InstanceReport]:
+def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _InstanceReport]:
     """Compute Recall@1, 5 and 10 and the median rank of every cross-modal task whose queries have a counterpart.
 
     Counterparts are items of one id, or texts and the image that they were written for. Where no query has one in the
@@ -298,7 +298,7 @@ def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, InstanceRepo
     asked, searched = names[: len(query)], names[len(query) :]
     if not set(asked) & set(searched):
         database, searched = query, asked
-    reports: dict[str, InstanceReport] = {}
+    reports: dict[str, _InstanceReport] = {}
     for a in query.codes:
         for b in database.codes:
             if a != b:

@@ -19,7 +19,7 @@ from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import aligned_head
 
 #: A number in [0, 1].
-Share = Annotated[float, Field(ge=0, le=1)]
+_Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def create_aligned_model(
@@ -27,9 +27,9 @@ def create_aligned_model(
     n_bits: int,
     encoder: str = "photo-backbones",
     hidden: list[Annotated[int, Field(ge=1)]] | None = None,
-    dropout: Share = 0.4,
+    dropout: _Share = 0.4,
     noise: Annotated[float, Field(ge=0)] = 0.1,
-    drop_features: Share = 0.3,
+    drop_features: _Share = 0.3,
     nested: list[Annotated[int, Field(ge=1)]] | None = None,
 ) -> HashModel:
     """Create untrained heads on a frozen encoder; `fit_scales` gives them the scales of the features.

@@ -33,7 +33,7 @@ from channelhash.utils.typed_settings import unknown
 _TOLERANCE = 0.02
 
 
-class Side(NamedTuple):
+class _Side(NamedTuple):
     """One modality's way from raw items to features.
 
     Attributes:
@@ -57,7 +57,7 @@ class Encoder:
         word: what it is called, with absolute paths: `open_encoder` makes it again.
         sides: modality -> its way to features.
         one_space: a text's features can be compared with an image's by their cosine.
-        seen: modality -> what an extractor makes of a fixed item (`look_at_probe`), by which it is known again.
+        seen: modality -> what an extractor makes of a fixed item (`_look_at_probe`), by which it is known again.
         own_bits: number of features whose signs are bits of a code of the encoder's own, as are the leading ones of
             them; 0 where the features are none.
 
@@ -67,7 +67,7 @@ class Encoder:
     """
 
     word: Word
-    sides: Mapping[str, Side]
+    sides: Mapping[str, _Side]
     one_space: bool = False
     seen: Mapping[str, list[float]] = field(default_factory=dict)
     own_bits: int = 0
@@ -88,9 +88,9 @@ class Encoder:
         return features
 
 
-def photo() -> Encoder:
-    """Open the encoder ``photo``: `photo_backbones` and the heads that ship with the package; errors as there."""
-    backbones = photo_backbones().sides
+def _photo() -> Encoder:
+    """Open the encoder ``photo``: `_photo_backbones` and the heads that ship with the package; errors as there."""
+    backbones = _photo_backbones().sides
     heads = read_heads(PHOTO_HEADS, {name: side.network for name, side in backbones.items()})
     last: Any = heads["image"][-1]
     own_bits: int = last.linear.out_features
@@ -98,7 +98,7 @@ def photo() -> Encoder:
     return Encoder("photo", sides, one_space=True, own_bits=own_bits)
 
 
-def photo_backbones() -> Encoder:
+def _photo_backbones() -> Encoder:
     """Open ``photo-backbones``: the two networks of `photo_encoder`; `InputError` without their packages."""
     if missing := photo_encoder.missing_packages():
         raise InputError(
@@ -109,13 +109,13 @@ def photo_backbones() -> Encoder:
     image = Frozen(photo_encoder.image_tower(), photo_encoder.IMAGES, str(resize), photo_encoder.IMAGE_WIDTH)
     text = Frozen(photo_encoder.text_tower(), photo_encoder.TEXTS, "256 tokens", photo_encoder.TEXT_WIDTH)
     sides = {
-        "image": Side(resize, image, photo_encoder.IMAGE_WIDTH),
-        "text": Side(photo_encoder.SentenceTokens(), text, photo_encoder.TEXT_WIDTH),
+        "image": _Side(resize, image, photo_encoder.IMAGE_WIDTH),
+        "text": _Side(photo_encoder.SentenceTokens(), text, photo_encoder.TEXT_WIDTH),
     }
     return Encoder("photo-backbones", sides)
 
 
-def openclip(what: str) -> Encoder:
+def _openclip(what: str) -> Encoder:
     """Open ``openclip:NAME/TAG_OR_FILE``: two sides of one space. A ``.json`` configuration alone has random weights.
 
     Raises:
@@ -131,7 +131,7 @@ def openclip(what: str) -> Encoder:
         for modality, tower in (("image", clip.image), ("text", clip.text))
     )
     texts = PromptTokens("{}", clip.tokenize)
-    return Encoder(word, {"image": Side(clip.resize, image, width), "text": Side(texts, text, width)}, one_space=True)
+    return Encoder(word, {"image": _Side(clip.resize, image, width), "text": _Side(texts, text, width)}, one_space=True)
 
 
 def _split_open_clip(what: str) -> tuple[str, str | None]:
@@ -147,10 +147,10 @@ def _split_open_clip(what: str) -> tuple[str, str | None]:
 
 
 #: First part of a word -> what opens an encoder, of the rest if any. A new encoder is one function and one line here.
-ENCODERS: dict[str, Callable[..., Encoder]] = {
-    "photo": photo,
-    "photo-backbones": photo_backbones,
-    "openclip": openclip,
+_ENCODERS: dict[str, Callable[..., Encoder]] = {
+    "photo": _photo,
+    "photo-backbones": _photo_backbones,
+    "openclip": _openclip,
 }
 
 
@@ -160,7 +160,7 @@ def is_encoder(word: Word) -> bool:
     >>> is_encoder("photo"), is_encoder("openclip:ViT-B-32/openai"), is_encoder("runs/table")
     (True, True, False)
     """
-    return not isinstance(word, str) or is_python_name(word) or word.partition(":")[0] in (*ENCODERS, FEATURES)
+    return not isinstance(word, str) or is_python_name(word) or word.partition(":")[0] in (*_ENCODERS, FEATURES)
 
 
 def absolute_word(word: Word) -> Word:
@@ -197,7 +197,7 @@ def open_encoder(
         return _extractors(word, widths or {}, seen)
     if word == FEATURES:
         rows = {name: FeatureRows(name, width, None) for name, width in (widths or {}).items()}
-        return Encoder(word, {name: Side(prepare, nn.Identity(), prepare.width) for name, prepare in rows.items()})
+        return Encoder(word, {name: _Side(prepare, nn.Identity(), prepare.width) for name, prepare in rows.items()})
     kind, _, what = word.partition(":")
     if is_python_name(word):
         make = look_up({}, word, "encoder")
@@ -205,14 +205,14 @@ def open_encoder(
         if not isinstance(encoder, Encoder):
             raise InputError(f"encoder {word}: is not a function that gives an Encoder (channelhash.models.encoders)")
         return replace(encoder, word=word)
-    if kind not in ENCODERS:
-        known = [*ENCODERS, FEATURES]
+    if kind not in _ENCODERS:
+        known = [*_ENCODERS, FEATURES]
         raise InputError(f"{unknown(f'encoder {word!r}', kind, known)} A run is named by its folder")
     if kind == "openclip":
-        return openclip(what)
+        return _openclip(what)
     if what:
         raise InputError(f"encoder {word}: nothing follows this word; write {kind}")
-    return ENCODERS[kind]()
+    return _ENCODERS[kind]()
 
 
 class _KnownExtractor(Extractor):
@@ -224,7 +224,7 @@ class _KnownExtractor(Extractor):
 
     def __call__(self, items: Sequence[Any]) -> NDArray[np.float32]:
         expected, self._waiting = self._waiting, None
-        if expected is not None and not np.allclose(look_at_probe(self, self._modality)[1], expected, atol=_TOLERANCE):
+        if expected is not None and not np.allclose(_look_at_probe(self, self._modality)[1], expected, atol=_TOLERANCE):
             self._waiting = expected
             raise InputError(
                 f"{self._modality} extractor {self.name}: makes other features than when these codes were fitted; give "
@@ -241,21 +241,21 @@ def _extractors(word: Mapping[str, str], widths: Mapping[str, int], seen: Mappin
             continue  # its codes could not be compared with those of the other side
         if seen is None:
             check_files({modality: name})
-            width, found[modality] = look_at_probe(Extractor(name, modality, widths.get(modality)), modality)
+            width, found[modality] = _look_at_probe(Extractor(name, modality, widths.get(modality)), modality)
         else:
             width, found[modality] = widths[modality], seen[modality]
         extractor = _KnownExtractor(name, modality, width, found[modality])
-        sides[modality] = Side(FeatureRows(modality, width, extractor), nn.Identity(), width)
+        sides[modality] = _Side(FeatureRows(modality, width, extractor), nn.Identity(), width)
     return Encoder(names, sides, seen=found)
 
 
-def look_at_probe(extractor: Callable[[Any], Any], modality: str) -> tuple[int, list[float]]:
+def _look_at_probe(extractor: Callable[[Any], Any], modality: str) -> tuple[int, list[float]]:
     """Return (number of features, 8 numbers) of a fixed image or text.
 
     The numbers are the features, of unit length, in 8 random directions: whatever an extractor computes differently,
     other weights or another preprocessing, changes them.
 
-    >>> look_at_probe(lambda texts: np.array([[3.0, 4.0]]), "text")[0]
+    >>> _look_at_probe(lambda texts: np.array([[3.0, 4.0]]), "text")[0]
     2
     """
     with tempfile.TemporaryDirectory() as folder:

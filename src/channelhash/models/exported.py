@@ -24,7 +24,7 @@ _BATCH = 32
 _DAMAGED = "not what `channelhash export` wrote"
 _AGAIN = "export the model again"
 
-Prepare = Callable[[Sequence[Any]], NDArray[Any]]
+_Prepare = Callable[[Sequence[Any]], NDArray[Any]]
 
 
 class ExportedModel:
@@ -155,11 +155,11 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _pixels(recipe: Mapping[str, Any], folder: Path) -> Prepare:
+def _pixels(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
     return resize_of(recipe).pixels
 
 
-def _features(recipe: Mapping[str, Any], folder: Path) -> Prepare:
+def _features(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
     width = int(recipe["width"])
 
     def rows(items: Sequence[Any]) -> NDArray[Any]:
@@ -170,18 +170,18 @@ def _features(recipe: Mapping[str, Any], folder: Path) -> Prepare:
     return rows
 
 
-def _vocabulary(recipe: Mapping[str, Any], folder: Path) -> Prepare:
+def _vocabulary(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
     return partial(
         encode_vocabulary, vocabulary=Vocabulary(tuple(recipe["words"])), max_tokens=int(recipe["max_tokens"])
     )
 
 
-def _tokenizer(recipe: Mapping[str, Any], folder: Path) -> Prepare:
+def _tokenizer(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
     tokenizer = library("tokenizers", "tokenizers").Tokenizer.from_file(str(folder / str(recipe["tokenizer"])))
     return lambda texts: np.array([encoding.ids for encoding in tokenizer.encode_batch(list(texts))])
 
 
-def _open_clip(recipe: Mapping[str, Any], folder: Path) -> Prepare:
+def _open_clip(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
     kind = str(recipe["tokenizer"]).removeprefix("open_clip.")
     if kind != "SimpleTokenizer":
         raise InputError(f"{folder}: its texts are tokenized by {recipe['tokenizer']}; give the model with --model")
@@ -191,7 +191,7 @@ def _open_clip(recipe: Mapping[str, Any], folder: Path) -> Prepare:
 
 
 #: ``kind`` of a recipe -> what prepares items as it says.
-_PREPARE: dict[str, Callable[[Mapping[str, Any], Path], Prepare]] = {
+_PREPARE: dict[str, Callable[[Mapping[str, Any], Path], _Prepare]] = {
     "pixels": _pixels,
     "features": _features,
     "vocabulary": _vocabulary,

@@ -27,11 +27,11 @@ from channelhash.utils.reading import one_line
 from channelhash.utils.typed_settings import pick, unknown
 
 #: A sequence of ``n`` raw items to their features ``(n, d)``: anything that NumPy or torch makes a matrix of.
-Extract = Callable[[Sequence[Any]], Any]
+_Extract = Callable[[Sequence[Any]], Any]
 _BATCH = 32
 
 
-class ExtractorKind(ABC):
+class _ExtractorKind(ABC):
     """A kind of extractor, made from ``WHAT``; it checks their form and opens nothing.
 
     Attributes:
@@ -47,11 +47,11 @@ class ExtractorKind(ABC):
         self.what = what
 
     @abstractmethod
-    def load(self, modality: str) -> Extract:
+    def load(self, modality: str) -> _Extract:
         """Return the function; this may take seconds. Raises `InputError` where it cannot be loaded."""
 
 
-class TorchvisionImages(ExtractorKind):
+class _TorchvisionImages(_ExtractorKind):
     """``torchvision:NAME[/WEIGHTS]``: features below the classifier of images prepared as the weights expect.
 
     ``WEIGHTS`` is a tag (``IMAGENET1K_V2``), ``DEFAULT`` if left out, or ``TAG@FILE`` for weights from a file, whose
@@ -67,7 +67,7 @@ class TorchvisionImages(ExtractorKind):
             raise InputError("write TAG@FILE; the tag of torchvision's weights says how pictures are prepared")
         self.what = f"{self._name}/{self._pretrained}"
 
-    def load(self, modality: str) -> Extract:
+    def load(self, modality: str) -> _Extract:
         """Return the model as a function of images."""
         from channelhash.models.tdsrdh import load_torchvision
         from channelhash.utils.torchvision_compat import torchvision
@@ -78,7 +78,7 @@ class TorchvisionImages(ExtractorKind):
         return _by_batches(encoder, Resize(size, short_side, preset.interpolation.value))
 
 
-class OpenClipModel(ExtractorKind):
+class _OpenClipModel(_ExtractorKind):
     """``open_clip:NAME/PRETRAINED``: embeddings of a model, with its own preprocessing and tokenizer.
 
     ``PRETRAINED`` is a tag (``laion2b_s34b_b79k``), a file, or ``TAG@FILE`` for a tag's weights from a file.
@@ -91,7 +91,7 @@ class OpenClipModel(ExtractorKind):
         _, self.file, self._pretrained = absolute_source(pretrained)
         self.what = f"{self._name}/{self._pretrained}"
 
-    def load(self, modality: str) -> Extract:
+    def load(self, modality: str) -> _Extract:
         """Return one tower as a function of images or texts."""
         from channelhash.models.open_clip import load_open_clip
 
@@ -112,7 +112,7 @@ def absolute_source(pretrained: str) -> tuple[str | None, Path | None, str]:
     return tag, file, f"{tag}@{file}" if tag else str(file)
 
 
-def _by_batches(network: nn.Module, prepare: Callable[[Sequence[Any]], Tensor]) -> Extract:
+def _by_batches(network: nn.Module, prepare: Callable[[Sequence[Any]], Tensor]) -> _Extract:
     """Return the network as a function of raw items, in evaluation mode and float32, on a GPU if there is one."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = network.eval().to(device)
@@ -125,7 +125,7 @@ def _by_batches(network: nn.Module, prepare: Callable[[Sequence[Any]], Tensor]) 
     return extract
 
 
-class SentenceTransformers(ExtractorKind):
+class _SentenceTransformers(_ExtractorKind):
     """``sentence-transformers:FOLDER_OR_NAME``: a text encoder of that library, from a folder or the hub."""
 
     modalities = ("text",)
@@ -135,7 +135,7 @@ class SentenceTransformers(ExtractorKind):
         self.file = Path(what).resolve() if is_folder else None
         self.what = str(self.file or what)
 
-    def load(self, modality: str) -> Extract:
+    def load(self, modality: str) -> _Extract:
         """Return the model's ``encode``."""
         sentence_transformers = library("sentence_transformers", "extractors")
         try:
@@ -148,10 +148,10 @@ class SentenceTransformers(ExtractorKind):
         return lambda texts: model.encode(list(texts), show_progress_bar=False)
 
 
-class PythonFunction(ExtractorKind):
+class _PythonFunction(_ExtractorKind):
     """``python:package.module:function``: a function of your own, from a sequence of items to an ``(n, d)`` matrix.
 
-    >>> PythonFunction("numpy:vstack").load("text")(["ab", "c"]).tolist()
+    >>> _PythonFunction("numpy:vstack").load("text")(["ab", "c"]).tolist()
     [['ab'], ['c']]
     """
 
@@ -159,20 +159,20 @@ class PythonFunction(ExtractorKind):
         super().__init__(what)
         split_python_name(f"python:{what}")
 
-    def load(self, modality: str) -> Extract:
+    def load(self, modality: str) -> _Extract:
         """Import and return the function."""
-        extract: Extract = resolve(f"python:{self.what}")
+        extract: _Extract = resolve(f"python:{self.what}")
         if not callable(extract):
             raise InputError("is not a function")
         return extract
 
 
 #: KIND -> what makes something of WHAT. A new kind is one class and one line here.
-EXTRACTORS: dict[str, type[ExtractorKind]] = {
-    "sentence-transformers": SentenceTransformers,
-    "torchvision": TorchvisionImages,
-    "open_clip": OpenClipModel,
-    "python": PythonFunction,
+_EXTRACTORS: dict[str, type[_ExtractorKind]] = {
+    "sentence-transformers": _SentenceTransformers,
+    "torchvision": _TorchvisionImages,
+    "open_clip": _OpenClipModel,
+    "python": _PythonFunction,
 }
 
 
@@ -195,7 +195,7 @@ class Extractor:
         self.name, self._modality, self._width = name, modality, width
         self._kind, self._normalizes = _read(name, modality)
         self._where = f"{modality} extractor {name}"
-        self._extract: Extract | None = None
+        self._extract: _Extract | None = None
 
     def __call__(self, items: Sequence[Any]) -> NDArray[np.float32]:
         """Compute the features ``(n, width)`` of ``n`` raw items.
@@ -263,15 +263,15 @@ def check_files(extractors: Mapping[str, str]) -> None:
             raise InputError(f"model.extractors.{modality}: {file}: no such file or folder")
 
 
-def _read(name: str, modality: str) -> tuple[ExtractorKind, bool]:
+def _read(name: str, modality: str) -> tuple[_ExtractorKind, bool]:
     """Return the extractor that a name stands for, not opened yet, and whether its rows are divided by their norms."""
     where = f"model.extractors.{modality}"
     pick(_ITEM_TYPES, modality, "modality in model.extractors")
     kind, colon, rest = str(name).partition(":")
     what, question, option = rest.partition("?")
     if not colon or not what:
-        raise InputError(f"{where}: {name!r} is not of the form KIND:WHAT; kinds are {', '.join(EXTRACTORS)}")
-    chosen: type[ExtractorKind] = pick(EXTRACTORS, kind, f"kind of {where}")
+        raise InputError(f"{where}: {name!r} is not of the form KIND:WHAT; kinds are {', '.join(_EXTRACTORS)}")
+    chosen: type[_ExtractorKind] = pick(_EXTRACTORS, kind, f"kind of {where}")
     if modality not in chosen.modalities:
         raise InputError(f"{where}: {kind} extracts from {' and '.join(chosen.modalities)}, not from {modality}")
     if question and option != "normalize":

@@ -22,38 +22,38 @@ from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import Standardize, UnitLength
 from channelhash.utils.seeds import generator
 
-Array = NDArray[np.float64]
+_Array = NDArray[np.float64]
 #: modality -> features ``(n, d)``, row i of each of sample i.
 Features = Mapping[str, NDArray[np.floating[Any]]]
 
 
 @dataclass(frozen=True)
-class LinearMap:
+class _LinearMap:
     """x ↦ (x − mean) W.
 
     Attributes:
         mean: ``(d,)``.
         weights: W, ``(d, k)``.
 
-    >>> LinearMap(np.ones(2), np.eye(2))(np.array([[3.0, 1.0]])).tolist()
+    >>> _LinearMap(np.ones(2), np.eye(2))(np.array([[3.0, 1.0]])).tolist()
     [[2.0, 0.0]]
     """
 
-    mean: Array
-    weights: Array
+    mean: _Array
+    weights: _Array
 
-    def __call__(self, features: NDArray[np.floating[Any]]) -> Array:
+    def __call__(self, features: NDArray[np.floating[Any]]) -> _Array:
         """Project ``(n, d)`` features to ``(n, k)``."""
-        outputs: Array = (np.asarray(features, dtype=np.float64) - self.mean) @ self.weights
+        outputs: _Array = (np.asarray(features, dtype=np.float64) - self.mean) @ self.weights
         return outputs
 
 
-def random_rotation(features: NDArray[np.floating[Any]], n_bits: int, seed: int, name: str) -> LinearMap:
+def _random_rotation(features: NDArray[np.floating[Any]], n_bits: int, seed: int, name: str) -> _LinearMap:
     """Draw a random rotation of the centred features, cut to k directions; with more bits than features, a tight frame.
 
     W has orthonormal columns, or for k > d orthonormal rows, so that the outputs keep all lengths and angles.
 
-    >>> weights = random_rotation(np.eye(3), n_bits=8, seed=0, name="image").weights
+    >>> weights = _random_rotation(np.eye(3), n_bits=8, seed=0, name="image").weights
     >>> bool(np.allclose(weights @ weights.T, np.eye(3)))
     True
     """
@@ -61,45 +61,45 @@ def random_rotation(features: NDArray[np.floating[Any]], n_bits: int, seed: int,
     d = values.shape[1]
     drawn = generator(seed, "random rotation", name, n_bits).normal(size=(max(d, n_bits), min(d, n_bits)))
     orthonormal, _ = np.linalg.qr(drawn)
-    return LinearMap(values.mean(axis=0), orthonormal if n_bits <= d else orthonormal.T)
+    return _LinearMap(values.mean(axis=0), orthonormal if n_bits <= d else orthonormal.T)
 
 
-def pca_itq(features: NDArray[np.floating[Any]], n_bits: int, seed: int, name: str) -> LinearMap:
-    """Fit PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by `itq_rotation`.
+def _pca_itq(features: NDArray[np.floating[Any]], n_bits: int, seed: int, name: str) -> _LinearMap:
+    """Fit PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by `_itq_rotation`.
 
     With fewer features than bits, all components are rotated into all bits.
 
     >>> features = np.random.default_rng(0).normal(size=(20, 4))
-    >>> pca_itq(features, n_bits=2, seed=0, name="image")(features).shape
+    >>> _pca_itq(features, n_bits=2, seed=0, name="image")(features).shape
     (20, 2)
     """
     values = np.asarray(features, dtype=np.float64)
     mean = values.mean(axis=0)
     _, vectors = np.linalg.eigh(np.cov(values, rowvar=False).reshape(values.shape[1], -1))
     weights = _columns(vectors[:, ::-1], n_bits)  # eigenvalues rise
-    rotation = itq_rotation((values - mean) @ weights, seed, name)
-    return LinearMap(mean, weights @ rotation)
+    rotation = _itq_rotation((values - mean) @ weights, seed, name)
+    return _LinearMap(mean, weights @ rotation)
 
 
-def cca_itq(features: Features, n_bits: int, seed: int, rho: float = 1e-4) -> dict[str, LinearMap]:
+def _cca_itq(features: Features, n_bits: int, seed: int, rho: float = 1e-4) -> dict[str, _LinearMap]:
     """Fit CCA-ITQ (Gong et al., TPAMI 2013, § 5) with two modalities as the views: k canonical directions, each scaled
-    by its correlation, and one rotation of both views together; ``rho`` as in `cca`.
+    by its correlation, and one rotation of both views together; ``rho`` as in `_cca`.
 
     Raises:
         ValueError: there are not two modalities.
 
     >>> image = np.random.default_rng(0).normal(size=(20, 4))
-    >>> maps = cca_itq({"image": image, "text": 2 * image}, n_bits=2, seed=0)
+    >>> maps = _cca_itq({"image": image, "text": 2 * image}, n_bits=2, seed=0)
     >>> bool(((maps["image"](image) >= 0) == (maps["text"](2 * image) >= 0)).all())
     True
     """
-    maps = cca(features, n_bits, rho)
+    maps = _cca(features, n_bits, rho)
     projected = np.concatenate([maps[name](values) for name, values in features.items()])
-    rotation = itq_rotation(projected, seed, "cca")
-    return {name: LinearMap(view.mean, view.weights @ rotation) for name, view in maps.items()}
+    rotation = _itq_rotation(projected, seed, "cca")
+    return {name: _LinearMap(view.mean, view.weights @ rotation) for name, view in maps.items()}
 
 
-def cca(features: Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, LinearMap]:
+def _cca(features: Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, _LinearMap]:
     """Compute the regularised canonical correlation analysis of two modalities.
 
     Args:
@@ -114,7 +114,7 @@ def cca(features: Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, L
         ValueError: there are not two modalities.
 
     >>> x = np.array([[0.0], [1.0], [2.0]])
-    >>> maps = cca({"image": x, "text": 2 * x}, n_dimensions=1)
+    >>> maps = _cca({"image": x, "text": 2 * x}, n_dimensions=1)
     >>> abs(maps["image"](x)).round(2).tolist()
     [[1.22], [0.0], [1.22]]
     """
@@ -139,12 +139,12 @@ def cca(features: Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, L
         for root, vectors in zip(roots, (left, right.T), strict=True)
     ]
     return {
-        name: LinearMap(mean, _columns(vectors, n_dimensions))
+        name: _LinearMap(mean, _columns(vectors, n_dimensions))
         for name, mean, vectors in zip(features, means, directions, strict=True)
     }
 
 
-def itq_rotation(projected: Array, seed: int, name: str, iterations: int = 50) -> Array:
+def _itq_rotation(projected: _Array, seed: int, name: str, iterations: int = 50) -> _Array:
     """Find a rotation R with small ‖B − VR‖_F, B = sgn(VR), by iterative quantisation (Gong et al., TPAMI 2013, § 3.2).
 
     Args:
@@ -156,7 +156,7 @@ def itq_rotation(projected: Array, seed: int, name: str, iterations: int = 50) -
     Returns:
         ``(k, k)``, orthogonal.
 
-    >>> rotation = itq_rotation(np.random.default_rng(0).normal(size=(20, 3)), seed=0, name="image")
+    >>> rotation = _itq_rotation(np.random.default_rng(0).normal(size=(20, 3)), seed=0, name="image")
     >>> bool(np.allclose(rotation @ rotation.T, np.eye(3)))
     True
     """
@@ -169,7 +169,7 @@ def itq_rotation(projected: Array, seed: int, name: str, iterations: int = 50) -
     return rotation
 
 
-def _columns(vectors: Array, n: int) -> Array:
+def _columns(vectors: _Array, n: int) -> _Array:
     """Return the first ``n`` columns, padded with zeros."""
     kept = vectors[:, :n]
     return np.pad(kept, ((0, 0), (0, n - kept.shape[1])))
@@ -182,7 +182,7 @@ N_BITS = 256
 #: Fewest pairs of an image and its caption from which two spaces are joined.
 MIN_PAIRS = 100
 #: What photographs show, as people describe it. The mean of their embeddings stands for that of texts not yet known.
-PHRASES = (
+_PHRASES = (
     "a photo of a dog", "a cat on a sofa", "two people on a beach", "a man riding a bicycle",
     "a woman with a child", "a group of friends at a party", "a plate of food on a table", "a red car in a street",
     "a city at night", "mountains with snow", "a lake in the forest", "flowers in a garden", "a bird in a tree",
@@ -194,7 +194,7 @@ PHRASES = (
 )  # fmt: skip
 
 #: ρ of the canonical correlations is this times the features of both sides over the pairs: docs/how-to/encoders.md.
-CCA_RHO = 3.0
+_CCA_RHO = 3.0
 
 _Features = Mapping[str, NDArray[np.float32]]
 
@@ -266,7 +266,7 @@ def fit_codes(
     in different spaces and there are `MIN_PAIRS` pairs, else ``itq``, which is as good as ``sign`` for five items and
     better for more. Features of one space have unit length and share a
     map, but each modality is centred on its own mean: texts and images lie apart in such a space. Where texts are not
-    given, their mean is that of `PHRASES`.
+    given, their mean is that of `_PHRASES`.
 
     Args:
         encoder: computes the features of new items.
@@ -339,17 +339,17 @@ def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, co
     return "itq" if n_items > 1 else "sign"  # one item has no directions
 
 
-def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, seed: int) -> dict[str, LinearMap]:
+def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, seed: int) -> dict[str, _LinearMap]:
     """Return modality -> the map that `_choose` chose, from features to outputs."""
     if chosen == "learned":
         leading = np.eye(encoder.own_bits)[:, :n_bits]
-        return {name: LinearMap(np.zeros(encoder.own_bits), leading) for name in encoder.modalities}
+        return {name: _LinearMap(np.zeros(encoder.own_bits), leading) for name in encoder.modalities}
     if chosen == "cca-itq":
         n_items = len(next(iter(features.values())))
         views = {name: _unit(values) if encoder.one_space else values for name, values in features.items()}
         n_features = sum(values.shape[1] for values in views.values())
-        return cca_itq(views, n_bits, seed, rho=CCA_RHO * n_features / n_items)
-    method = random_rotation if chosen == "sign" else pca_itq
+        return _cca_itq(views, n_bits, seed, rho=_CCA_RHO * n_features / n_items)
+    method = _random_rotation if chosen == "sign" else _pca_itq
     if not encoder.one_space:
         return {name: method(values, n_bits, seed, name) for name, values in features.items()}
     # One rotation for both modalities of the space, each around its own mean.
@@ -357,8 +357,8 @@ def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, s
     means = {name: values.mean(axis=0) for name, values in views.items()}
     shared = method(np.concatenate([values - means[name] for name, values in views.items()]), n_bits, seed, "all")
     if "text" in encoder.sides and "text" not in means:
-        means["text"] = _unit(encoder.features("text", PHRASES)).mean(axis=0)
-    return {name: LinearMap(mean, shared.weights) for name, mean in sorted(means.items())}
+        means["text"] = _unit(encoder.features("text", _PHRASES)).mean(axis=0)
+    return {name: _LinearMap(mean, shared.weights) for name, mean in sorted(means.items())}
 
 
 def _branches(encoder: Encoder, n_bits: int, widths: Mapping[str, int], unit: bool) -> dict[str, Branch]:

@@ -28,9 +28,9 @@ from channelhash.utils.reading import one_line
 from channelhash.utils.seeds import generator
 
 #: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
-TOLERANCE = 1e-4
+_TOLERANCE = 1e-4
 #: Likewise where the weights of a tower are rounded (`onnx_graphs.rounded`).
-ROUNDED_TOLERANCE = 2e-2
+_ROUNDED_TOLERANCE = 2e-2
 
 _OPSET = 17
 _CHECKED_ROWS = 7
@@ -129,7 +129,7 @@ def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path)
         "output": {"name": "outputs", "dtype": "float32", "shape": ["n", model.n_bits]},
         "prepare": recipe,
     }
-    tolerance = ROUNDED_TOLERANCE if isinstance(tower, OnnxTower) else TOLERANCE
+    tolerance = _ROUNDED_TOLERANCE if isinstance(tower, OnnxTower) else _TOLERANCE
     return entry | {"largest_difference": max(map(partial(_difference, modality, tolerance), there, here))}
 
 

@@ -12,10 +12,10 @@ from onnx import ModelProto, NodeProto, TensorProto, compose, helper, numpy_help
 OPSET, _IR = 17, 8
 
 
-class Graph:
+class _Graph:
     """Operations one after the other; each gives the name of its output.
 
-    >>> graph = Graph()
+    >>> graph = _Graph()
     >>> model = graph.model({"x": (TensorProto.FLOAT, ["n", 2])}, {graph.add("Mul", "x", np.float32(2)): ["n", 2]})
     >>> [node.op_type for node in model.graph.node]
     ['Mul']
@@ -61,7 +61,7 @@ def text_graph(weights: Mapping[str, NDArray[Any]]) -> ModelProto:
     Args:
         weights: of the published file, by their names there.
     """
-    graph = Graph()
+    graph = _Graph()
     add = graph.add
 
     def normalised(x: str, layer: str) -> str:
@@ -121,7 +121,7 @@ def image_graph(weights: Sequence[NDArray[Any]], repeats: Sequence[int], size: i
         repeats: number of blocks of each of the 7 stages.
         size: side s in pixels.
     """
-    graph, layers = Graph(), _folded(weights)
+    graph, layers = _Graph(), _folded(weights)
 
     def convolve(x: str, stride: int = 1, scale: float = 1.0) -> str:
         kernel, bias = next(layers)
@@ -166,7 +166,7 @@ def joined(tower: ModelProto, head: ModelProto) -> ModelProto:
         tower: gives ``features``.
         head: takes them as ``inputs``.
     """
-    tower, given = rounded(tower), tower.graph.input[0].name
+    tower, given = _rounded(tower), tower.graph.input[0].name
     for node in tower.graph.node:
         node.input[:] = ["inputs" if name == given else name for name in node.input]
     tower.graph.input[0].name = "inputs"
@@ -175,7 +175,7 @@ def joined(tower: ModelProto, head: ModelProto) -> ModelProto:
     return compose.merge_models(tower, head, io_map=[("features", "head/inputs")])
 
 
-def rounded(model: ModelProto) -> ModelProto:
+def _rounded(model: ModelProto) -> ModelProto:
     """Return a model whose tables are int8 with a scale a row, and whose other matrices and kernels are float16.
 
     A runtime makes float32 of matrices when it opens the file, and of a table only of the rows that an input

@@ -24,7 +24,7 @@ Preprocess = Literal["openclip", "paper"]
 
 
 @dataclass(frozen=True)
-class OpenClip:
+class _OpenClip:
     """The two towers of a model.
 
     Attributes:
@@ -42,7 +42,7 @@ class OpenClip:
     n_features: int
 
 
-class TextTower(nn.Module):
+class _TextTower(nn.Module):
     """A CLIP model without its image tower, from token ids to embeddings."""
 
     def __init__(self, clip: nn.Module) -> None:
@@ -55,7 +55,7 @@ class TextTower(nn.Module):
         return features
 
 
-def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "openclip") -> OpenClip:
+def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "openclip") -> _OpenClip:
     """Load a model of OpenCLIP.
 
     Args:
@@ -93,9 +93,9 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
     options = {**clip.visual.preprocess_cfg, **(open_clip.get_pretrained_cfg(name, tag) if tag else {})}
     visual, config = clip.visual, open_clip.get_model_config(name)
     del clip.visual
-    return OpenClip(
+    return _OpenClip(
         image=nn.Sequential(Normalize(tuple(options["mean"]), tuple(options["std"])), visual),
-        text=TextTower(clip),
+        text=_TextTower(clip),
         resize=_resize(visual.image_size, options, preprocess),
         tokenize=tokenize,
         n_features=int(config["embed_dim"]),

@@ -15,13 +15,13 @@ from channelhash.text.tokens import Vocabulary
 from channelhash.utils.typed_settings import Count
 
 
-class SmallConvNet(nn.Module):
+class _SmallConvNet(nn.Module):
     """Four strided convolution blocks trained from scratch, for the embedded data set and small collections.
 
     ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to ``(n, n_features)``. Group normalisation rather than batch
     normalisation: a code depends on its own image alone, in training too.
 
-    >>> SmallConvNet(width=8)(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
+    >>> _SmallConvNet(width=8)(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
     torch.Size([2, 128])
     """
 
@@ -131,7 +131,7 @@ def build_small_branches(
     """Build the branches of a small model from its complete architecture; see `create_small_model`."""
     branches = {}
     if "image" in modalities:
-        image_encoder = SmallConvNet(width)
+        image_encoder = _SmallConvNet(width)
         head = hash_head([image_encoder.n_features, *hidden, n_bits], dropout)
         branches["image"] = Branch(Square(image_size), image_encoder, head)
     if "text" in modalities:

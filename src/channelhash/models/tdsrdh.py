@@ -96,8 +96,8 @@ def _cut_classifier(model: nn.Module) -> tuple[str, int]:
 
 
 #: Side of the images, a centre crop after their short side has become 232 pixels (bilinear, antialias; § 3).
-IMAGE_SIZE = 224
-_SHORT_SIDE = 232 / IMAGE_SIZE
+_IMAGE_SIZE = 224
+_SHORT_SIDE = 232 / _IMAGE_SIZE
 #: Width of learned token vectors, that of the paper's word vectors.
 _VECTOR_WIDTH = 300
 
@@ -116,7 +116,7 @@ def create_tdsrdh_model(
     hidden: dict[str, list[int]] | None = None,
     dropout: float = 0.1,
     unfreeze_blocks: int = 0,
-    image_size: Count = IMAGE_SIZE,
+    image_size: Count = _IMAGE_SIZE,
 ) -> HashModel:
     """Create the paper's first architecture, untrained above its backbone.
 
@@ -156,7 +156,7 @@ def create_tdsrdh_model(
     architecture |= dict(frozen_batchnorm=frozen_batchnorm, **unfrozen(unfreeze_blocks, freeze_backbone))
     architecture |= dict(word_vectors=vectors, vocabulary=vocabulary, segmentation_words=segmentation_words)
     architecture |= dict(max_tokens=max_tokens, mask_padding=mask_padding)
-    if image_size != IMAGE_SIZE:
+    if image_size != _IMAGE_SIZE:
         architecture["image_size"] = image_size
     if vectors is not None:
         architecture["word_vectors_hash"] = _open(vectors).hash
@@ -179,7 +179,7 @@ def build_tdsrdh_branches(
     dropout: float,
     word_vectors_hash: str | None = None,
     unfreeze_blocks: int = 0,
-    image_size: Count = IMAGE_SIZE,
+    image_size: Count = _IMAGE_SIZE,
     untrained: bool = False,
 ) -> dict[str, Branch]:
     """Build the branches from the complete architecture; see `create_tdsrdh_model`.
@@ -208,13 +208,13 @@ def build_tdsrdh_branches(
         if word_vectors is None:
             words = Vocabulary(tuple(vocabulary or ()))
             table: nn.Module = nn.Embedding(len(words.words) + 1, _VECTOR_WIDTH, padding_idx=0)
-            prepare: VocabularyTokens | VectorTexts = VocabularyTokens(words, max_tokens)
+            prepare: VocabularyTokens | _VectorTexts = VocabularyTokens(words, max_tokens)
             width, collection = _VECTOR_WIDTH, None
         else:
             vectors = _open(word_vectors)
             if vectors.hash != word_vectors_hash:
                 raise InputError(f"{word_vectors}: not the word vectors that the model was trained with")
-            prepare = VectorTexts(vectors, segmentation_words, max_tokens)
+            prepare = _VectorTexts(vectors, segmentation_words, max_tokens)
             table, width, collection = WordTable(vectors.vectors), vectors.vectors.shape[1], prepare.collection
         tokens = nn.Sequential(table, nn.Linear(width, 512, bias=False))
         text_encoder = TransformerText(tokens, dropout=dropout, mask_padding=mask_padding, max_tokens=max_tokens)
@@ -226,7 +226,7 @@ def _image_backbone(name: str, weights: str | None) -> tuple[nn.Module, int]:
     return (image_layers(weights), IMAGE_WIDTH) if name == IMAGES else load_torchvision(name, weights)
 
 
-class VectorTexts:
+class _VectorTexts:
     """Encoder of texts as rows of word vectors; SymSpell's dictionaries are loaded for the first text not cached."""
 
     def __init__(self, vectors: WordVectors, segmentation_words: int, max_tokens: int) -> None:

@@ -149,7 +149,7 @@ class TransformerText(nn.Module):
         )
         self.mask_padding = mask_padding
         self.n_features = n_features
-        self.register_buffer("positions", sinusoidal_positions(max_tokens, n_features), persistent=False)
+        self.register_buffer("positions", _sinusoidal_positions(max_tokens, n_features), persistent=False)
         self.positions: Tensor
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -169,11 +169,11 @@ class TransformerText(nn.Module):
         return mean
 
 
-def sinusoidal_positions(length: int, width: int) -> Tensor:
+def _sinusoidal_positions(length: int, width: int) -> Tensor:
     """Compute the ``(length, width)`` positional encoding of Vaswani et al. 2017, § 3.5: sines in even, cosines in odd
     columns.
 
-    >>> sinusoidal_positions(2, 4)[0].tolist()
+    >>> _sinusoidal_positions(2, 4)[0].tolist()
     [0.0, 1.0, 0.0, 1.0]
     """
     position = torch.arange(length, dtype=torch.float32)[:, None]

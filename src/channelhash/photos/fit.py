@@ -19,7 +19,7 @@ from channelhash.utils.progress import Progress
 from channelhash.utils.seeds import generator
 
 #: Codes are fitted to so many items at most, drawn by the seed.
-SAMPLE = 20_000
+_SAMPLE = 20_000
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class NewCodes:
 
 
 def fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[HashModel, list[Batch]]:
-    """Fit codes to at most `SAMPLE` items of a source, images that cannot be read left out.
+    """Fit codes to at most `_SAMPLE` items of a source, images that cannot be read left out.
 
     Memory grows with the sample's features, about 5 KB an image with ``photo``.
 
@@ -97,7 +97,7 @@ def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
         captioned = np.flatnonzero([bool(texts) for texts in source.captions])
         if len(captioned) >= MIN_PAIRS or new.codes == "cca-itq":
             candidates = captioned
-    drawn = generator(new.seed, "fit", len(candidates)).permutation(candidates)[:SAMPLE]
+    drawn = generator(new.seed, "fit", len(candidates)).permutation(candidates)[:_SAMPLE]
     return [int(row) for row in np.sort(drawn)]
 
 

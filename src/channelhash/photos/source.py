@@ -29,7 +29,7 @@ _INTEGERS, _MOST_DIGITS = range(-(2**63), 2**63), 20
 
 
 @dataclass(frozen=True)
-class PhotoSource:
+class _PhotoSource:
     """A folder of photographs and how it is read.
 
     Attributes:
@@ -37,7 +37,7 @@ class PhotoSource:
         captions: file of their captions, see `read_source`.
         exclude: patterns of the files that are left out.
 
-    >>> PhotoSource(Path("photos")).captions is None
+    >>> _PhotoSource(Path("photos")).captions is None
     True
     """
 
@@ -65,7 +65,7 @@ class Source:
 
     records: Records
     metadata: list[dict[str, Value]]
-    photos: PhotoSource | None = None
+    photos: _PhotoSource | None = None
     captions: list[tuple[str, ...]] | None = None
     unread: tuple[str, ...] = ()
 
@@ -150,7 +150,7 @@ def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source
     labels = np.zeros((len(names), 0), dtype=bool)
     problems = (*found.problems, *lost)
     records = Records(tuple(ids), {"image": images}, labels, (), found.skipped, problems)
-    return Source(records, metadata, PhotoSource(Path(where), captions, tuple(exclude)), texts, found.unread)
+    return Source(records, metadata, _PhotoSource(Path(where), captions, tuple(exclude)), texts, found.unread)
 
 
 def _metadata(records: Records) -> list[dict[str, Value]]:
@@ -169,7 +169,7 @@ def _metadata(records: Records) -> list[dict[str, Value]]:
     return metadata
 
 
-def write_photo_source(store: Path, source: PhotoSource) -> None:
+def write_photo_source(store: Path, source: _PhotoSource) -> None:
     """Keep with a store what it was made of.
 
     Paths are kept relative to a store that lies in its photographs' folder, so that both can be moved together.
@@ -178,7 +178,7 @@ def write_photo_source(store: Path, source: PhotoSource) -> None:
     >>> with tempfile.TemporaryDirectory() as photos:
     ...     store = Path(photos, ".channelhash")
     ...     store.mkdir()
-    ...     write_photo_source(store, PhotoSource(Path(photos), exclude=("*.png",)))
+    ...     write_photo_source(store, _PhotoSource(Path(photos), exclude=("*.png",)))
     ...     read_photo_source(store).exclude
     ('*.png',)
     """
@@ -194,7 +194,7 @@ def write_photo_source(store: Path, source: PhotoSource) -> None:
     write_text(StoreFolder(store).source, dump_checked(values))
 
 
-def read_photo_source(store: Path) -> PhotoSource | None:
+def read_photo_source(store: Path) -> _PhotoSource | None:
     """Return what `write_photo_source` kept, or None if it was never called.
 
     Raises:
@@ -205,7 +205,7 @@ def read_photo_source(store: Path) -> PhotoSource | None:
         values = load_checked(file.read_text(encoding="utf-8"))
         folder, captions, exclude = (values[name] for name in ("folder", "captions", "exclude"))
         home = store.resolve()
-        return PhotoSource(
+        return _PhotoSource(
             Path(os.path.normpath(home / folder)),
             None if captions is None else Path(os.path.normpath(home / captions)),
             tuple(map(str, exclude)),

@@ -20,11 +20,11 @@ from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
 from channelhash.utils.progress import StageProgress
 
 #: Losses of the demo, all with the same data, model, epochs and seed.
-LOSSES = ("dsch", "sch", "tdsrdh")
+_LOSSES = ("dsch", "sch", "tdsrdh")
 #: Answers in a row of a contact sheet.
 _ANSWERS = 7
 #: Text queries of the demo -> labels of what they ask for: an answer fits if it has them all.
-TEXT_QUERIES = {
+_TEXT_QUERIES = {
     "sunset beach": ("sunset", "sea"),
     "dog": ("dog",),
     "city at night": ("structures", "night"),
@@ -77,10 +77,10 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callabl
 
     Returns:
         ``{"losses": {loss: {task: scores}}, "runs": {loss: folder}, "sheets": {modality of the queries: contact sheet},
-        "texts": {text query: its fit, see `answer_texts`}, "rows": {split: n}, "seconds": wall time}``.
+        "texts": {text query: its fit, see `_answer_texts`}, "rows": {split: n}, "seconds": wall time}``.
     """
     began = time.perf_counter()
-    configs = {loss: demo_config(folder, loss, quick) for loss in LOSSES}
+    configs = {loss: demo_config(folder, loss, quick) for loss in _LOSSES}
     if missing := missing_packages():
         notify(f"{missing[0]} is missing: small networks learn from scratch; pip install 'channelhash[photos]'")
     notify(f"Drawing the embedded data set into {folder}")
@@ -95,9 +95,9 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callabl
     notify("Answering a few queries with the DSCH model")
     query, database = (CodeSet.load(runs["dsch"] / "codes" / f"test-{role}.parquet") for role in ("query", "retrieval"))
     sheets = {side: runs["dsch"] / "plots" / f"{side}-queries.png" for side in ("text", "image")}
-    answers, texts = answer_texts(load_model(runs["dsch"]), database)
+    answers, texts = _answer_texts(load_model(runs["dsch"]), database)
     write_contact_sheet(answers, sheets["text"])
-    write_contact_sheet(answer_rows(query, database, "image->text"), sheets["image"])
+    write_contact_sheet(_answer_rows(query, database, "image->text"), sheets["image"])
     return {
         "losses": tasks,
         "runs": {loss: str(run) for loss, run in runs.items()},
@@ -108,15 +108,15 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callabl
     }
 
 
-def answer_texts(model: HashModel, database: CodeSet) -> tuple[list[list[Cell]], dict[str, dict[str, float]]]:
+def _answer_texts(model: HashModel, database: CodeSet) -> tuple[list[list[Cell]], dict[str, dict[str, float]]]:
     """Return one row a text query, the words and the nearest images, right or wrong; and how many of these fit.
 
     ``fitting`` of the ``shown`` answers have all labels that the words ask for, by ``chance`` this share would.
     """
     assert database.labels is not None
-    results = nearest(model.encode_texts(list(TEXT_QUERIES)), database.codes["image"], database.ids, _ANSWERS)
+    results = nearest(model.encode_texts(list(_TEXT_QUERIES)), database.codes["image"], database.ids, _ANSWERS)
     sheet, fits = [], {}
-    for (text, wanted), result in zip(TEXT_QUERIES.items(), results, strict=True):
+    for (text, wanted), result in zip(_TEXT_QUERIES.items(), results, strict=True):
         right = np.all(database.labels[:, [database.label_names.index(label) for label in wanted]], axis=1)
         answers = zip(result.rows.tolist(), result.distances.tolist(), strict=True)
         sheet.append([Cell(None, text), *(_answer_cell(database, row, d, bool(right[row])) for row, d in answers)])
@@ -125,7 +125,7 @@ def answer_texts(model: HashModel, database: CodeSet) -> tuple[list[list[Cell]],
     return sheet, fits
 
 
-def answer_rows(
+def _answer_rows(
     query: CodeSet, database: CodeSet, task: str, count: int = 5, answers: int = _ANSWERS
 ) -> list[list[Cell]]:
     """Make one row a query: itself, then the nearest items, right if they share a label with it.
@@ -142,7 +142,7 @@ def answer_rows(
         ValueError: labels are missing.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, np.eye(2), n_bits=8)
-    >>> [cell.right for cell in answer_rows(codes, codes, "image->image")[0]]
+    >>> [cell.right for cell in _answer_rows(codes, codes, "image->image")[0]]
     [None, True, False]
     """
     if query.labels is None or database.labels is None:

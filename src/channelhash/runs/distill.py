@@ -35,7 +35,7 @@ from channelhash.utils.typed_settings import apply_override, unknown
 #: Settings of a training that belong to the teacher's own encoders.
 _OF_ENCODERS = ("features", "feature_dtype", "precision")
 
-Sections = dict[str, dict[str, Any]]
+_Sections = dict[str, dict[str, Any]]
 
 
 def student_config(teacher: RunConfig, student: str, data: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
@@ -90,7 +90,7 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
     return make_config(sections)
 
 
-def _own_sections(student: str) -> Sections:
+def _own_sections(student: str) -> _Sections:
     if Path(student).suffix.lower() in (".yaml", ".yml"):
         sections = {name: dict(keys) for name, keys in read_sections(Path(student)).items()}
         if "name" not in sections.get("model", {}):
@@ -101,7 +101,7 @@ def _own_sections(student: str) -> Sections:
     return {"model": {"name": student}}
 
 
-def compare_runs(
+def _compare_runs(
     teacher: OpenedRun, student: OpenedRun, partners: Partners, modalities: tuple[str, ...], progress: StageProgress
 ) -> dict[str, Any]:
     """Compute all scores of a distillation, on the test splits and the items that both sides have.
@@ -230,7 +230,7 @@ def distill(
             del model  # and with it a frozen backbone, whose features are computed
             sizes = {"n_bits": config.n_bits, "modalities": tuple(labelled.items)}
             loss = resolve_loss(config.loss_name)(**sizes, **vars(config.loss))
-            targets = teacher_outputs(teacher, partners.of_student[splits.train], tuple(labelled.items), progress)
+            targets = _teacher_outputs(teacher, partners.of_student[splits.train], tuple(labelled.items), progress)
             model = fit(trainee, loss, targets, splits, config.train, folder, progress)
             save_model(model, config, folder)
     run = read_run(folder).as_dict()
@@ -240,12 +240,12 @@ def distill(
     if "map" not in description:
         with trusting(config.python_names):
             student = open_run(folder)
-        description = origin | compare_runs(teacher, student, partners, tuple(labelled.items), progress)
+        description = origin | _compare_runs(teacher, student, partners, tuple(labelled.items), progress)
         write_text(path, json.dumps(description, indent=2))
     return run | description
 
 
-def teacher_outputs(
+def _teacher_outputs(
     teacher: OpenedRun, rows: Sequence[int] | NDArray[np.int64], modalities: Sequence[str], progress: StageProgress
 ) -> Tensor:
     """Return the teacher's outputs ``(n, m, k)`` of ``rows`` of its data, in evaluation mode."""

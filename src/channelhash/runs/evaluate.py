@@ -36,9 +36,9 @@ from channelhash.utils.python_names import trusting
 from channelhash.utils.typed_settings import pick
 
 #: modality -> ``(n, k)`` real values, row i of each of sample i.
-Values = Mapping[str, NDArray[np.floating[Any]]]
+_Values = Mapping[str, NDArray[np.floating[Any]]]
 #: Ranking -> task -> ``recall_at`` and ``median_rank``.
-Scores = dict[str, dict[str, dict[str, Any]]]
+_Scores = dict[str, dict[str, dict[str, Any]]]
 
 _SIDES = ("text", "image")
 
@@ -63,7 +63,7 @@ def evaluate_pairs(
         progress: stage -> its callback.
 
     Returns:
-        ``{"n_bits": k, "images": of a test, "tests": their number, "rankings": scores}``, as `rankings` gives them.
+        ``{"n_bits": k, "images": of a test, "tests": their number, "rankings": scores}``, as `_rankings` gives them.
 
     Raises:
         InputError: there is no such model, images or texts are missing, or the rows that ask have fewer than
@@ -84,14 +84,14 @@ def evaluate_pairs(
     features = feature_records(opened, records, settings, progress).take(np.arange(len(records)))  # off the disk
     outputs = {side: opened.on_features().outputs(side, features.items[side]).numpy() for side in _SIDES}
     lengths = sorted({opened.n_bits, *opened.architecture.get("nested", ())}, reverse=True)
-    tests: list[Scores] = []
+    tests: list[_Scores] = []
     for start in range(0, len(found) - size + 1, size):
         rows = asking[np.isin(names[asking], found[start : start + size])]
-        tests.append(rankings({side: outputs[side][rows] for side in _SIDES}, names[rows], lengths))
+        tests.append(_rankings({side: outputs[side][rows] for side in _SIDES}, names[rows], lengths))
     return {"n_bits": opened.n_bits, "images": size, "tests": len(tests), "rankings": _mean(tests)}
 
 
-def rankings(values: Values, names: NDArray[np.str_], lengths: Sequence[int]) -> Scores:
+def _rankings(values: _Values, names: NDArray[np.str_], lengths: Sequence[int]) -> _Scores:
     """Score texts that search images, and images that search texts.
 
     Args:
@@ -100,11 +100,11 @@ def rankings(values: Values, names: NDArray[np.str_], lengths: Sequence[int]) ->
         lengths: numbers k of leading values whose signs are codes, the longest first.
 
     >>> values = {"text": np.array([[3.0, 1.0], [-1.0, 2.0]]), "image": np.array([[2.0, 1.0], [-1.0, 2.0]])}
-    >>> list(rankings(values, np.array(["a", "b"]), [2, 1]))
+    >>> list(_rankings(values, np.array(["a", "b"]), [2, 1]))
     ['real values', '2 bits, then int8 values of the first 500', '2 bits', '1 bits']
     """
     rows = {"text": np.arange(len(names)), "image": np.unique(names, return_index=True)[1]}
-    scores: Scores = {}
+    scores: _Scores = {}
     for a, b in (_SIDES, _SIDES[::-1]):
         query, items = values[a][rows[a]], values[b][rows[b]]
         pairs = counterparts(names[rows[a]].tolist(), names[rows[b]].tolist())
@@ -248,7 +248,7 @@ def evaluate_run(
 
 
 @dataclass(frozen=True)
-class RunCodes:
+class _RunCodes:
     """The codes of one split of a run.
 
     Attributes:
@@ -257,7 +257,7 @@ class RunCodes:
         trained: ``(len(retrieval),)`` bool, which of R are training rows; V_r has none.
 
     >>> codes = CodeSet(["a", "b"], {"text": np.array([[1], [2]], np.uint8)}, None, n_bits=8)
-    >>> RunCodes(codes, codes, np.array([True, False])).without_training_rows().ids
+    >>> _RunCodes(codes, codes, np.array([True, False])).without_training_rows().ids
     ('b',)
     """
 
@@ -278,7 +278,7 @@ class RunCodes:
 
 def run_codes(
     folder: Path, split: str = "test", checkpoint: str = "last", progress: StageProgress = no_stage_progress
-) -> RunCodes:
+) -> _RunCodes:
     """Return the codes of a finished run: from ``codes/`` if this very model has written them, else computed now.
 
     In a run that extends another, old items of the retrieval set have their stored codes (see `stored_codes`).
@@ -314,7 +314,7 @@ def run_codes(
         stored = stored_codes(folder) if role == "retrieval" else None
         codes[role] = database_codes(stored, splits.retrieval, part, partial(encode, role))
         codes[role].save(path)
-    return RunCodes(codes["query"], codes["retrieval"], np.isin(rows["retrieval"], splits.train))
+    return _RunCodes(codes["query"], codes["retrieval"], np.isin(rows["retrieval"], splits.train))
 
 
 def plots_folder(folder: Path, split: str, checkpoint: str, leak_free: bool) -> Path:

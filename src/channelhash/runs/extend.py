@@ -96,7 +96,7 @@ def check_extension(config: RunConfig, extend: ExtendSettings, loss: HashLoss, n
 
 
 #: In a run's folder: the codes of the old items, as the extended run made them, in the order of their rows in R.
-STORED = Path("codes") / "stored.parquet"
+_STORED = Path("codes") / "stored.parquet"
 
 
 def stored_codes(folder: Path) -> CodeSet | None:
@@ -105,7 +105,7 @@ def stored_codes(folder: Path) -> CodeSet | None:
     >>> stored_codes(Path("no run")) is None
     True
     """
-    return CodeSet.load(folder / STORED) if (folder / STORED).exists() else None
+    return CodeSet.load(folder / _STORED) if (folder / _STORED).exists() else None
 
 
 def database_codes(stored: CodeSet | None, retrieval: Rows, rows: Rows, encode: Callable[[Rows], CodeSet]) -> CodeSet:
@@ -133,7 +133,7 @@ def database_codes(stored: CodeSet | None, retrieval: Rows, rows: Rows, encode: 
     return joined([replace(old, labels=labels, label_names=encoded.label_names, model=encoded.model), encoded])
 
 
-def store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress: Progress) -> None:
+def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress: Progress) -> None:
     """Write the codes of the old items into a new run's folder, unless they are there.
 
     Codes that the extended run has written for its retrieval set are taken over; else its model computes them now.
@@ -152,7 +152,7 @@ def store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress:
     made_by = model.extends[-1]
     if (stored := stored_codes(folder)) is not None:
         if stored.model != made_by:
-            raise InputError(f"{folder / STORED}: {run} has been trained anew since; extend it into another --out")
+            raise InputError(f"{folder / _STORED}: {run} has been trained anew since; extend it into another --out")
         return
 
     def encode(part: Rows) -> CodeSet:
@@ -164,7 +164,7 @@ def store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress:
     else:
         codes = database_codes(stored_codes(run), rows, rows, encode).codes
     texts, images = old.display_values("text"), old.display_values("image")
-    CodeSet(old.ids, codes, old.labels, model.n_bits, old.label_names, texts, images, made_by).save(folder / STORED)
+    CodeSet(old.ids, codes, old.labels, model.n_bits, old.label_names, texts, images, made_by).save(folder / _STORED)
 
 
 #: In a run's folder: what was extended by what.
@@ -198,16 +198,16 @@ def extend(
         InputError: there is no new row to train on.
         JobError: see `trainer.train`.
     """
-    rows = training_rows(splits, collection.n_old, settings, train.seed)
+    rows = _training_rows(splits, collection.n_old, settings, train.seed)
     model = load_model(settings.run)
     model.extends = (*model.extends, model.fingerprint())
     trainee = prepare(model, collection, rows, train, progress)
     del model  # and with it a frozen backbone, whose features are computed
     if rank() == 0:
         old_rows = splits.retrieval[splits.retrieval < collection.n_old]
-        store_codes(trainee, old_rows, settings.run, folder, progress("encode old items"))
+        _store_codes(trainee, old_rows, settings.run, folder, progress("encode old items"))
     wait_for_all()
-    stored = CodeSet.load(folder / STORED)
+    stored = CodeSet.load(folder / _STORED)
     trainee = replace(trainee, stored=stored)
     joint_loss = _extension_loss(loss, settings, train.seed, stored, collection, splits, rows)
     labels = torch.from_numpy(collection.records.labels[rows])
@@ -218,14 +218,14 @@ def extend(
     return model
 
 
-def training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: int) -> Rows:
+def _training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: int) -> Rows:
     """Return the rows to train on: all new ones of T, and a draw of the old ones.
 
     Raises:
         InputError: there is no new row in T.
 
     >>> splits = Splits(*(np.array(rows) for rows in ([0], [1, 2, 3], [1, 2, 3], [], [])))
-    >>> training_rows(splits, 3, ExtendSettings(run=Path("old"), replay=0), seed=0).tolist()
+    >>> _training_rows(splits, 3, ExtendSettings(run=Path("old"), replay=0), seed=0).tolist()
     [3]
     """
     old, new = splits.train[splits.train < n_old], splits.train[splits.train >= n_old]
@@ -276,7 +276,7 @@ def _description(
         "run": str(settings.run),
         "run_model": trainee.feature_model.extends[-1],
         "model": trainee.feature_model.fingerprint(),
-        "stored_codes": {"file": str(STORED), "items": len(stored)},
+        "stored_codes": {"file": str(_STORED), "items": len(stored)},
         "items": {"old": n_old, "new": len(new)},
         "training_rows": {"old": int((rows < n_old).sum()), "new": int((rows >= n_old).sum())},
         "labels": {"old": old_names, "new": [name for name in new.label_names if name not in old_names]},

@@ -157,22 +157,22 @@ def fit_scales_of(trainee: Trainee, rows: Rows) -> None:
 
 
 def training_images(train: Records, settings: TrainSettings) -> Tensor | None:
-    """Return `images_of_rows` for ``captions: one``, else None.
+    """Return `_images_of_rows` for ``captions: one``, else None.
 
     Raises:
         InputError: rows, or images where a row of each is taken, do not fill one batch.
     """
-    images = images_of_rows(train) if settings.captions == "one" else None
+    images = _images_of_rows(train) if settings.captions == "one" else None
     n = len(train) if images is None else int(images.max()) + 1
     if settings.batch_size > n:
         raise InputError(f"train.batch_size is {settings.batch_size}, but there are {n} training rows; choose 1 … {n}")
     return images
 
 
-def images_of_rows(records: Records) -> Tensor:
+def _images_of_rows(records: Records) -> Tensor:
     """Return ``(n,)`` which of the images 0 … m − 1 each row shows, by `Records.pair_ids`.
 
-    >>> images_of_rows(Records(("b", "a", "b"), {"text": ("", "", "")}, np.zeros((3, 0), dtype=bool), ())).tolist()
+    >>> _images_of_rows(Records(("b", "a", "b"), {"text": ("", "", "")}, np.zeros((3, 0), dtype=bool), ())).tolist()
     [1, 0, 1]
     """
     return torch.from_numpy(np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)[1])
@@ -218,7 +218,7 @@ def _rotate(trainee: Trainee, rows: Rows, seed: int) -> None:
     if n_leading := model.architecture.get("nested"):
         records = trainee.features.take(rows)
         inputs = {modality: prepare_inputs(model, records, modality) for modality in model.modalities}
-        rotate_outputs(model, inputs, images_of_rows(records), n_leading, seed)
+        rotate_outputs(model, inputs, _images_of_rows(records), n_leading, seed)
 
 
 def _validation(trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress) -> Validator | None:

@@ -10,7 +10,7 @@ from channelhash.utils.typed_settings import path_override
 
 _FOLDER = Path(__file__).parents[1] / "presets"
 #: Model -> the configuration that ``train --model`` takes.
-OF_MODEL = {
+_OF_MODEL = {
     "aligned": "recommended",
     "features": "features",
     "small": "table",
@@ -54,9 +54,9 @@ def preset_of_model(model: str) -> str:
     Raises:
         InputError: none does.
     """
-    if model not in OF_MODEL:
-        raise InputError(f"--model {model}: take {', '.join(OF_MODEL)}, or name a configuration file with this model")
-    return OF_MODEL[model]
+    if model not in _OF_MODEL:
+        raise InputError(f"--model {model}: take {', '.join(_OF_MODEL)}, or name a configuration file with this model")
+    return _OF_MODEL[model]
 
 
 def summary(preset: Path) -> str:

@@ -72,7 +72,7 @@ def encode_bulk(
         todo = [number for number in range(len(job.shards)) if number not in finished]
         done, total = 0, sum(job.shards[number].items for number in todo)
         trusted = python_names([encoder.name, encoder.architecture])  # or it would not have been loaded here
-        make = partial(ShardEncoder, model.resolve(), out.resolve(), job, trusted)
+        make = partial(_ShardEncoder, model.resolve(), out.resolve(), job, trusted)
         with closing(workers.run(make, lambda _: todo)) as results:
             for items in results:
                 done += items
@@ -89,7 +89,7 @@ def encode_bulk(
     }
 
 
-class ShardEncoder:
+class _ShardEncoder:
     """Encoder of whole shards, whatever was left of an earlier attempt.
 
     Args:

@@ -21,10 +21,10 @@ _ROWS = 1 << 17
 _TASKS, _STEPS = 8, 1024
 
 
-class Counted(NamedTuple):
+class _Counted(NamedTuple):
     """Counts by task of some files of codes, the number of their items, and the number of files.
 
-    >>> Counted(0, {}).items
+    >>> _Counted(0, {}).items
     0
     """
 
@@ -66,9 +66,9 @@ def evaluate_shards(
     if not len(queries):
         raise InputError(f"{query}: is empty; evaluation takes at least one code")
     files = [file.resolve() for file in _files(database)]
-    done, total = 0, Counted(0, {})
+    done, total = 0, _Counted(0, {})
     tasks = partial(_parts, files, _STEPS if workers.engine == "local" else _TASKS)
-    with closing(workers.run(partial(ShardCounter, queries), tasks)) as results:
+    with closing(workers.run(partial(_ShardCounter, queries), tasks)) as results:
         for counted in results:
             total, done = _sum(total, counted, database), done + counted.files
             progress(done, len(files))
@@ -92,19 +92,19 @@ def evaluate_shards(
     return result
 
 
-class ShardCounter:
+class _ShardCounter:
     """Counter of the items of files of codes by their distance to each query."""
 
     def __init__(self, query: CodeSet) -> None:
         self._query = query
 
-    def __call__(self, files: list[Place]) -> Counted:
+    def __call__(self, files: list[Place]) -> _Counted:
         """Return the counts of all items of ``files``."""
-        total = Counted(0, {})
+        total = _Counted(0, {})
         for file in files:
             for part in CodeSet.stream(file, _ROWS):
                 try:
-                    counted = Counted(len(part), count_tasks(self._query, part))
+                    counted = _Counted(len(part), count_tasks(self._query, part))
                 except ValueError as error:
                     raise InputError(f"{file}: {error}") from None
                 total = _sum(total, counted, file)
@@ -127,13 +127,13 @@ def _files(database: Place) -> Sequence[Place]:
     return files
 
 
-def _sum(first: Counted, second: Counted, where: Place) -> Counted:
+def _sum(first: _Counted, second: _Counted, where: Place) -> _Counted:
     if not first.items or not second.items:
         return second if second.items else first
     if first.counts.keys() != second.counts.keys():
         raise InputError(f"{where}: its shards are of different modalities; evaluate them by themselves")
     counts = {task: first.counts[task] + second.counts[task] for task in first.counts}
-    return Counted(first.items + second.items, counts)
+    return _Counted(first.items + second.items, counts)
 
 
 def _check_gains(counts: dict[str, HammingHistogram], where: Place) -> None:

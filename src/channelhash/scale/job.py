@@ -195,14 +195,14 @@ def shard_files(folder: _PlaceT) -> list[_PlaceT]:
     return files
 
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
 
 #: Makes the function that does a task, once in every process; loading a model belongs there.
-Make = Callable[[], Callable[[Task], Result]]
+_Make = Callable[[], Callable[[_Task], _Result]]
 
 #: Returns the tasks for so many workers.
-Tasks = Callable[[int], Iterable[Task]]
+_Tasks = Callable[[int], Iterable[_Task]]
 
 # A task that has killed so many workers is at fault itself.
 _RETRIES = 3
@@ -234,14 +234,14 @@ class Workers:
         if self.engine == "local" and self.count is not None:
             raise InputError("--workers: belongs to --engine ray; this process is the only worker of local")
 
-    def run(self, make: Make[Task, Result], tasks: Tasks[Task]) -> Generator[Result, None, None]:
+    def run(self, make: _Make[_Task, _Result], tasks: _Tasks[_Task]) -> Generator[_Result, None, None]:
         """Yield the results of the tasks: in order from this process, in any order from Ray.
 
         On Ray, results of more than 100 KB go through object stores, which free them up to a second late. So where
         results are large, their number must depend on the number of workers and not on the size of the job.
         """
         if self.engine == "ray":
-            yield from run_on_ray(make, tasks, self.count)
+            yield from _run_on_ray(make, tasks, self.count)
         else:
             yield from map(make(), tasks(1))
 
@@ -250,16 +250,16 @@ class Workers:
 LOCAL = Workers()
 
 
-def run_on_ray(
-    make: Make[Task, Result], tasks: Tasks[Task], workers: int | None = None
-) -> Generator[Result, None, None]:
+def _run_on_ray(
+    make: _Make[_Task, _Result], tasks: _Tasks[_Task], workers: int | None = None
+) -> Generator[_Result, None, None]:
     """Yield the results of the tasks as actors of Ray return them.
 
     Where a worker dies, or its node, another one begins its task anew, on a node that has a core free or joins later.
     Only as many tasks as there are workers are under way, so neither tasks nor results pile up.
 
     Args:
-        make: see `Make`; it and all tasks and results travel between machines.
+        make: see `_Make`; it and all tasks and results travel between machines.
         tasks: returns what is to be done, see `Workers.run`.
         workers: see `Workers`.
 
@@ -280,9 +280,9 @@ def run_on_ray(
         make_ref, remaining = ray.put(make), iter(tasks(count))
         # What says that a worker died, its node, or the node that held its result.
         lost = ray.exceptions.RayActorError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError
-        running: dict[Any, tuple[Any, Task, int]] = {}  # what is under way -> its actor, the task, its former tries
+        running: dict[Any, tuple[Any, _Task, int]] = {}  # what is under way -> its actor, the task, its former tries
 
-        def begin(actor: Any, task: Task, tries: int = 0) -> None:
+        def begin(actor: Any, task: _Task, tries: int = 0) -> None:
             running[actor.work.remote([make_ref], task)] = actor, task, tries
 
         try:

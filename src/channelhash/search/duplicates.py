@@ -46,11 +46,11 @@ _COARSE, _COARSE_TILES = 64, 0.8  # a small picture's grid, and what its tiles m
 _CACHED, _FINE_CACHED, _TILE = 1 << 16, 1 << 11, 1 << 9
 
 _Floats = NDArray[np.float32]
-Pairs = NDArray[np.bool_]
-Read = TypeVar("Read")
+_Pairs = NDArray[np.bool_]
+_Read = TypeVar("_Read")
 
 
-class Copy(NamedTuple):
+class _Copy(NamedTuple):
     """A small copy of a picture file.
 
     Attributes:
@@ -73,22 +73,22 @@ class _Detail(NamedTuple):
     grid: int
 
 
-def read_copies(paths: Sequence[str]) -> list[Copy | None]:
+def _read_copies(paths: Sequence[str]) -> list[_Copy | None]:
     """Read small copies of picture files, several at a time; None for a file that cannot be read.
 
-    >>> read_copies(["", "nowhere.jpg"])
+    >>> _read_copies(["", "nowhere.jpg"])
     [None, None]
     """
     with ThreadPoolExecutor() as pool:
         return list(pool.map(read_copy, paths))
 
 
-def read_copy(path: str) -> Copy | None:
+def read_copy(path: str) -> _Copy | None:
     """Read the small copy of one picture file; the last ones are kept until their files change."""
     return _try(_read_copy, path) if path else None
 
 
-def _try(read: Callable[[str, int], Read], path: str) -> Read | None:
+def _try(read: Callable[[str, int], _Read], path: str) -> _Read | None:
     """Read a file as it is now; None where it cannot be read."""
     try:
         status = Path(path).stat()
@@ -99,13 +99,13 @@ def _try(read: Callable[[str, int], Read], path: str) -> Read | None:
 
 
 @lru_cache(_CACHED)
-def _read_copy(path: str, _changed: int) -> Copy:
+def _read_copy(path: str, _changed: int) -> _Copy:
     with open_image(path) as opened:
         image = _shrink(decode(opened, 2 * _TEXT_SIDE), _TEXT_SIDE)
     grey = image.convert("L")
     background = np.convolve(grey.histogram(), np.ones(2 * _SHADES + 1)).max() / _TEXT_SIDE**2
     shape, colour = (np.asarray(_shrink(picture, side)) for picture, side in ((grey, _SIDE), (image, _COLOURS)))
-    return Copy(path, shape, colour, bool(background >= _BACKGROUND))
+    return _Copy(path, shape, colour, bool(background >= _BACKGROUND))
 
 
 def _shrink(image: Image.Image, side: int) -> Image.Image:
@@ -125,7 +125,7 @@ def _read_detail(path: str, _changed: int) -> _Detail:
     return _Detail(cells.round().astype(np.uint8), grid)
 
 
-def alike(copies: Sequence[Copy], others: Sequence[Copy], shape: float = _SHAPE) -> Pairs:
+def alike(copies: Sequence[_Copy], others: Sequence[_Copy], shape: float = _SHAPE) -> _Pairs:
     """Return for each of ``n`` pictures and each of ``m`` others whether they are alike.
 
     Args:
@@ -137,13 +137,13 @@ def alike(copies: Sequence[Copy], others: Sequence[Copy], shape: float = _SHAPE)
         ``(n, m)``
 
     >>> dark, colour = np.outer(np.arange(16), np.arange(16)).astype(np.uint8) // 2, np.zeros((4, 4, 3), np.uint8)
-    >>> one, *more = [Copy("", grey, colour, False) for grey in (dark, 2 * dark, 2 * dark[::-1])]
+    >>> one, *more = [_Copy("", grey, colour, False) for grey in (dark, 2 * dark, 2 * dark[::-1])]
     >>> alike([one], more).tolist()
     [[True, False]]
     """
     a, a_energies = _unit(_stack(copy.grey for copy in copies), _CONTRAST)
     b, b_energies = _unit(_stack(copy.grey for copy in others), _CONTRAST)
-    near: Pairs = a @ b.T >= shape
+    near: _Pairs = a @ b.T >= shape
     if not near.any():
         return near
     a, b = (_stack(copy.colour.ravel() for copy in side) for side in (copies, others))
@@ -160,7 +160,7 @@ def alike(copies: Sequence[Copy], others: Sequence[Copy], shape: float = _SHAPE)
     return near
 
 
-def _same_detail(a: Sequence[_Detail | None], b: Sequence[_Detail | None], pairs: Pairs) -> Pairs:
+def _same_detail(a: Sequence[_Detail | None], b: Sequence[_Detail | None], pairs: _Pairs) -> _Pairs:
     """Return those of the pairs whose larger copies are alike, on the finest grid of both."""
     a_grids, b_grids = (np.array([detail.grid if detail else 0 for detail in side]) for side in (a, b))
     finest = np.minimum.outer(a_grids, b_grids)
@@ -180,7 +180,7 @@ def _cells(details: Sequence[_Detail | None], rows: NDArray[np.int64], grid: int
     return means
 
 
-def _same_tiles(a: _Floats, b: _Floats, pairs: Pairs) -> Pairs:
+def _same_tiles(a: _Floats, b: _Floats, pairs: _Pairs) -> _Pairs:
     """Return those of the pairs of larger copies of one grid of which all tiles correlate."""
     grid = a.shape[1]
     least = _TILES if grid > _COARSE else _COARSE_TILES
@@ -216,7 +216,7 @@ def _unit(images: _Floats, least: float) -> tuple[_Floats, _Floats]:
     return np.concatenate([values, rest], axis=-1) / lengths[..., None], energies
 
 
-def split_alike(codes: PackedCodes, copies: Sequence[Copy], radius: int | None) -> list[NDArray[np.int64]]:
+def _split_alike(codes: PackedCodes, copies: Sequence[_Copy], radius: int | None) -> list[NDArray[np.int64]]:
     """Find groups of items whose pictures are all alike, each joined by steps of at most ``radius`` bits.
 
     Args:
@@ -229,8 +229,8 @@ def split_alike(codes: PackedCodes, copies: Sequence[Copy], radius: int | None) 
 
     >>> colour = np.zeros((4, 4, 3), np.uint8)
     >>> a, b = np.outer(np.arange(16), np.arange(16)).astype(np.uint8), np.eye(16, dtype=np.uint8) * 99
-    >>> copies = [Copy("", grey, colour, False) for grey in (a, b, a)]
-    >>> [places.tolist() for places in split_alike(np.zeros((3, 1), np.uint8), copies, 0)]
+    >>> copies = [_Copy("", grey, colour, False) for grey in (a, b, a)]
+    >>> [places.tolist() for places in _split_alike(np.zeros((3, 1), np.uint8), copies, 0)]
     [[0, 2]]
     """
     numbers = np.arange(len(codes))
@@ -251,7 +251,7 @@ def split_alike(codes: PackedCodes, copies: Sequence[Copy], radius: int | None) 
     ]
 
 
-def _cliques(copies: Sequence[Copy]) -> list[NDArray[np.int64]]:
+def _cliques(copies: Sequence[_Copy]) -> list[NDArray[np.int64]]:
     """Put each picture into the first group whose pictures are all alike to it, so that a chain joins no others.
 
     Two copies that were changed in opposite ways, as one cut and one with a border, may differ somewhat more.
@@ -366,7 +366,7 @@ def find_duplicates(
     ]
 
 
-def image_path(item: Item) -> str:
+def _image_path(item: Item) -> str:
     """Return the path of an item's image, empty if it has none."""
     return str(item.metadata.get("image") or "")
 
@@ -383,17 +383,17 @@ def _by_pictures(store: Store, ids: list[str], codes: PackedCodes, radius: int |
     near = [np.arange(len(ids))] if radius is None else _by_codes(codes, n_bits, radius)
     rows = [row for group in near for row in group.tolist()]
     paths = [
-        image_path(item)
+        _image_path(item)
         for start in range(0, len(rows), _ITEMS)
         for item in store.get([ids[row] for row in rows[start : start + _ITEMS]])
     ]
-    copies = dict(zip(rows, read_copies(paths), strict=True))
+    copies = dict(zip(rows, _read_copies(paths), strict=True))
     groups = []
     for group in near:
         seen = [copy for row in group.tolist() if (copy := copies[row]) is not None]
         is_seen = np.array([copies[row] is not None for row in group.tolist()])
         pictured, others = group[is_seen], group[~is_seen]
-        groups += [pictured[places] for places in split_alike(codes[pictured], seen, radius)]
+        groups += [pictured[places] for places in _split_alike(codes[pictured], seen, radius)]
         if len(others) > 1:
             groups += [others[places] for places in _by_codes(codes[others], n_bits, radius)]
     return sorted(groups, key=lambda group: (-len(group), int(group[0])))
@@ -406,7 +406,7 @@ def draw_groups(store: Store, groups: Sequence[DuplicateGroup], path: Path, most
         items = store.get(group.ids[:most])
         cells = []
         for item, distance in zip(items, group.distances, strict=False):
-            image = image_path(item)
+            image = _image_path(item)
             cells.append(Cell(Path(image) if image else None, f"{bits(distance)}: {item.id}"))
         rows.append(cells)
     write_contact_sheet(rows, path)

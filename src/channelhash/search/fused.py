@@ -159,7 +159,7 @@ def _by_words(store: Store, query: Query, options: SearchOptions, near: Collecti
 
 
 #: Answers that can be turned over to, at most, if nobody says otherwise.
-MOST = 1000
+_MOST = 1000
 
 
 class Page(NamedTuple):
@@ -175,7 +175,7 @@ class Page(NamedTuple):
 
 
 def answer_page(
-    store: Store, query: Query, options: SearchOptions, offset: int = 0, most: int = MOST, leave_out: str | None = None
+    store: Store, query: Query, options: SearchOptions, offset: int = 0, most: int = _MOST, leave_out: str | None = None
 ) -> Page:
     """Return ``options.k`` answers to a query from ``offset`` on; over all offsets, each comes once.
 

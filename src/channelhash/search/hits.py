@@ -84,7 +84,7 @@ def rank_codes(
     return RankedCodes(answers.ids[0], distances, distances)
 
 
-def fold(
+def _fold(
     codes: PackedCodes, radius: int, most: int | None = None, same: Callable[[int, int], bool] = lambda one, other: True
 ) -> dict[int, list[int]]:
     """Fold each code into the first earlier one within ``radius`` bits that is not folded itself.
@@ -99,7 +99,7 @@ def fold(
         Place of each code that stays -> places of the codes that were folded into it. Unlike in a group of duplicates,
         all of these are within the radius. O(n m) for the m that stay.
 
-    >>> fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
+    >>> _fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
     {0: [2], 1: [4], 3: []}
     """
     folded: dict[int, list[int]] = {}
@@ -318,7 +318,7 @@ def judge_hits(
 
 
 def collapse_hits(hits: Sequence[Hit], radius: int, modality: str, most: int | None = None) -> list[Hit]:
-    """Fold near-duplicates of an earlier hit into it, and return the first ``most`` that stay; see `fold`.
+    """Fold near-duplicates of an earlier hit into it, and return the first ``most`` that stay; see `_fold`.
 
     Of hits by codes of images, pictures are compared, too, as `channelhash.search.duplicates.find_duplicates` does.
     """
@@ -331,7 +331,7 @@ def collapse_hits(hits: Sequence[Hit], radius: int, modality: str, most: int | N
             return first is second
         return bool(alike([first], [second])[0, 0])
 
-    folded = fold(np.stack([hit.code for hit in hits]), radius, most, same) if hits else {}
+    folded = _fold(np.stack([hit.code for hit in hits]), radius, most, same) if hits else {}
     return [replace(hits[place], duplicates=[hits[other].id for other in others]) for place, others in folded.items()]
 
 

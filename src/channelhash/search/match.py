@@ -28,9 +28,9 @@ from channelhash.utils.seeds import generator
 #: Items that ask, and the fewest of which a store says whether an answer is close.
 QUESTIONS, FEWEST = 200, 100
 #: Random items that they are compared with.
-ITEMS = 2000
+_ITEMS = 2000
 #: Answers whose mean distance says whether they are close.
-FIRST = 10
+_FIRST = 10
 #: Share of the store's own questions that would have nothing close.
 _LOST = 0.03
 
@@ -41,7 +41,7 @@ _CHANGED = 0.1
 
 
 @dataclass(frozen=True)
-class Reference:
+class _Reference:
     """What distances mean in a store, for questions of one modality to items of one.
 
     Attributes:
@@ -82,7 +82,7 @@ def _first_means(distances: NDArray[np.floating]) -> NDArray[np.float64]:
     return means
 
 
-def match_shares(reference: Reference, code: PackedCodes, distances: Sequence[int], n_bits: int) -> list[float]:
+def match_shares(reference: _Reference, code: PackedCodes, distances: Sequence[int], n_bits: int) -> list[float]:
     """Return of each item found the share of random items that are as near or nearer.
 
     Where the store has too few items that can ask, the shares are those of the question itself.
@@ -94,7 +94,7 @@ def match_shares(reference: Reference, code: PackedCodes, distances: Sequence[in
         n_bits: code length.
 
     >>> items = np.array([[0], [1], [3], [7]], np.uint8)
-    >>> match_shares(Reference(4, items), np.array([0], np.uint8), [0, 2], n_bits=8)
+    >>> match_shares(_Reference(4, items), np.array([0], np.uint8), [0, 2], n_bits=8)
     [0.25, 0.75]
     """
     shares = reference.shares
@@ -104,7 +104,7 @@ def match_shares(reference: Reference, code: PackedCodes, distances: Sequence[in
 
 
 def is_close(
-    reference: Reference,
+    reference: _Reference,
     distances: Sequence[float],
     cosines: Sequence[float] | None = None,
     outputs: NDArray[np.floating[Any]] | None = None,
@@ -118,7 +118,7 @@ def is_close(
         outputs: ``(n_bits,)`` of the question; needed where texts that mean nothing say what is close.
 
     >>> limits = np.array([2.0, 3.0])
-    >>> [is_close(Reference(4, np.zeros((4, 1), np.uint8), None, limits), found) for found in ([2], [2, 5], [])]
+    >>> [is_close(_Reference(4, np.zeros((4, 1), np.uint8), None, limits), found) for found in ([2], [2, 5], [])]
     [True, False, None]
     """
     limits, common = reference.limits, reference.common
@@ -140,7 +140,7 @@ def _cosines(outputs: NDArray[np.floating[Any]], direction: NDArray[np.float64])
     return cosines
 
 
-def find_reference(store: Store, question: str, modality: str) -> Reference | None:
+def find_reference(store: Store, question: str, modality: str) -> _Reference | None:
     """Return what distances mean in a store; None where the store cannot say.
 
     It is drawn from a seed, kept, and made anew when the number of codes has changed by a tenth. Making it takes
@@ -189,26 +189,26 @@ def learn_nonsense(store: Store, question: str, outputs: NDArray[np.floating[Any
 
 
 _nonsense: "WeakKeyDictionary[Store, dict[str, NDArray[np.floating[Any]]]]" = WeakKeyDictionary()
-_references: "WeakKeyDictionary[Store, dict[tuple[str, str], Reference]]" = WeakKeyDictionary()
+_references: "WeakKeyDictionary[Store, dict[tuple[str, str], _Reference]]" = WeakKeyDictionary()
 _lock = Lock()
 
 
-def _make(store: Store, question: str, modality: str, count: int) -> Reference:
-    ids, items = store.sample(ITEMS, modality)
+def _make(store: Store, question: str, modality: str, count: int) -> _Reference:
+    ids, items = store.sample(_ITEMS, modality)
     names, questions = store.sample(QUESTIONS, question) if question in store.modalities else ([], items)
     n_bits = store.n_bits or 0
     # Of a few items, many would be a question's only answers.
     if len(names) < FEWEST or count < FEWEST:
-        return Reference(count, items, None, *_nonsense_limits(store, question, modality))
+        return _Reference(count, items, None, *_nonsense_limits(store, question, modality))
     distances = hamming_distances(questions, items)
     foreign = np.array(names)[:, None] != np.array(ids)
-    found = store.search(questions, FIRST + 1, modality)
+    found = store.search(questions, _FIRST + 1, modality)
     limits, cosine_limits = _limits(names, found.ids, found.distances), None
     if store.projected:
         outputs = np.stack([item.projections[question] for item in store.get(names)])
-        scored = store.search_projections(outputs, FIRST + 1, modality)
+        scored = store.search_projections(outputs, _FIRST + 1, modality)
         cosine_limits = _limits(names, scored.ids, [1 - scores for scores in scored.scores])
-    return Reference(count, items, _shares_within(distances[foreign], n_bits), limits, cosine_limits)
+    return _Reference(count, items, _shares_within(distances[foreign], n_bits), limits, cosine_limits)
 
 
 def _limits(
@@ -216,7 +216,7 @@ def _limits(
 ) -> NDArray[np.float64]:
     """Return the mean distance of the first 1, 2, … answers to all but a few questions, items that ask left out."""
     nearest = [
-        values[np.array(others) != name][:FIRST] for name, others, values in zip(names, ids, distances, strict=True)
+        values[np.array(others) != name][:_FIRST] for name, others, values in zip(names, ids, distances, strict=True)
     ]
     limits: NDArray[np.float64] = np.quantile(_first_means(np.array(nearest)), 1 - _LOST, axis=0, method="higher")
     return limits
@@ -242,11 +242,11 @@ def _nonsense_limits(
     common = (outputs / np.where(norms > 0, norms, 1)).mean(axis=0, dtype=np.float64)
     common /= np.linalg.norm(common) or 1
     against = _cosines(outputs, common)[:, None]
-    found = store.search(pack(binarize(outputs)), FIRST, modality)
+    found = store.search(pack(binarize(outputs)), _FIRST, modality)
     bits = _nearer(_first_means(np.array(found.distances)) + _HALF * (store.n_bits or 0) * against)
     if not store.projected:
         return bits, None, common
-    scores = store.search_projections(outputs, FIRST, modality).scores
+    scores = store.search_projections(outputs, _FIRST, modality).scores
     return bits, _nearer(_first_means(1 - np.array(scores)) + against), common
 
 

@@ -33,10 +33,10 @@ def is_run(folder: Path) -> bool:
     return _holds(folder / "config.yaml", _RUN)
 
 
-def is_plain_folder(path: Path) -> bool:
+def _is_plain_folder(path: Path) -> bool:
     """Return whether a path is a folder and neither a store nor a run nor a saved model.
 
-    >>> is_plain_folder(Path(os.sep)), is_plain_folder(Path("lost.store"))
+    >>> _is_plain_folder(Path(os.sep)), _is_plain_folder(Path("lost.store"))
     (True, False)
     """
     return path.is_dir() and not (is_store(path) or _is_model(path) or is_run(path))
@@ -54,7 +54,7 @@ def _holds(file: Path, mark: bytes) -> bool:
 def holds_files(address: str) -> bool:
     """Return whether an address is that of a plain folder with files in it, hidden ones left out."""
     path = Path(address)
-    return "://" not in address and is_plain_folder(path) and any(not name.startswith(".") for name in os.listdir(path))
+    return "://" not in address and _is_plain_folder(path) and any(path.glob("[!.]*"))
 
 
 def find_store(folder: Path) -> Path | None:
@@ -64,7 +64,7 @@ def find_store(folder: Path) -> Path | None:
 
 def find_or_keep(path: Path) -> Path:
     """Return the store of a plain folder that has one, and every other path as it is."""
-    return (find_store(path) if is_plain_folder(path) else None) or path
+    return (find_store(path) if _is_plain_folder(path) else None) or path
 
 
 def choose_place(folder: Path) -> Path:

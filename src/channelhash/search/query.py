@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from channelhash.models import HashModel
 
 #: Most parts of a question.
-MAX_PARTS = 32
+_MAX_PARTS = 32
 #: Largest weight of a part.
 _MAX_WEIGHT = 100.0
 
@@ -104,8 +104,8 @@ def check_parts(parts: list[Part]) -> list[Part]:
     """
     if not parts:
         raise InputError("the question is empty; give some words")
-    if len(parts) > MAX_PARTS:
-        raise InputError(f"the question has {len(parts)} parts; at most {MAX_PARTS} are taken together")
+    if len(parts) > _MAX_PARTS:
+        raise InputError(f"the question has {len(parts)} parts; at most {_MAX_PARTS} are taken together")
     if all(part.weight < 0 for part in parts):
         what = parts[0].content if isinstance(parts[0].content, str) else "the question"
         raise InputError(f"-{what}: says only what is not wanted; add what is")

@@ -41,12 +41,12 @@ class Scored(NamedTuple):
     scores: list[NDArray[np.float32]]
 
 
-def quantize(outputs: NDArray[Any]) -> NDArray[np.int8]:
+def _quantize(outputs: NDArray[Any]) -> NDArray[np.int8]:
     """Return outputs ``(n, k)`` as projections ``(n, k)``, each row with ±127 in it, or all zero.
 
     Signs stay: what is below zero stays so. Projections come back as they are.
 
-    >>> quantize(np.array([[0.5, -0.25, -0.0001]])).tolist()
+    >>> _quantize(np.array([[0.5, -0.25, -0.0001]])).tolist()
     [[127, -64, -1]]
     """
     rows = np.asarray(outputs, dtype=np.float64)
@@ -75,7 +75,7 @@ def cosines(outputs: NDArray[Any], projections: NDArray[np.int8]) -> NDArray[np.
 def check_projections(
     projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None, codes: Mapping[str, PackedCodes], n_bits: int
 ) -> dict[str, NDArray[np.int8]] | None:
-    """Return modality -> `quantize` of what was given beside the codes, or None.
+    """Return modality -> `_quantize` of what was given beside the codes, or None.
 
     Args:
         projections: modality -> ``(n, n_bits)`` outputs; an array for the only modality.
@@ -95,7 +95,7 @@ def check_projections(
     checked = {}
     for modality, packed in codes.items():
         rows = check_outputs(given[modality], n_bits, f"{modality} projections")
-        checked[modality] = quantize(rows)
+        checked[modality] = _quantize(rows)
         if len(rows) != len(packed) or (pack(binarize(rows)) != packed).any():
             raise InputError(f"{modality} projections: are not the outputs of which the codes are the signs")
     return checked
@@ -140,7 +140,7 @@ def sure_distances(
 ) -> NDArray[np.float64]:
     """Return distances ``(n,)`` with up to half a bit more for how sure the model was of the bits that differ.
 
-    It is d + A(u, b) / (2 ‖u‖₁), A as in `asymmetric_distances`: smaller distances stay smaller.
+    It is d + A(u, b) / (2 ‖u‖₁), A as in `_asymmetric_distances`: smaller distances stay smaller.
 
     Args:
         outputs: ``(k,)`` of the query.
@@ -150,10 +150,10 @@ def sure_distances(
     >>> sure_distances(np.array([0.9, 0.1]), pack(np.array([[1, 0], [0, 1]])), np.array([1, 1])).round(2).tolist()
     [1.05, 1.45]
     """
-    return distances + asymmetric_distances(outputs, codes) / (2 * float(np.abs(outputs).sum()) or 1.0)
+    return distances + _asymmetric_distances(outputs, codes) / (2 * float(np.abs(outputs).sum()) or 1.0)
 
 
-def asymmetric_distances(outputs: NDArray[np.floating[Any]], codes: PackedCodes) -> NDArray[np.float64]:
+def _asymmetric_distances(outputs: NDArray[np.floating[Any]], codes: PackedCodes) -> NDArray[np.float64]:
     """Compute the distance of one query's real-valued outputs u to stored codes b ∈ {−1, +1}^k.
 
     A(u, b) = Σ_{j: b_j ≠ sgn u_j} |u_j| = (‖u‖₁ − ⟨u, b⟩) / 2: a differing bit costs as much as the model was sure of
@@ -169,7 +169,7 @@ def asymmetric_distances(outputs: NDArray[np.floating[Any]], codes: PackedCodes)
     Returns:
         ``(n,)``, at least 0; equal codes get equal distances to the last bit.
 
-    >>> asymmetric_distances(np.array([0.9, -0.1, 0.5, 0.5]), pack(np.array([[1, 0, 1, 1], [1, 1, 1, 1]]))).tolist()
+    >>> _asymmetric_distances(np.array([0.9, -0.1, 0.5, 0.5]), pack(np.array([[1, 0, 1, 1], [1, 1, 1, 1]]))).tolist()
     [0.0, 0.1]
     """
     k = len(outputs)
@@ -202,7 +202,7 @@ def rerank(outputs: NDArray[np.floating[Any]], codes: PackedCodes, first: int) -
     [1, 0]
     """
     # Stable: answers at equal distance stay in the order they have, by Hamming distance and id.
-    head = np.argsort(asymmetric_distances(outputs, codes[:first]), kind="stable")
+    head = np.argsort(_asymmetric_distances(outputs, codes[:first]), kind="stable")
     return np.concatenate([head, np.arange(len(head), len(codes))])
 
 

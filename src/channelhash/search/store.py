@@ -76,7 +76,7 @@ class Store(ABC):
             modality: the codes' modality, where ``codes`` is an array; ``"image"`` if left out.
             metadata: one mapping an item. Keys given here replace an item's former values, others stay.
             projections: for a `projected` store, the ``(n, n_bits)`` outputs of which the codes are the signs, in the
-                form of ``codes``. They are kept as `channelhash.search.rank.quantize` says.
+                form of ``codes``. They are kept as `channelhash.search.rank._quantize` says.
 
         Raises:
             InputError: an item has a code of this modality already (`upsert` replaces it), an id occurs twice, codes

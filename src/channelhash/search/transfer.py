@@ -34,7 +34,7 @@ _BATCH = 2000
 
 
 @dataclass(frozen=True)
-class Pushed:
+class _Pushed:
     """What a push did.
 
     Attributes:
@@ -42,7 +42,7 @@ class Pushed:
         target_items: number of items in the target afterwards.
         without_projections: the source keeps projections, which the target does not.
 
-    >>> Pushed(items=26, target_items=30).target_items
+    >>> _Pushed(items=26, target_items=30).target_items
     30
     """
 
@@ -51,7 +51,7 @@ class Pushed:
     without_projections: bool = False
 
 
-def push(source: Path, target: str, progress: Progress = lambda done, total: None) -> Pushed:
+def push(source: Path, target: str, progress: Progress = lambda done, total: None) -> _Pushed:
     """Write all items of a store into another one, in batches, over those that have the same ids there.
 
     Batches are upserted, so what is sent twice, as after a push that was killed, is there once. Nothing is removed from
@@ -87,7 +87,7 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
         for start in range(0, len(ids), _BATCH):
             _upsert(to_store, from_store.get(ids[start : start + _BATCH]))
             progress(min(start + _BATCH, len(ids)), len(ids))
-        return Pushed(len(ids), len(to_store), from_store.projected and not to_store.projected)
+        return _Pushed(len(ids), len(to_store), from_store.projected and not to_store.projected)
 
 
 def _open_target(target: str, facts: Facts) -> Store:

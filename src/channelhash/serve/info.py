@@ -51,7 +51,7 @@ async def health(service: CurrentService) -> Health:
     return Health(status="ok", items=items)
 
 
-async def metrics(service: CurrentService) -> Response:
+async def _metrics(service: CurrentService) -> Response:
     """Return requests, seconds, batch sizes and items, for Prometheus. Waits for no other request."""
     text = await anyio.to_thread.run_sync(service.metrics.text, limiter=service.monitoring)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -59,7 +59,7 @@ async def metrics(service: CurrentService) -> Response:
 
 router.add_api_route(
     "/metrics",
-    metrics,
+    _metrics,
     response_class=Response,
     responses={
         200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus's text format."}

@@ -39,7 +39,7 @@ writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS, route_class=WriteR
 
 
 @readers.get("/items")
-async def browse(options: Annotated[schemas.BrowseOptions, Query()], service: CurrentService) -> schemas.BrowsedItems:
+async def _browse(options: Annotated[schemas.BrowseOptions, Query()], service: CurrentService) -> schemas.BrowsedItems:
     """Return some of the items in an order; over all offsets each comes once, as long as nothing is written."""
 
     def work() -> schemas.BrowsedItems:
@@ -53,7 +53,7 @@ async def browse(options: Annotated[schemas.BrowseOptions, Query()], service: Cu
 
 
 @readers.get("/facets")
-async def facets(service: CurrentService) -> schemas.Facets:
+async def _facets(service: CurrentService) -> schemas.Facets:
     """Return the labels, folders and months of all items, with the number of items of each."""
 
     def work() -> schemas.Facets:
@@ -68,7 +68,7 @@ async def facets(service: CurrentService) -> schemas.Facets:
 
 
 @readers.get("/items/{item_id:id}")
-def get_item(item_id: str, service: CurrentService) -> schemas.ItemResponse:
+def _get_item(item_id: str, service: CurrentService) -> schemas.ItemResponse:
     """Return one item: its codes and metadata. Percent-encode the id, slashes too."""
     return schemas.make_item_response(service.get_item(item_id))
 
@@ -78,7 +78,7 @@ def get_item(item_id: str, service: CurrentService) -> schemas.ItemResponse:
     response_class=Response,
     responses={200: {"content": {"image/jpeg": _FILE}, "description": "A JPEG file."}, 304: _UNCHANGED},
 )
-async def get_image(
+async def _get_image(
     item_id: str,
     service: CurrentService,
     size: Annotated[int, Query(ge=16, le=MAX_SIDE, description="Long side.")] = 256,
@@ -101,7 +101,7 @@ async def get_image(
     response_class=Response,
     responses={200: {"content": {"image/*": _FILE}, "description": "The file as it is stored."}, 304: _UNCHANGED},
 )
-def get_original(item_id: str, service: CurrentService) -> Response:
+def _get_original(item_id: str, service: CurrentService) -> Response:
     """Return the file of a stored item's picture, with all that its camera wrote into it."""
     path = service.get_item(item_id).metadata.get("image")
     try:
@@ -115,7 +115,7 @@ def get_original(item_id: str, service: CurrentService) -> Response:
 
 
 @writers.post("/items", status_code=201)
-async def add_items(new: schemas.NewItems, service: CurrentService) -> schemas.WriteResponse:
+async def _add_items(new: schemas.NewItems, service: CurrentService) -> schemas.WriteResponse:
     """Add items, all of them or none: texts are encoded here, codes are stored as they are."""
     encoded = await asyncio.gather(*[_encode_item(service, item) for item in new.items])
     for item, codes in zip(new.items, encoded, strict=True):
@@ -133,7 +133,7 @@ async def add_items(new: schemas.NewItems, service: CurrentService) -> schemas.W
 
 
 @writers.post("/items/image", status_code=201)
-async def add_image(service: CurrentService, new: Annotated[schemas.NewImage, File()]) -> schemas.WriteResponse:
+async def _add_image(service: CurrentService, new: Annotated[schemas.NewImage, File()]) -> schemas.WriteResponse:
     """Add one item by its picture, and a text if there is one. A small copy of the picture is kept to be shown."""
     metadata, folder = dict(new.metadata), service.image_folder
     async with service.open_image(new.image) as (opened, content):
@@ -142,12 +142,12 @@ async def add_image(service: CurrentService, new: Annotated[schemas.NewImage, Fi
             metadata["text"] = new.text
             codes["text"] = _Code.of(await service.encode("text", new.text))
         if folder is not None:
-            metadata["image"] = str(image_copy(folder, new.id))
+            metadata["image"] = str(_image_copy(folder, new.id))
 
         def write() -> None:
             _write(service, [new.id], [codes], [metadata], new.replace)
             if folder is not None:
-                with atomic_path(image_copy(folder, new.id)) as temporary:
+                with atomic_path(_image_copy(folder, new.id)) as temporary:
                     temporary.write_bytes(service.thumbnails.draw_upload(content))
 
         await run_sync(write)
@@ -155,19 +155,19 @@ async def add_image(service: CurrentService, new: Annotated[schemas.NewImage, Fi
 
 
 @writers.delete("/items/{item_id:id}")
-def delete_item(item_id: str, service: CurrentService) -> schemas.WriteResponse:
+def _delete_item(item_id: str, service: CurrentService) -> schemas.WriteResponse:
     """Remove an item with all its codes."""
     service.get_item(item_id)
     deleted = service.store.delete([item_id])
     if service.image_folder is not None:
-        image_copy(service.image_folder, item_id).unlink(missing_ok=True)
+        _image_copy(service.image_folder, item_id).unlink(missing_ok=True)
     return schemas.WriteResponse(items=deleted)
 
 
-def image_copy(folder: Path, item_id: str) -> Path:
+def _image_copy(folder: Path, item_id: str) -> Path:
     """Return the path of the copy of an item's uploaded image; a request cannot choose any part of it.
 
-    >>> image_copy(Path("pictures"), "../17").name[:8]
+    >>> _image_copy(Path("pictures"), "../17").name[:8]
     '1c17bf64'
     """
     return folder / f"{hashlib.sha256(item_id.encode()).hexdigest()}.jpg"

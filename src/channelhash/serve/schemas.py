@@ -46,21 +46,21 @@ def _check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 # A limit of characters also refuses half a character (a lone surrogate), which no store or tokenizer accepts.
 Text = Annotated[str, Field(max_length=MOST["characters"])]
-Words = Annotated[Text, AfterValidator(_check_words)]
-ItemId = Annotated[Text, Field(min_length=1)]
+_Words = Annotated[Text, AfterValidator(_check_words)]
+_ItemId = Annotated[Text, Field(min_length=1)]
 Modality = Literal["image", "text"]
 Metadata = Annotated[
     dict[str, bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | list[str] | None],
     AfterValidator(_check_metadata),
 ]
-HexCode = Annotated[str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")]
-Natural = Annotated[int, Field(ge=0)]
+_HexCode = Annotated[str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")]
+_Natural = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1, le=MOST["k"])]
 # OpenAPI 3.1 says "contentMediaType", but generators of clients look for what 3.0 said.
-Picture = Annotated[
+_Picture = Annotated[
     UploadFile, Field(description="JPEG, PNG, WebP, GIF, BMP or TIFF.", json_schema_extra={"format": "binary"})
 ]
-Kind = Literal["words", "without", "image", "item", "without_item", "code", "label", "folder", "month", "where"]
+_Kind = Literal["words", "without", "image", "item", "without_item", "code", "label", "folder", "month", "where"]
 # Generators of clients take each entry of "anyOf" or "oneOf" for a whole request, so neither is used.
 _NO_QUERY: dict[str, JsonValue] = {"properties": {name: {"type": "null"} for name in ("text", "id", "code")}}
 
@@ -78,7 +78,7 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Narrowing(_Request):
+class _Narrowing(_Request):
     """Which items of the store are looked at: those that all of these select."""
 
     where: Text | None = Field(None, description="Filter: label = 'dog' AND year > 2015.")
@@ -87,7 +87,7 @@ class Narrowing(_Request):
     month: str | None = Field(None, pattern=r"^\d{4}(-\d\d){0,2}$", description="YYYY-MM, also YYYY or YYYY-MM-DD.")
 
 
-class BrowseOptions(Narrowing):
+class BrowseOptions(_Narrowing):
     """Which items are looked through, and in which order."""
 
     order: Order = Field("newest", description="Items without a date come last, also with the oldest first.")
@@ -96,17 +96,17 @@ class BrowseOptions(Narrowing):
     limit: Count = Field(60, description="Number of items, at most.")
 
 
-class SearchOptions(Narrowing):
+class SearchOptions(_Narrowing):
     """Which items are searched, and how many are returned."""
 
     modality: Modality | None = Field(None, description="Whose codes are searched; images if there are any.")
     k: Count = Field(10, description="Number of results; of a radius search, at most.")
-    radius: Natural | None = Field(None, description="Only items within so many bits, inclusive.")
+    radius: _Natural | None = Field(None, description="Only items within so many bits, inclusive.")
     by: Literal["all", "image", "text", "words"] | None = Field(None, description="All by default, for plain words.")
-    minus: Annotated[list[Words], FailFast(), Field(max_length=31)] = Field([], description="Unwanted words.")
+    minus: Annotated[list[_Words], FailFast(), Field(max_length=31)] = Field([], description="Unwanted words.")
     rerank: int = Field(0, ge=0, le=MOST["rerank"], description="Nearest codes that outputs of the query rank again.")
-    collapse: Natural | None = Field(None, description="Fold results within so many bits of an earlier one into it.")
-    offset: Natural = Field(0, description="Results before the first that is returned, all of one ranking.")
+    collapse: _Natural | None = Field(None, description="Fold results within so many bits of an earlier one into it.")
+    offset: _Natural = Field(0, description="Results before the first that is returned, all of one ranking.")
 
     @model_validator(mode="after")
     def _check_page(self) -> Self:
@@ -118,7 +118,7 @@ class SearchOptions(Narrowing):
 class ImageSearch(SearchOptions):
     """A picture to search with, and words beside it."""
 
-    image: Picture
+    image: _Picture
     text: Text = Field("", description="Words that are wanted, too.")
 
 
@@ -130,10 +130,10 @@ class SearchRequest(SearchOptions):
         examples=[{"text": "a dog on a beach -people", "k": 5}, {"id": "17", "text": "at night"}],
     )
 
-    text: Words | None = Field(None, description='"two dogs"^2 is a phrase that counts twice, -people is not wanted.')
+    text: _Words | None = Field(None, description='"two dogs"^2 is a phrase that counts twice, -people is not wanted.')
     id: Text | None = Field(None, description="An item of the store; its own code is the query.")
     query_modality: Modality | None = Field(None, description="Which code of the item; that of ``modality`` if any.")
-    code: HexCode | None = None
+    code: _HexCode | None = None
     exclude_self: bool = Field(False, description="Leave the item ``id`` out; with collapse, its near-duplicates, too.")
     minus_ids: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field([], description="Unwanted items.")
 
@@ -157,7 +157,7 @@ class Photograph(BaseModel):
     height: int | None = None
 
 
-class Result(Photograph):
+class _Result(Photograph):
     """One result of a search."""
 
     id: str
@@ -175,7 +175,7 @@ class Result(Photograph):
 class Understood(BaseModel):
     """One part of what was asked."""
 
-    kind: Kind
+    kind: _Kind
     value: str = Field(description="The words, id, code, name or filter; empty for an uploaded picture.")
     weight: float = Field(1.0, description="How much words count beside other parts.")
 
@@ -187,7 +187,7 @@ class SearchResponse(BaseModel):
     query_modality: str = Field(description="Modality of the query's code; empty if the query was a bare code.")
     modality: str
     n_bits: int
-    results: list[Result]
+    results: list[_Result]
     close: bool | None = Field(None, description="Whether the first are as near as to items' own; null if unknown.")
     offset: int = 0
     understood: list[Understood] = Field([], description="What was asked, part by part.")
@@ -213,9 +213,9 @@ class ExplainItem(_Request):
 
     model_config = _strict(("text", "id"), ("text", "code"), ("id", "code"))
 
-    text: Words | None = Field(None, description="Words.")
+    text: _Words | None = Field(None, description="Words.")
     id: Text | None = Field(None, description="An item that is in the store.")
-    code: HexCode | None = None
+    code: _HexCode | None = None
     modality: Modality | None = Field(None, description="Of the item's code or of the bare code; image if any.")
 
     @model_validator(mode="after")
@@ -240,8 +240,8 @@ class MapOptions(_Request):
 class ImageExplanation(MapOptions):
     """A picture, and the item of the store that it is compared with."""
 
-    image: Picture
-    id: ItemId
+    image: _Picture
+    id: _ItemId
     modality: Modality | None = Field(None, description="Which of the item's codes.")
 
 
@@ -270,7 +270,7 @@ class ExplainResponse(BaseModel):
     seconds: float
 
 
-class BrowsedItem(Photograph):
+class _BrowsedItem(Photograph):
     """One item without its codes."""
 
     id: str
@@ -280,7 +280,7 @@ class BrowsedItem(Photograph):
     metadata: dict[str, Any]
 
 
-class ItemResponse(BrowsedItem):
+class ItemResponse(_BrowsedItem):
     """One item as it is stored."""
 
     codes: dict[str, str]
@@ -291,7 +291,7 @@ class BrowsedItems(BaseModel):
 
     total: int = Field(description="Number of items that it selects.")
     offset: int
-    items: list[BrowsedItem]
+    items: list[_BrowsedItem]
 
 
 class Facet(BaseModel):
@@ -314,9 +314,9 @@ class NewItem(_Request):
 
     model_config = _strict()
 
-    id: ItemId
-    text: Words | None = None
-    codes: dict[Modality, HexCode] = {}
+    id: _ItemId
+    text: _Words | None = None
+    codes: dict[Modality, _HexCode] = {}
     metadata: Metadata = {}
 
     @model_validator(mode="after")
@@ -340,9 +340,9 @@ class NewItems(_Request):
 class NewImage(_Request):
     """An item to add by its picture."""
 
-    id: ItemId
-    image: Picture
-    text: Words | None = Field(None, description="Encoded as well, and shown.")
+    id: _ItemId
+    image: _Picture
+    text: _Words | None = Field(None, description="Encoded as well, and shown.")
     # Generators of clients take a string with a "contentMediaType" for a file.
     metadata: Annotated[Json[Metadata], WithJsonSchema({"type": "string"})] = Field(
         "{}", validate_default=True, description='A JSON object: {"labels": ["dog"]}.'
@@ -389,14 +389,14 @@ class Problem(BaseModel):
     error: str
 
 
-def make_result(hit: Hit) -> Result:
+def make_result(hit: Hit) -> _Result:
     """Return one result of a search as a response.
 
     >>> make_result(Hit("a/1", 2, "a dog", ["dog"], "photos/1.jpg")).image
     'images/a%2F1'
     """
     own = {"image": _image(hit.id, hit.image), "code": hit.code.tobytes().hex(), "modalities": list(hit.modalities)}
-    return Result(**hit.as_dict() | own | _photograph(hit.metadata, hit.image))
+    return _Result(**hit.as_dict() | own | _photograph(hit.metadata, hit.image))
 
 
 def make_item_response(item: Item) -> ItemResponse:
@@ -411,7 +411,7 @@ def make_item_response(item: Item) -> ItemResponse:
     return ItemResponse(codes=codes, **dict(make_browsed_item(item)))
 
 
-def make_browsed_item(item: Item) -> BrowsedItem:
+def make_browsed_item(item: Item) -> _BrowsedItem:
     """Return one item without its codes as a response.
 
     >>> make_browsed_item(Item("17", {}, {"taken": "2019-07-14 10:20:30", "labels": ["dog"]})).date
@@ -419,7 +419,7 @@ def make_browsed_item(item: Item) -> BrowsedItem:
     """
     metadata = dict(item.metadata)
     text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
-    return BrowsedItem(
+    return _BrowsedItem(
         id=item.id,
         text=str(text or ""),
         labels=labels if isinstance(labels, list) else [],
@@ -446,7 +446,7 @@ def understood(options: SearchOptions, words: Sequence[Part]) -> list[Understood
         Understood(kind=kind, value=value) for kind, key in _QUERIES.items() if (value := getattr(options, key, ""))
     ]
     for part in words:
-        kind: Kind = "without" if part.weight < 0 else "words"
+        kind: _Kind = "without" if part.weight < 0 else "words"
         found.append(Understood(kind=kind, value=part.content, weight=abs(part.weight)))
     for kind, key in _CONDITIONS.items():
         value = getattr(options, key, None) or []
@@ -455,8 +455,8 @@ def understood(options: SearchOptions, words: Sequence[Part]) -> list[Understood
 
 
 # Kind of a part of a search -> the key of the request that holds it; before and after its words.
-_QUERIES: dict[Kind, str] = {"item": "id", "code": "code"}
-_CONDITIONS: dict[Kind, str] = {"without": "minus", "without_item": "minus_ids", "label": "label"}
+_QUERIES: dict[_Kind, str] = {"item": "id", "code": "code"}
+_CONDITIONS: dict[_Kind, str] = {"without": "minus", "without_item": "minus_ids", "label": "label"}
 _CONDITIONS |= {"folder": "folder", "month": "month", "where": "where"}
 
 

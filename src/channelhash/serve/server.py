@@ -33,7 +33,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 #: Seconds that running requests have to finish after the signal to stop.
-GRACE = 30
+_GRACE = 30
 #: Seconds for a request to begin with its whole header, and for a client to take the next bytes of an answer.
 HEADER_SECONDS, READING_SECONDS = 10, 30
 _HEADER_BYTES = 16_384
@@ -91,7 +91,7 @@ def allowed_hosts(host: str, names: Collection[str]) -> frozenset[str] | None:
     return frozenset({host.lower(), *map(str.lower, names)}) if names else None
 
 
-class Connection(H11Protocol):
+class _Connection(H11Protocol):
     """A connection that is closed if no request begins in time, or if its client does not read."""
 
     _timer: TimerHandle | None = None
@@ -157,7 +157,7 @@ def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]
     """
     _prepare(app)
     ready()
-    server = uvicorn.Server(server_config(app))
+    server = uvicorn.Server(_server_config(app))
     encoding: Future[Any] = app.state.service.encoding
 
     def end_without_model(loaded: Future[Any]) -> None:
@@ -194,7 +194,7 @@ def run_workers(
     reports = context.SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="channelhash-") as counters:
         os.environ[SHARED] = counters
-        config = server_config(partial(_make_worker, make, trust_code, reports), factory=True, workers=number)
+        config = _server_config(partial(_make_worker, make, trust_code, reports), factory=True, workers=number)
         workers = _Workers(config, listening, reports, ready)
         workers.run()
     for each, handler in former.items():
@@ -272,18 +272,18 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def server_config(app: Any, **options: Any) -> uvicorn.Config:
+def _server_config(app: Any, **options: Any) -> uvicorn.Config:
     """Return how Uvicorn runs an application, or what makes one."""
     return uvicorn.Config(
         app,
-        http=Connection,
+        http=_Connection,
         ws="none",
         log_level="error",
         access_log=False,
         server_header=False,
         h11_max_incomplete_event_size=_HEADER_BYTES,
-        timeout_graceful_shutdown=GRACE,
-        timeout_worker_healthcheck=GRACE,
+        timeout_graceful_shutdown=_GRACE,
+        timeout_worker_healthcheck=_GRACE,
         lifespan="on",
         **options,
     )

@@ -35,8 +35,8 @@ from channelhash.serve.middleware import Metrics, Tokens
 
 #: Real-valued outputs of a model.
 Outputs = NDArray[np.float32]
-Given = TypeVar("Given")
-Result = TypeVar("Result")
+_Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
 _MODALITIES = ("text", "image")
 # Items that go through the model together; quick searches that one thread answers before the next that arrived.
 _MAX_BATCH, _TOGETHER = 64, 16
@@ -80,7 +80,7 @@ class Limits:
     words: int = 100
 
 
-class Batcher(Generic[Given, Result]):
+class _Batcher(Generic[_Given, _Result]):
     """Collect items and work on them in batches, one batch at a time.
 
     No item waits for others: a single item is taken at once, and those that arrive meanwhile are the next batch. All
@@ -94,7 +94,7 @@ class Batcher(Generic[Given, Result]):
 
     >>> async def encode_both():
     ...     with ThreadPoolExecutor(1) as thread:
-    ...         batcher = Batcher(lambda words: np.array([[len(word)] for word in words]), thread, 64, print)
+    ...         batcher = _Batcher(lambda words: np.array([[len(word)] for word in words]), thread, 64, print)
     ...         return await asyncio.gather(batcher("a"), batcher("dog"))
     >>> [outputs.tolist() for outputs in asyncio.run(encode_both())]
     2
@@ -103,18 +103,18 @@ class Batcher(Generic[Given, Result]):
 
     def __init__(
         self,
-        work: Callable[[Sequence[Given]], Sequence[Result] | NDArray[Any]],
+        work: Callable[[Sequence[_Given]], Sequence[_Result] | NDArray[Any]],
         thread: Executor,
         max_items: int,
         observe: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._work, self._thread, self._max_items, self._observe = work, thread, max_items, observe
-        self._waiting: list[tuple[Given, asyncio.Future[Result]]] = []
+        self._waiting: list[tuple[_Given, asyncio.Future[_Result]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def __call__(self, item: Given) -> Result:
+    async def __call__(self, item: _Given) -> _Result:
         """Return the result of one item; raise what ``work`` raises for it."""
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._task is None:
             self._task = asyncio.create_task(self._empty())
@@ -126,7 +126,7 @@ class Batcher(Generic[Given, Result]):
             await self._answer([(item, future) for item, future in batch if not future.cancelled()])
         self._task = None
 
-    async def _answer(self, batch: list[tuple[Given, asyncio.Future[Result]]]) -> None:
+    async def _answer(self, batch: list[tuple[_Given, asyncio.Future[_Result]]]) -> None:
         if not batch:
             return
         self._observe(len(batch))
@@ -147,7 +147,7 @@ class Batcher(Generic[Given, Result]):
 
 
 @dataclass(frozen=True)
-class Encoding:
+class _Encoding:
     """How new items become codes.
 
     Attributes:
@@ -156,13 +156,13 @@ class Encoding:
         problems: modality -> why the model cannot encode its items, where it cannot.
         words_alone: whether texts, which the model does not encode, are looked for by their words.
 
-    >>> Encoding(None, {}, {"image": "it has no model"}, False).refuse("image")
+    >>> _Encoding(None, {}, {"image": "it has no model"}, False).refuse("image")
     Traceback (most recent call last):
     channelhash.errors.InputError: this server cannot encode a new image: it has no model
     """
 
     model: QueryEncoder | None
-    batchers: Mapping[str, Batcher[Any, Outputs]]
+    batchers: Mapping[str, _Batcher[Any, Outputs]]
     problems: Mapping[str, str]
     words_alone: bool
 
@@ -220,13 +220,13 @@ class Service:
         self.thumbnails = Thumbnails(self.limits.pixels)
         self._counting = threading.Lock()
         self._counted: tuple[int, BitLabels | None] = (-1, None)
-        self.browser = Browser(self.store)
+        self.browser = _Browser(self.store)
         self.places = asyncio.Semaphore(self.limits.concurrency)
         self.uploading, self.large_images = asyncio.Semaphore(8), asyncio.Semaphore(2)
-        self.quick_searches: Batcher[Callable[[], Response], Response] = Batcher(
+        self.quick_searches: _Batcher[Callable[[], Response], Response] = _Batcher(
             lambda calls: [call() for call in calls], self.search_thread, _TOGETHER
         )
-        self.warm_up = WarmUp(
+        self.warm_up = _WarmUp(
             {
                 "the model": partial(wait, [self.encoding]),
                 "the compiled search": compile_loops,
@@ -239,14 +239,14 @@ class Service:
         self.searching, self.drawing, self.monitoring = limiter(4), limiter(4), limiter(4)
         self.grouping = limiter(1)
 
-    def _make_encoding(self) -> Encoding:
+    def _make_encoding(self) -> _Encoding:
         """Load the model, and encode a first text and a first image: no request waits while it loads."""
         model = self.load()
         if model is not None:
-            check_model(self.store, model)
+            _check_model(self.store, model)
         problems = {modality: problem for modality in _MODALITIES if (problem := _problem(model, modality))}
-        batchers: dict[str, Batcher[Any, Outputs]] = {
-            modality: Batcher(
+        batchers: dict[str, _Batcher[Any, Outputs]] = {
+            modality: _Batcher(
                 partial(encode_items, model, modality),
                 self.thread,
                 _MAX_BATCH,
@@ -256,7 +256,7 @@ class Service:
             if model is not None and modality not in problems
         }
         words_alone = model is not None and "text" not in model.modalities and self.store.has_words
-        return Encoding(model, batchers, problems, words_alone)
+        return _Encoding(model, batchers, problems, words_alone)
 
     def _learn_close(self) -> None:
         """Find out what is close to the questions that can be encoded; see `channelhash.search.match`."""
@@ -277,7 +277,7 @@ class Service:
             raise HTTPException(403, line)
         self.tokens.check(authorization, writes)
 
-    async def encoded(self) -> Encoding:
+    async def encoded(self) -> _Encoding:
         """Return how new items become codes, once the model is there; raise what its loading raised."""
         return await asyncio.shield(asyncio.wrap_future(self.encoding))
 
@@ -335,7 +335,7 @@ class Service:
         except InputError:
             raise HTTPException(404, f"there is no item {item_id[:100]!r}") from None
 
-    def retried(self, read: Callable[[], Result]) -> Result:
+    def retried(self, read: Callable[[], _Result]) -> _Result:
         """Read items, and once more if that fails: one may have been deleted since it was found."""
         try:
             return read()
@@ -354,7 +354,7 @@ class Service:
             _log.error("%s", error)
 
 
-def check_model(store: Store, model: QueryEncoder) -> None:
+def _check_model(store: Store, model: QueryEncoder) -> None:
     """Raise `InputError` unless the store's codes can be compared with the model's."""
     if store.model and not model.comparable(store.model):
         raise InputError(
@@ -380,13 +380,13 @@ def _problem(model: QueryEncoder | None, modality: str) -> str:
     return ""
 
 
-class WarmUp(threading.Thread):
+class _WarmUp(threading.Thread):
     """Steps that run one after the other in a thread of their own.
 
     Args:
         steps: what is loaded, in words -> the step; it leaves once it is done.
 
-    >>> warm_up = WarmUp({"the items": list})
+    >>> warm_up = _WarmUp({"the items": list})
     >>> warm_up.start()
     >>> warm_up.stop()
     >>> warm_up.steps
@@ -414,7 +414,7 @@ class WarmUp(threading.Thread):
             self.join()
 
 
-class Browser:
+class _Browser:
     """The catalogue of a store. Several threads may call it."""
 
     def __init__(self, store: Store) -> None:

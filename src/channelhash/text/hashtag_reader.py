@@ -21,7 +21,7 @@ _PREFIX_LENGTH = 7
 
 
 @dataclass(frozen=True)
-class WordReading:
+class _WordReading:
     """One word of a text.
 
     Attributes:
@@ -31,7 +31,7 @@ class WordReading:
         tokens: known words that it became.
         unknown: parts that were dropped.
 
-    >>> WordReading("bluesky", "split", ("blue", "sky")).tokens
+    >>> _WordReading("bluesky", "split", ("blue", "sky")).tokens
     ('blue', 'sky')
     """
 
@@ -57,7 +57,7 @@ class TextReader:
         self._letters = frozenset().union(*self._speller.words)
         self._read_word = lru_cache(maxsize=200_000)(self._read_one)
 
-    def read(self, text: str) -> tuple[WordReading, ...]:
+    def read(self, text: str) -> tuple[_WordReading, ...]:
         """Read every word of a text."""
         return tuple(self._read_word(word) for word in split_words(text))
 
@@ -65,20 +65,20 @@ class TextReader:
         """Return the first ``max_tokens`` known words of a text."""
         return [token for reading in self.read(text) for token in reading.tokens][:max_tokens]
 
-    def _read_one(self, word: str) -> WordReading:
+    def _read_one(self, word: str) -> _WordReading:
         masked = _mask_digits(unicodedata.normalize("NFC", word))
         if self._known(masked):
-            return WordReading(word, "kept", (masked,))
+            return _WordReading(word, "kept", (masked,))
         if len(word) > _LONGEST_WORD or not any(letter.isalpha() for letter in word):
-            return WordReading(word, "dropped", (), (masked,))  # nothing to spell or split
+            return _WordReading(word, "dropped", (), (masked,))  # nothing to spell or split
         # Masked before it is segmented: the vocabulary's own words have their digits masked, so "nikon2007" can
         # become "nikon ####", while no dictionary knows "2007" and it would be corrected to some short word.
         parts = [part for spelt, run in _runs(masked, self._letters) for part in self._parts(run, spelt)]
         tokens = tuple(part for part in parts if self._known(part))
         unknown = tuple(part for part in parts if not self._known(part))
         if not tokens:
-            return WordReading(word, "dropped", (), unknown)
-        return WordReading(word, "corrected" if len(parts) == 1 else "split", tokens, unknown)
+            return _WordReading(word, "dropped", (), unknown)
+        return _WordReading(word, "corrected" if len(parts) == 1 else "split", tokens, unknown)
 
     def _parts(self, run: str, spelt: bool) -> Iterator[str]:
         """Segment a run of letters that the dictionary spells; any other run is one part."""

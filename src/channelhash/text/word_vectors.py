@@ -26,8 +26,8 @@ _SAMPLES = 16  # blocks of a file that enter its hash, with its size
 _FILES = ("hashes.npy", "rows.npy", "offsets.npy", "vectors.bin", "words.bin")
 _LONGEST_WORD = 10_000  # bytes; a longer run without a space is no word
 
-DType = Literal["float16", "float32"]
-Entries = Generator[tuple[str, NDArray[np.float32]], None, None]
+_DType = Literal["float16", "float32"]
+_Entries = Generator[tuple[str, NDArray[np.float32]], None, None]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class WordVectors:
 
 
 def open_word_vectors(
-    path: Path, cache: Path, dtype: DType = "float16", progress: Progress | None = None
+    path: Path, cache: Path, dtype: _DType = "float16", progress: Progress | None = None
 ) -> WordVectors:
     """Open a word2vec file (binary if it ends in ``.bin``, else text) through a cache.
 
@@ -107,7 +107,7 @@ def _open(folder: Path, source: str) -> WordVectors:
     return WordVectors(vectors, key, hashes, rows, offsets, words)
 
 
-def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progress | None) -> None:
+def _build(path: Path, folder: Path, source: str, dtype: _DType, progress: Progress | None) -> None:
     """Convert into a temporary folder, then rename it, so that an interrupted build is never read.
 
     Processes that open the file at the same time each build a folder; the first one stays.
@@ -127,7 +127,7 @@ def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progre
                 raise
 
 
-def _convert(path: Path, folder: Path, dtype: DType, progress: Progress | None) -> None:
+def _convert(path: Path, folder: Path, dtype: _DType, progress: Progress | None) -> None:
     """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their vectors."""
     count, entries = (_read_binary if path.suffix == ".bin" else _read_text_format)(path)
     rows, ends = dict[int, int](), [0]  # hash -> row
@@ -157,7 +157,7 @@ def _convert(path: Path, folder: Path, dtype: DType, progress: Progress | None) 
     np.save(folder / "offsets.npy", np.array(ends, dtype=np.int64))
 
 
-def _read_binary(path: Path) -> tuple[int, Entries]:
+def _read_binary(path: Path) -> tuple[int, _Entries]:
     """Read (number of words, entries) of word2vec's binary format.
 
     The file holds ``"V d\\n"``, then for each word the word, a space, d little-endian float32, and often a newline.
@@ -166,7 +166,7 @@ def _read_binary(path: Path) -> tuple[int, Entries]:
         count, width = _header(path, file.readline(200))
         start = file.tell()
 
-    def entries() -> Entries:
+    def entries() -> _Entries:
         with open(path, "rb") as file:
             file.seek(start)
             for number in range(1, count + 1):
@@ -186,12 +186,12 @@ def _read_binary(path: Path) -> tuple[int, Entries]:
     return count, entries()
 
 
-def _read_text_format(path: Path) -> tuple[int, Entries]:
+def _read_text_format(path: Path) -> tuple[int, _Entries]:
     """Read (number of words, entries) of word2vec's text format: ``"V d"``, then a word and d numbers a line."""
     with open(path, "rb") as file:
         count, width = _header(path, file.readline(200))
 
-    def entries() -> Entries:
+    def entries() -> _Entries:
         with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
             next(file)
             number = 0

@@ -32,7 +32,7 @@ from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.npy_files import DType, RowFile, Rows, row_file
 from channelhash.utils.progress import Progress, StageProgress
 
-Mode = Literal["online", "cached", "bank"]
+_Mode = Literal["online", "cached", "bank"]
 
 #: Decoded images of a split up to this size stay in memory; more are read from disk each time.
 _HELD_BYTES = 2 << 30
@@ -60,7 +60,7 @@ def prepare_inputs(model: HashModel, records: Records, modality: str, progress: 
     return torch.cat(chunks)
 
 
-def feature_mode(model: HashModel, settings: TrainSettings) -> Mode:
+def feature_mode(model: HashModel, settings: TrainSettings) -> _Mode:
     """Return where the inputs of frozen encoders come from, with ``auto`` resolved.
 
     Raises:
@@ -104,7 +104,7 @@ def feature_records(model: HashModel, records: Records, settings: TrainSettings,
         if branch.fixed and modality in items and len(records):
             distinct, rows = _distinct_files(items[modality])
             stage, workers = progress(f"{modality} features"), n_workers(settings)
-            file = cached_features(branch, distinct, model.device, settings.feature_dtype, workers, stage)
+            file = _cached_features(branch, distinct, model.device, settings.feature_dtype, workers, stage)
             items[modality] = file.rows if len(distinct) == len(rows) else file.rows[rows]
             if (values := records.display_values(modality)) is not None:
                 display[modality] = values
@@ -127,7 +127,7 @@ def collection_features(
 
 
 def training_sources(
-    model: HashModel, train: Records, features: Records, mode: Mode, settings: TrainSettings, progress: StageProgress
+    model: HashModel, train: Records, features: Records, mode: _Mode, settings: TrainSettings, progress: StageProgress
 ) -> dict[str, Source]:
     """Return the source of each modality's training inputs.
 
@@ -146,7 +146,7 @@ def training_sources(
         rows: Any = features.items[modality]
         if branch.fixed and mode == "bank" and are_files(raw):
             stage = progress("augmented features")
-            bank = augmented_features(branch, raw, rows, settings, device, n_workers(settings), stage)
+            bank = _augmented_features(branch, raw, rows, settings, device, n_workers(settings), stage)
             sources[modality] = Bank(bank, device)
         elif branch.fixed and mode != "online":
             sources[modality] = Held(feature_model.prepare(modality, rows).to(device), settings)
@@ -200,7 +200,7 @@ _BLOCK = 8 * _BATCH  # rows between two checkpoints of a build
 _DRAWS = "augmentation 1"  # part of a bank's key: another number where a draw gives another image
 
 
-def cached_features(
+def _cached_features(
     branch: Branch,
     items: Items,
     device: torch.device,
@@ -221,7 +221,7 @@ def cached_features(
     frozen = branch.fixed
     assert frozen is not None
     folder = cache_folder() / "features"
-    key = {**frozen.identity(), "items": collection_hash(items, folder)}
+    key = {**frozen.identity(), "items": _collection_hash(items, folder)}
     if are_files(items):
         key["preprocessing"] = str(PREPROCESSING)
     n = len(items)
@@ -238,7 +238,7 @@ def cached_features(
     return row_file(folder / "features", key, sizes, frozen.n_features, dtype, compute, progress).check()
 
 
-def augmented_features(
+def _augmented_features(
     branch: Branch,
     paths: Sequence[Path],
     plain: Rows,
@@ -270,7 +270,7 @@ def augmented_features(
     progression = Progression(seed, n, epochs, settings.easy_weights)
     key = {
         **frozen.identity(),
-        "items": collection_hash(paths, folder),
+        "items": _collection_hash(paths, folder),
         "preprocessing": str(PREPROCESSING),
         "draws": f"{_DRAWS}, seed {seed}, {epochs} epochs, {settings.easy_weights}",
     }
@@ -314,7 +314,7 @@ def _blocks(parts: Iterator[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
         yield np.array(list(islice(rows, size)), dtype=np.float32)
 
 
-def collection_hash(items: Items, memo: Path) -> str:
+def _collection_hash(items: Items, memo: Path) -> str:
     """Hash the content of ``items`` in their order; 64 hex digits.
 
     Images are hashed by the bytes of their files. Reading 200,000 of them takes minutes, so the folder ``memo`` keeps
@@ -323,7 +323,7 @@ def collection_hash(items: Items, memo: Path) -> str:
     Raises:
         InputError: an image is missing.
 
-    >>> collection_hash(("a dog", "a cat"), Path("memo")) == collection_hash(("a cat", "a dog"), Path("memo"))
+    >>> _collection_hash(("a dog", "a cat"), Path("memo")) == _collection_hash(("a cat", "a dog"), Path("memo"))
     False
     """
     if isinstance(items, np.ndarray):

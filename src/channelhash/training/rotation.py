@@ -70,16 +70,16 @@ def rotate_outputs(
 
 
 def _of_signs(outputs: dict[str, Tensor], length: int) -> Tensor:
-    bits = {modality: signs(values[:, :length]) for modality, values in outputs.items()}
+    bits = {modality: _signs(values[:, :length]) for modality, values in outputs.items()}
     return contrastive_term(bits, next(iter(bits.values()))[:, :0])
 
 
-def signs(codes: Tensor) -> Tensor:
+def _signs(codes: Tensor) -> Tensor:
     """Return the signs of ``(n, k)`` codes, −1 or 1, with the gradient of tanh (a straight-through estimate).
 
     Codes are scaled to a mean square of 1 in each row before the tanh, so their length does not matter.
 
-    >>> signs(torch.tensor([[0.5, -2.0]])).tolist()
+    >>> _signs(torch.tensor([[0.5, -2.0]])).tolist()
     [[1.0, -1.0]]
     """
     soft = torch.tanh(unit_rows(codes) * codes.shape[1] ** 0.5)

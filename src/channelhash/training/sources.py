@@ -15,7 +15,7 @@ from channelhash.utils.environment import usable_cores
 from channelhash.utils.npy_files import RowFile
 
 #: (epoch, sample): which draw of which image.
-Draw = tuple[int, int]
+_Draw = tuple[int, int]
 
 
 class AugmentedImages(Dataset[Tensor]):
@@ -43,7 +43,7 @@ class AugmentedImages(Dataset[Tensor]):
     def __len__(self) -> int:
         return len(self.images) * self.progression.n_epochs
 
-    def __getitem__(self, draw: Draw) -> Tensor:
+    def __getitem__(self, draw: _Draw) -> Tensor:
         epoch, sample = draw
         return apply(self._pixels(sample), plan(self.progression, epoch, sample), self._pixels)
 

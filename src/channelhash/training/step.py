@@ -30,10 +30,10 @@ from channelhash.training.sources import Source
 from channelhash.utils.seeds import generator
 
 #: Share of a training over which the cosine schedule rises from 0.
-WARM_UP = 0.05
+_WARM_UP = 0.05
 
 
-def learning_rate(epoch: float, epochs: int, initial: float, schedule: Literal["paper", "cosine"] = "paper") -> float:
+def _learning_rate(epoch: float, epochs: int, initial: float, schedule: Literal["paper", "cosine"] = "paper") -> float:
     """Return the learning rate after ``epoch`` epochs.
 
     ``paper`` (``protocol.md`` § 6): constant within an epoch; constant, then a cosine to a tenth, then constant. The
@@ -47,16 +47,16 @@ def learning_rate(epoch: float, epochs: int, initial: float, schedule: Literal["
         initial: the highest rate.
         schedule: which one.
 
-    >>> [round(learning_rate(e, 200, 1e-5) * 1e6, 2) for e in (0, 74, 75, 112, 149, 150, 199)]
+    >>> [round(_learning_rate(e, 200, 1e-5) * 1e6, 2) for e in (0, 74, 75, 112, 149, 150, 199)]
     [10.0, 10.0, 10.0, 5.59, 1.0, 1.0, 1.0]
-    >>> [round(learning_rate(e, 20, 1.0, "cosine"), 2) for e in (0, 0.5, 1, 10.5, 20)]
+    >>> [round(_learning_rate(e, 20, 1.0, "cosine"), 2) for e in (0, 0.5, 1, 10.5, 20)]
     [0.0, 0.5, 1.0, 0.5, 0.0]
     """
     if schedule == "cosine":
         progress = epoch / epochs
-        if progress < WARM_UP:
-            return initial * progress / WARM_UP
-        return initial * (1 + math.cos(math.pi * (progress - WARM_UP) / (1 - WARM_UP))) / 2
+        if progress < _WARM_UP:
+            return initial * progress / _WARM_UP
+        return initial * (1 + math.cos(math.pi * (progress - _WARM_UP) / (1 - _WARM_UP))) / 2
     progress = math.floor(epoch) / epochs
     start, end = 75 / 200, 150 / 200
     if progress < start:
@@ -84,7 +84,7 @@ class TrainingBatch(NamedTuple):
     time: float
 
 
-class ForwardPass(nn.Module):
+class _ForwardPass(nn.Module):
     """The model's outputs of a batch by modality: the one call that `torch.compile` and DDP wrap."""
 
     def __init__(self, model: HashModel, precision: Precision) -> None:
@@ -111,7 +111,7 @@ class Steps:
     Args:
         model: on ``device``.
         loss: each process computes its shard of it. Parameters of the loss (proxies, a classifier) are trained like the
-            model's, see `parameters_by_rate`.
+            model's, see `_parameters_by_rate`.
         labels: ``(n, c)`` bool of all training rows.
         settings: see `TrainSettings`.
         device: where to train.
@@ -130,7 +130,7 @@ class Steps:
         self.loss, self.labels, self.settings, self.device = loss.to(device), labels.to(device), settings, device
         self.images = images if settings.captions == "one" else None
         self.anchors = model.modalities if loss.trains_anchor else ()
-        outputs = ForwardPass(model, settings.precision)
+        outputs = _ForwardPass(model, settings.precision)
         if settings.compile:
             outputs.compile()
         self.outputs: nn.Module = outputs
@@ -139,7 +139,7 @@ class Steps:
             self.outputs = DistributedDataParallel(
                 outputs, find_unused_parameters=bool(self.anchors), broadcast_buffers=False
             )
-        by_rate = parameters_by_rate(model, loss, settings)
+        by_rate = _parameters_by_rate(model, loss, settings)
         self.rates = list(by_rate)
         groups = [{"params": parameters, "lr": rate} for rate, parameters in by_rate.items()]
         adam: dict[str, Any] = {"eps": 1e-8, "betas": (0.9, 0.999), "fused": True}
@@ -200,7 +200,7 @@ class Steps:
     def _set_learning_rates(self, time: float) -> None:
         settings = self.settings
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = learning_rate(time, settings.epochs, rate, settings.schedule)
+            group["lr"] = _learning_rate(time, settings.epochs, rate, settings.schedule)
 
     def _exchange(self, last: bool) -> "nullcontext[None]":
         """Return a context in which gradients are exchanged between ranks only for the last batch of a step."""
@@ -209,14 +209,14 @@ class Steps:
         return nullcontext()
 
 
-def parameters_by_rate(model: HashModel, loss: nn.Module, settings: TrainSettings) -> dict[float, list[nn.Parameter]]:
+def _parameters_by_rate(model: HashModel, loss: nn.Module, settings: TrainSettings) -> dict[float, list[nn.Parameter]]:
     """Return what is trained by its highest learning rate: its part's own of ``train.rates``, or the common one.
 
     >>> from channelhash.models import Branch
     >>> branch = Branch(torch.tensor, nn.Linear(3, 3), nn.Linear(3, 2), pretrained=True)
     >>> model = HashModel("mine", 2, {}, {"text": branch})
     >>> settings = TrainSettings(learning_rate=1e-3, rates={"backbone": 1e-5})
-    >>> {rate: len(trained) for rate, trained in parameters_by_rate(model, nn.Linear(2, 5), settings).items()}
+    >>> {rate: len(trained) for rate, trained in _parameters_by_rate(model, nn.Linear(2, 5), settings).items()}
     {1e-05: 2, 0.001: 4}
     """
     backbone = {id(values) for encoder in model.pretrained_encoders() for values in encoder.parameters()}
@@ -233,7 +233,7 @@ def epoch_steps(
     n: int, settings: TrainSettings, epoch: int, anchors: tuple[str, ...], images: Tensor | None = None
 ) -> Iterator[tuple[Tensor, str | None]]:
     """Yield the (rows, anchor) of every batch of an epoch: one pass without anchors; with anchors a full pass for each
-    in turn, or each batch for all of them. With ``images`` a pass is one of `image_batches`.
+    in turn, or each batch for all of them. With ``images`` a pass is one of `_image_batches`.
 
     >>> settings = TrainSettings(batch_size=2)
     >>> [(rows.tolist(), anchor) for rows, anchor in epoch_steps(2, settings, 0, ("image", "text"))]
@@ -242,8 +242,8 @@ def epoch_steps(
 
     def batches(*names: str | int) -> Iterator[Tensor]:
         if images is None:
-            return epoch_batches(n, settings.batch_size, settings.seed, *names)
-        return image_batches(images, settings.batch_size, settings.seed, *names)
+            return _epoch_batches(n, settings.batch_size, settings.seed, *names)
+        return _image_batches(images, settings.batch_size, settings.seed, *names)
 
     if not anchors:
         for rows in batches(epoch):
@@ -258,12 +258,12 @@ def epoch_steps(
                 yield rows, anchor
 
 
-def epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
+def _epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
     """Yield row numbers of each batch of one pass over ``n`` rows, in an order drawn from (``seed``, ``names``).
 
     The last partial batch is dropped (§ 6): the loss is divided by n², so a small batch would weigh differently.
 
-    >>> [rows.tolist() for rows in epoch_batches(5, 2, 0, "epoch", 0)]
+    >>> [rows.tolist() for rows in _epoch_batches(5, 2, 0, "epoch", 0)]
     [[0, 3], [2, 4]]
     """
     order: NDArray[np.int64] = generator(seed, "batches", *names).permutation(n)
@@ -271,7 +271,7 @@ def epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iter
         yield torch.from_numpy(np.sort(order[start : start + batch_size]))
 
 
-def image_batches(images: Tensor, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
+def _image_batches(images: Tensor, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
     """Yield row numbers of each batch of one pass over the images, each with one of its rows.
 
     Order and rows are drawn from (``seed``, ``names``). The last partial batch is dropped.
@@ -282,11 +282,11 @@ def image_batches(images: Tensor, batch_size: int, seed: int, *names: str | int)
         seed: of the draw.
         names: further parts of the seed.
 
-    >>> [rows.tolist() for rows in image_batches(torch.tensor([0, 0, 0, 1, 2]), 2, 0, "epoch", 0)]
+    >>> [rows.tolist() for rows in _image_batches(torch.tensor([0, 0, 0, 1, 2]), 2, 0, "epoch", 0)]
     [[1, 4]]
     """
     shuffled = generator(seed, "captions", *names).permutation(len(images))
     _, first = np.unique(images.numpy()[shuffled], return_index=True)  # of the images in order, in the shuffled rows
     row_of_image = torch.from_numpy(shuffled[first])
-    for chosen in epoch_batches(len(row_of_image), batch_size, seed, *names):
+    for chosen in _epoch_batches(len(row_of_image), batch_size, seed, *names):
         yield row_of_image[chosen].sort().values

@@ -49,7 +49,7 @@ def environment(device: "torch.device", processes: int = 1) -> dict[str, Any]:
 
     return {
         "channelhash": __version__,
-        "git_commit": git_commit(Path(__file__)),
+        "git_commit": _git_commit(Path(__file__)),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "device": device.type,
@@ -70,12 +70,12 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def git_commit(file: Path) -> str | None:
+def _git_commit(file: Path) -> str | None:
     """Return the commit of the checkout in which ``file`` is tracked; None without one, or without git.
 
     An installed package may lie in a folder of a checkout (its ``.venv``), where the file is not tracked.
 
-    >>> git_commit(Path("nowhere", "file.py")) is None
+    >>> _git_commit(Path("nowhere", "file.py")) is None
     True
     """
     if _git(file.parent, "ls-files", "--error-unmatch", file.name) is None:

@@ -25,15 +25,15 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 #: What the system says of a disk or a quota that is full, and of a file that may not grow.
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 #: Likewise libraries that write by themselves: PyArrow, safetensors and FAISS, then PyTorch, SQLite and NumPy.
 _FULL_WORDS = re.compile(
-    "|".join(map(os.strerror, FULL)) + r"|failed writing file|unexpected pos|disk is full|requested and \d+ written"
+    "|".join(map(os.strerror, _FULL)) + r"|failed writing file|unexpected pos|disk is full|requested and \d+ written"
 )
 #: Names of temporary files and folders, and of the locks beside them.
 _TEMPORARY = re.compile(r"(\..+\.[0-9a-f]{32}\.tmp)(\.lock)?", re.DOTALL)
 #: Whether folders can be opened, and open files be renamed and removed. On Windows neither can.
-POSIX = hasattr(os, "O_DIRECTORY")
+_POSIX = hasattr(os, "O_DIRECTORY")
 # Seconds in which Windows' other readers of a file let go of it, and between two attempts.
 _PATIENCE, _PAUSE = 2.0, 0.02
 # The byte that is locked on Windows, far beyond the end of any file: nobody can read or write what is locked there.
@@ -90,7 +90,7 @@ def space_for(target: Path) -> Iterator[None]:
     except (InputError, JobError):
         raise
     except Exception as error:  # libraries that write by themselves have errors of their own
-        if getattr(error, "errno", None) not in FULL and not _FULL_WORDS.search(str(error)):
+        if getattr(error, "errno", None) not in _FULL and not _FULL_WORDS.search(str(error)):
             raise
         reason = getattr(error, "strerror", None) or os.strerror(errno.ENOSPC)
         raise NoSpaceError(f"{target}: {reason}; make room") from error
@@ -122,7 +122,7 @@ def _held(target: Path, is_folder: bool) -> Iterator[Path]:
 
 def _lock_of(temporary: Path) -> Path:
     """Return the file or folder that is locked for a temporary one: itself, or on Windows a file beside it."""
-    return temporary if POSIX else temporary.with_name(f"{temporary.name}.lock")
+    return temporary if _POSIX else temporary.with_name(f"{temporary.name}.lock")
 
 
 def sweep(folder: Path) -> None:
@@ -158,7 +158,7 @@ def _remove_dead(temporary: Path) -> None:
     with suppress(OSError):
         with ExitStack() as stack:
             flags = os.O_RDONLY if lock.is_dir() else os.O_RDWR
-            handle = os.open(lock, flags | (os.O_NOFOLLOW if POSIX else os.O_CREAT))
+            handle = os.open(lock, flags | (os.O_NOFOLLOW if _POSIX else os.O_CREAT))
             stack.callback(os.close, handle)
             _lock(handle, wait=False)
             _remove(temporary)
@@ -180,7 +180,7 @@ def _replace(source: Path, target: Path) -> None:
         try:
             os.replace(source, target)
         except PermissionError:
-            if POSIX or time.monotonic() > end:
+            if _POSIX or time.monotonic() > end:
                 raise
             time.sleep(_PAUSE)
         else:
@@ -189,13 +189,13 @@ def _replace(source: Path, target: Path) -> None:
 
 def sync_file(path: Path) -> None:
     """Wait until the content of a file is on the disk."""
-    with open(path, "rb" if POSIX else "r+b") as written:  # Windows flushes only what may be written
+    with open(path, "rb" if _POSIX else "r+b") as written:  # Windows flushes only what may be written
         os.fsync(written.fileno())
 
 
 def sync_folder(folder: Path) -> None:
     """Wait until names that were changed in a folder are on the disk; Windows has no such call and logs them itself."""
-    if not POSIX:
+    if not _POSIX:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -218,7 +218,7 @@ def move_folder(source: Path, target: Path) -> None:
     ...     os.listdir(folder)
     ['old']
     """
-    if not POSIX and target.is_dir():
+    if not _POSIX and target.is_dir():
         target.rmdir()
     os.replace(source, target)
 

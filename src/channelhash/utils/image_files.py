@@ -36,7 +36,7 @@ REDUCIBLE = ("JPEG", "MPO")
 #: What to do where the extra ``heif`` is missing.
 HEIF_REMEDY = "HEIC needs pillow-heif: pip install 'channelhash[heif]'"
 #: The variable that says how many million pixels a stored image may have.
-LIMIT_VARIABLE = "CHANNELHASH_MAX_PIXELS"
+_LIMIT_VARIABLE = "CHANNELHASH_MAX_PIXELS"
 #: Version of what happens to pixels before they are resized: 2 turns images upright. Models made since then carry it in
 #: their fingerprint.
 PREPROCESSING = 2
@@ -98,17 +98,17 @@ def _decoder_errors() -> Iterator[None]:
         raise ImageError(_reason(error)) from error
 
 
-def max_pixels() -> float:
+def _max_pixels() -> float:
     """Return the most pixels of an image that are decoded: 179 million, or as the environment says.
 
     Raises:
         InputError: the environment's value is no number.
     """
-    value = os.environ.get(LIMIT_VARIABLE) or str(_MOST_MILLIONS)
+    value = os.environ.get(_LIMIT_VARIABLE) or str(_MOST_MILLIONS)
     try:
         return float(value) * 1e6
     except ValueError:
-        raise InputError(f"{LIMIT_VARIABLE}={value}: expected a number of million pixels, such as 500") from None
+        raise InputError(f"{_LIMIT_VARIABLE}={value}: expected a number of million pixels, such as 500") from None
 
 
 @cache
@@ -122,10 +122,10 @@ def reads_heif() -> bool:
     return True
 
 
-def turn_of(image: Image.Image) -> int:
+def _turn_of(image: Image.Image) -> int:
     """Return the EXIF orientation of an opened image, from 1 (upright) to 8.
 
-    >>> turn_of(Image.new("RGB", (4, 3)))
+    >>> _turn_of(Image.new("RGB", (4, 3)))
     1
     """
     turn = _exif(image).get(ExifTags.Base.Orientation)
@@ -139,7 +139,7 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
     (4, 3)
     """
     width, height = image.size
-    return (height, width) if turn_of(image) >= 5 else (width, height)
+    return (height, width) if _turn_of(image) >= 5 else (width, height)
 
 
 def date_taken(image: Image.Image) -> str | None:
@@ -160,16 +160,16 @@ def date_taken(image: Image.Image) -> str | None:
     xmp = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp") or ""
     found = dict(_XMP_DATE.findall(xmp.decode(errors="replace") if isinstance(xmp, bytes) else str(xmp)))
     written += [found.get(name) for name in _XMP_DATES]
-    return next((date for date in map(parse_date, written) if date), None)
+    return next((date for date in map(_parse_date, written) if date), None)
 
 
-def parse_date(written: object) -> str | None:
+def _parse_date(written: object) -> str | None:
     """Return a camera's date as ``"2019-07-14 10:20:30"``; None for zeros, spaces and dates that cannot be.
 
     Any separators do, and seconds or the whole time may be missing. Time zones and fractions of seconds are left out, a
     time that cannot be, too. Hour 24 is how some telephones write the first hour of a day.
 
-    >>> parse_date("2019:07:14 10:20"), parse_date("2019-07-14T24:20:30.5+02:00"), parse_date("0000:00:00 00:00:00")
+    >>> _parse_date("2019:07:14 10:20"), _parse_date("2019-07-14T24:20:30.5+02:00"), _parse_date("0000:00:00 00:00:00")
     ('2019-07-14 10:20:00', '2019-07-14 00:20:30', None)
     """
     text = written.decode(errors="replace") if isinstance(written, bytes) else str(written)
@@ -293,9 +293,9 @@ def _reduce(image: Image.Image, side: int | None) -> None:
 
 def _check_size(image: Image.Image) -> None:
     """Refuse a file that takes too much memory; an image without a file is in memory already."""
-    limit = max_pixels()
+    limit = _max_pixels()
     if isinstance(image, ImageFile.ImageFile) and image.width * image.height > limit:
-        how = f"more than {limit / 1e6:g} million; {LIMIT_VARIABLE}=500 allows 500 million"
+        how = f"more than {limit / 1e6:g} million; {_LIMIT_VARIABLE}=500 allows 500 million"
         raise ImageError(f"{image.width} x {image.height} pixels are {how}")
 
 
@@ -319,7 +319,7 @@ def _has_one_colour(image: Image.Image) -> bool:
 def _decode_frame(image: Image.Image) -> Image.Image:
     image.load()
     seen = _convert_colours(_draw_on_white(_scale_to_8_bits(image)), image.info.get("icc_profile"))
-    turn = _TURNS.get(turn_of(image))
+    turn = _TURNS.get(_turn_of(image))
     if turn is not None:
         seen = seen.transpose(turn)
     if seen is not image:

@@ -72,16 +72,16 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: in
         box = (x + margin, y + margin, x + margin + _IMAGE, y + margin + _IMAGE)
         draw.rectangle(box, fill=(238, 240, 244))
         _frame(draw, box, cell.right)
-        text, lines = cell.caption, wrap(cell.caption, 19)
+        text, lines = cell.caption, _wrap(cell.caption, 19)
         _draw_lines(draw, (x + margin + 8, y + margin + 8), lines[:8])
-        captions = [] if lines[:8] == wrap(text, 19) else ["…"]
+        captions = [] if lines[:8] == _wrap(text, 19) else ["…"]
     else:
         image.thumbnail((_IMAGE, _IMAGE))
         left, top = x + (_CELL - image.width) // 2, y + margin + (_IMAGE - image.height) // 2
         sheet.paste(image, (left, top))
         box = (left - 4, top - 4, left + image.width + 3, top + image.height + 3)
         _frame(draw, box, cell.right)
-        captions = wrap(cell.caption)[:caption_lines]
+        captions = _wrap(cell.caption)[:caption_lines]
     _draw_lines(draw, (x + margin, y + _CELL - 6), captions)
 
 
@@ -100,7 +100,7 @@ def _load(image: Path | Image.Image | None) -> Image.Image | None:
 
 def _draw_lines(draw: ImageDraw.ImageDraw, place: tuple[int, int], lines: Sequence[str]) -> None:
     for number, line in enumerate(lines):
-        draw_line(draw, (place[0], place[1] + number * _LINE), line, _LETTERS)
+        _draw_line(draw, (place[0], place[1] + number * _LINE), line, _LETTERS)
 
 
 def _frame(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], right: bool | None) -> None:
@@ -109,19 +109,19 @@ def _frame(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], right: boo
         draw.rectangle(box, outline=_MARKS[right], width=4 if right else 1)
 
 
-def wrap(text: str, width: int = 22) -> list[str]:
+def _wrap(text: str, width: int = 22) -> list[str]:
     """Break text into lines of at most ``width`` characters, at spaces if possible; line breaks are kept.
 
     Letters of Chinese and Japanese are twice as wide as others: a text with any has half as many of them a line.
 
-    >>> wrap("a dog on a beach", width=8)
+    >>> _wrap("a dog on a beach", width=8)
     ['a dog on', 'a beach']
     """
     width //= 2 if any(unicodedata.east_asian_width(letter) in "WF" for letter in text) else 1
     return [line for paragraph in text.split("\n") for line in textwrap.wrap(paragraph, width) or [""]]
 
 
-def draw_line(draw: ImageDraw.ImageDraw, place: tuple[float, float], text: str, size: int) -> None:
+def _draw_line(draw: ImageDraw.ImageDraw, place: tuple[float, float], text: str, size: int) -> None:
     """Draw a line of text in black at (left, top), in letters of ``size`` pixels, in a font that has all of them."""
     font: ImageFont.FreeTypeFont | ImageFont.ImageFont = ImageFont.load_default(size)
     if not text.isascii():  # DejaVu's letters are larger than those of Pillow's own font

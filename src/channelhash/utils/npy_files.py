@@ -124,7 +124,7 @@ def _build(
     rows = _reopen(partial, (n, width), dtype)
     if rows is None:
         journal.unlink(missing_ok=True)
-        rows = reserved_memmap(partial, (n, width), dtype)
+        rows = _reserved_memmap(partial, (n, width), dtype)
     sums = _finished(rows, journal, sizes)
     done = sum(sizes[: len(sums)])
     with open(journal, "w", encoding="utf-8") as log:
@@ -159,7 +159,7 @@ def _reopen(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[A
     return rows if rows.shape == shape and rows.dtype == dtype else None
 
 
-def reserved_memmap(path: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any]":
+def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any]":
     """Create a file of rows with all its space reserved: writing to a mapping on a full disk would kill the process.
 
     Raises:
@@ -167,7 +167,7 @@ def reserved_memmap(path: Path, shape: tuple[int, int], dtype: DType) -> "np.mem
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     reserved_memmap(Path(folder, "rows.npy"), (2, 3), "float32").shape
+    ...     _reserved_memmap(Path(folder, "rows.npy"), (2, 3), "float32").shape
     (2, 3)
     """
     try:

@@ -8,7 +8,7 @@ from typing import Any
 from channelhash.errors import InputError
 
 #: Extra -> import names of what it installs and the core does without.
-EXTRAS = {
+_EXTRAS = {
     "train": ("torch", "torchvision", "tensorboard", "huggingface_hub", "safetensors", "symspellpy"),
     "clip": ("open_clip",),
     "photos": ("timm",),
@@ -37,7 +37,7 @@ def naming_extra(wanted: str = "") -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        for extra, names in EXTRAS.items():
+        for extra, names in _EXTRAS.items():
             if package in names:
                 extra = wanted if wanted and extra == "train" else extra
                 line = f"this needs {package}, which is not installed: pip install 'channelhash[{extra}]'"

@@ -22,7 +22,7 @@ _DASHES = ("-", "--", "-.", ":")
 _MARKS = ("o", "s", "^", "D", "v")
 # Marks on one line, so that those of long curves do not run into a band.
 _MARK_COUNT = 16
-RESOLUTION = 120
+_RESOLUTION = 120
 
 
 def line(axes: Axes, number: int, x: np.ndarray, y: np.ndarray, label: str, spread: np.ndarray | None = None) -> None:
@@ -113,7 +113,7 @@ def write_figure(figure: Figure, folder: Path, name: str, kinds: Sequence[str] =
         # An SVG has no date, and its ids are drawn from the file's name.
         metadata = {"Date": None} if kind == "svg" else {}
         with atomic_path(path) as temporary, mpl.rc_context({"svg.hashsalt": name}):
-            figure.savefig(temporary, format=kind, dpi=RESOLUTION, metadata=metadata)
+            figure.savefig(temporary, format=kind, dpi=_RESOLUTION, metadata=metadata)
     return paths
 
 

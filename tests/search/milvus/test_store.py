@@ -25,8 +25,8 @@ from channelhash.errors import InputError, JobError
 from channelhash.search import open_store
 from channelhash.search.filters import parse_filter
 from channelhash.search.milvus import collection
-from channelhash.search.milvus.collection import MAX_LABELS, parse_address
-from channelhash.search.milvus.store import to_milvus
+from channelhash.search.milvus.collection import _MAX_LABELS, parse_address
+from channelhash.search.milvus.store import _to_milvus
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -122,7 +122,7 @@ def test_without_its_package(monkeypatch):
 )
 def test_expressions_for_a_server(where, expression):
     sets = ['["a", "year"]', '["a"]']
-    assert to_milvus(parse_filter(where, ["a", "year"]), sets, lambda condition: ["x", "y"]) == expression
+    assert _to_milvus(parse_filter(where, ["a", "year"]), sets, lambda condition: ["x", "y"]) == expression
 
 
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_a_collection_of_somebody_else_or_in_another_format_is_refused(store, mo
     [
         ("x" * 65_536, {}, "id of 65,542 bytes"),
         ("a", {"text": "x" * 65_535}, "metadata of 65,547 bytes"),
-        ("a", {"labels": [str(n) for n in range(MAX_LABELS + 1)]}, "4,097 labels"),
+        ("a", {"labels": [str(n) for n in range(_MAX_LABELS + 1)]}, "4,097 labels"),
         ("a", {"labels": ["x" * 65_536]}, "label 'xxx.* of 65,536 bytes"),
     ],
 )
@@ -170,7 +170,7 @@ def test_what_is_too_large_for_milvus(store, name, metadata, message):
 
 @pytest.mark.slow
 def test_an_error_between_two_requests_says_how_far_it_came(store, monkeypatch):
-    monkeypatch.setattr(collection, "ROWS", 3)
+    monkeypatch.setattr(collection, "_ROWS", 3)
     store.add(["first"], codes_of(1))
     upsert, calls = MilvusClient.upsert, []
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.search.sqlite.damaging import change, flip
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
@@ -16,7 +17,6 @@ from channelhash.search.sqlite import guard
 from channelhash.search.sqlite.check import check_store, repair_store
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import StoreFolder, read_manifest
-from tests.search.sqlite.damaging import change, flip
 
 N = 120
 NAMES = [f"i{row}" for row in range(N)]

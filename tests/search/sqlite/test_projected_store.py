@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.search.sqlite.damaging import change
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.search.rank import cosines, quantize
+from channelhash.search.rank import _quantize, cosines
 from channelhash.search.sqlite import answering
 from channelhash.search.sqlite.check import check_store, repair_store
 from channelhash.search.transfer import push
-from tests.search.sqlite.damaging import change
 
 N, N_BITS = 60, 12
 NAMES = [f"i{row:02}" for row in range(N)]
@@ -40,7 +40,7 @@ def kept(folder: Path) -> dict[str, dict[str, list[int]]]:
 
 
 EXPECTED = {
-    name: {"image" if row < 40 else "text": quantize(OUTPUTS[row : row + 1])[0].tolist()}
+    name: {"image" if row < 40 else "text": _quantize(OUTPUTS[row : row + 1])[0].tolist()}
     for row, name in enumerate(NAMES)
 }
 
@@ -83,7 +83,7 @@ def test_projections_come_with_every_code_or_with_none(folder, tmp_path):
 def test_all_items_of_a_small_store_and_the_nearest_of_a_large_one_are_scored(folder, monkeypatch):
     store = ch.open_store(folder)
     question = np.random.default_rng(1).normal(size=N_BITS)
-    scores = dict(zip(NAMES, cosines(question, quantize(OUTPUTS[:40])), strict=False))
+    scores = dict(zip(NAMES, cosines(question, _quantize(OUTPUTS[:40])), strict=False))
     assert store.search_projections(question[None], 5).ids == [sorted(scores, key=scores.get)[:-6:-1]]
     monkeypatch.setattr(answering, "ALL", 39)
     monkeypatch.setattr(answering, "FIRST", 7)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.search.sqlite.damaging import change
 
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.sqlite import words as word_index
 from channelhash.search.sqlite.check import check_store, repair_store
-from tests.search.sqlite.damaging import change
 
 VOCABULARY = ["dog", "beach", "two", "surfboard", "café", "man"]
 

@@ -27,7 +27,7 @@ class SeedTest(NamedTuple):
 
 
 @dataclass
-class Comparison:
+class _Comparison:
     """Two methods in one cell: mean of ``first`` − ``second``, scores in [0, 1].
 
     Attributes:
@@ -90,9 +90,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def compare_methods(
+def _compare_methods(
     results: Sequence[Result], pairs: Sequence[tuple[str, str]] | None = None, resamples: int = 10_000
-) -> list[Comparison]:
+) -> list[_Comparison]:
     """Compare methods by tie-aware mAP over R after the last epoch, for each task and code length; p-values are
     corrected over all of it (`holm`).
 
@@ -119,13 +119,13 @@ def compare_methods(
     for result in finished:
         for task in result.tasks():
             runs.setdefault((result.method, result.n_bits, task), {})[result.seed] = result
-    tests: list[Comparison] = []
+    tests: list[_Comparison] = []
     for task in dict.fromkeys(task for result in finished for task in result.tasks()):
         for n_bits in sorted({result.n_bits for result in finished}):
             for pair in pairs:
                 first, second = (runs.get((method, n_bits, task)) for method in pair)
                 if first and second:
-                    tests.append(Comparison(*pair, n_bits, task, *_compare(first, second, task, resamples)))
+                    tests.append(_Comparison(*pair, n_bits, task, *_compare(first, second, task, resamples)))
     for over in ("queries", "seeds"):
         made = [test for test in tests if getattr(test, over)]
         for test, p_value in zip(made, holm([getattr(test, over).p_value for test in made]), strict=True):
@@ -159,8 +159,8 @@ def _compare(
 LEVEL = 0.05
 
 
-def significance_table(comparisons: Sequence[Comparison]) -> Table:
-    """Tabulate comparisons of `compare_methods`, a block a task; p-values up to `LEVEL` in bold."""
+def _significance_table(comparisons: Sequence[_Comparison]) -> Table:
+    """Tabulate comparisons of `_compare_methods`, a block a task; p-values up to `LEVEL` in bold."""
     rows = []
     for test in comparisons:
         queries, seeds, none = test.queries, test.seeds, Cell("–")
@@ -188,13 +188,13 @@ def significance_table(comparisons: Sequence[Comparison]) -> Table:
 def significance_tables(results: Sequence[Result], pairs: Sequence[tuple[str, str]] | None = None) -> list[Table]:
     """Compare methods and return the table; none of too few finished runs, or of runs without AP of single queries.
 
-    Arguments as `compare_methods`.
+    Arguments as `_compare_methods`.
     """
     finished = (result for result in results if result.status == "finished")
     if not any(("last", "test", task) in result.query_ap for result in finished for task in result.tasks()):
         return []
-    comparisons = compare_methods(results, pairs)
-    return [significance_table(comparisons)] if comparisons else []
+    comparisons = _compare_methods(results, pairs)
+    return [_significance_table(comparisons)] if comparisons else []
 
 
 def _p_value(value: float | None) -> Cell:

@@ -26,7 +26,7 @@ __all__ = ["METHODS", "Design", "Execution", "Experiment", "Grid", "GridRun", "R
 #: A configuration as nested keys: section -> key -> value.
 Sections = Mapping[str, Mapping[str, Any]]
 #: The losses that a grid compares: method -> section ``loss`` of the configuration.
-Losses = Mapping[str, Mapping[str, Any]]
+_Losses = Mapping[str, Mapping[str, Any]]
 
 #: Code lengths of the paper's tables.
 _PAPER_BITS = (16, 32, 64, 128)
@@ -66,7 +66,7 @@ DATASETS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 #: What ``--quick`` changes: everything can be seen to work in minutes, no score is worth quoting.
-QUICK: dict[str, dict[str, Any]] = {
+_QUICK: dict[str, dict[str, Any]] = {
     "data": {"n_images": 600, "queries": 100, "train": 300},
     "train": {"epochs": 4, "validate_every": 2},
 }
@@ -82,7 +82,7 @@ def base_configuration(
         folder: the grid's folder; drawn images go below it.
         data: folder or file of the data instead of the base configuration's.
         overrides: ``"section.key=value"`` for all runs.
-        quick: apply `QUICK`; for drawn images only.
+        quick: apply `_QUICK`; for drawn images only.
 
     Raises:
         InputError: ``base`` or an override is unknown, or ``quick`` is set for another collection.
@@ -96,7 +96,7 @@ def base_configuration(
     if quick:
         if kind != "synthetic":
             raise InputError("--quick: goes with --dataset synthetic; elsewhere lower train.epochs with --set")
-        for section, keys in QUICK.items():
+        for section, keys in _QUICK.items():
             sections[section] = {**sections.get(section, {}), **keys}
     if base == "synthetic" and data is None:
         data = folder / "data"
@@ -129,7 +129,7 @@ class Design:
     base: Sections
     bits: Sequence[int]
     seeds: Sequence[int]
-    losses: Losses = field(default_factory=dict)
+    losses: _Losses = field(default_factory=dict)
     splits: bool = False
 
     def runs(self, method: str, loss: Mapping[str, Any], prefix: str = "") -> list[GridRun]:
@@ -187,7 +187,7 @@ class Experiment:
     name: str
     title: str
     tables: Callable[[Sequence[Result]], list[Table]]
-    losses: Losses = field(default_factory=dict)
+    losses: _Losses = field(default_factory=dict)
     bits: tuple[int, ...] = _PAPER_BITS
     grid: Callable[[Design], list[GridRun]] = _compare_losses
     run: Callable[[Grid, Path, Execution], list[Result]] = run_grid
@@ -228,7 +228,7 @@ def make_grid(
         base: see `base_configuration`.
         bits: code lengths; the experiment's if None.
         seeds: runs of each cell.
-        losses: names as in `choose_losses`, instead of the experiment's.
+        losses: names as in `_choose_losses`, instead of the experiment's.
         command: the command that makes the grid again.
 
     Raises:
@@ -239,18 +239,18 @@ def make_grid(
     """
     if losses and not experiment.losses:
         raise InputError(f"--losses: experiment {experiment.name} does not take it; leave it out")
-    compared = choose_losses(losses, experiment.losses) if losses else experiment.losses
+    compared = _choose_losses(losses, experiment.losses) if losses else experiment.losses
     design = Design(base, bits or experiment.bits, range(seeds), compared, experiment.splits)
     trials = experiment.grid(replace(design, bits=[_TRIAL_BITS], seeds=[0])) if experiment.trials else []
     title = f"{experiment.title}, {base.get('data', {}).get('kind')}"
     return Grid(experiment.name, title, command, tuple(experiment.grid(design)), tuple(trials))
 
 
-def choose_losses(names: Sequence[str], losses: Losses) -> Losses:
+def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
     """Return the losses of these names, with the settings and method names of ``losses`` and `METHODS` where they are
     among those; ``NAME:published`` has its authors' settings (`losses.PUBLISHED`), ``NAME:recommended`` our weights.
 
-    >>> list(choose_losses(["dsch", "dsch:recommended", "csq:published", "python:mymodule:MyLoss"], {}))
+    >>> list(_choose_losses(["dsch", "dsch:recommended", "csq:published", "python:mymodule:MyLoss"], {}))
     ['DSCH', 'DSCH, recommended', 'csq, published', 'MyLoss']
     """
     chosen: dict[str, Mapping[str, Any]] = {}

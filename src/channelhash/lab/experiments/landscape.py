@@ -17,14 +17,14 @@ from channelhash.utils.files import write_text
 from channelhash.utils.plotting import COLOR_MAP
 from channelhash.utils.seeds import generator
 
-ChannelLoss = DSCHLoss | SCHLoss
-Values = NDArray[np.float64]
+_ChannelLoss = DSCHLoss | SCHLoss
+_Values = NDArray[np.float64]
 
 #: Smallest similarity that is drawn as "not zero": SCH jumps at 0, so the surface begins right beside it.
 _JUST_ABOVE_ZERO = 1e-6
 
 
-def channel(loss: ChannelLoss, similarity: ArrayLike) -> tuple[Values, Values]:
+def channel(loss: _ChannelLoss, similarity: ArrayLike) -> tuple[_Values, _Values]:
     """Return the lower and upper end of a loss's channel in bits, each shaped like ``similarity``, in float64.
 
     >>> [float(end) for end in channel(SCHLoss(32), 1.0)]
@@ -34,7 +34,7 @@ def channel(loss: ChannelLoss, similarity: ArrayLike) -> tuple[Values, Values]:
     return lower.numpy(), upper.numpy()
 
 
-def pair_loss(loss: ChannelLoss, similarity: ArrayLike, distance: ArrayLike) -> Values:
+def pair_loss(loss: _ChannelLoss, similarity: ArrayLike, distance: ArrayLike) -> _Values:
     """Compute what an ordered pair adds to L_D, eq. (dsch:it:l) and (sch:loss).
 
     It is (ψ · max(0, lower − d, d − upper))^γ_ℓ.
@@ -53,7 +53,7 @@ def pair_loss(loss: ChannelLoss, similarity: ArrayLike, distance: ArrayLike) -> 
     lower, upper = channel(loss, similarity)
     weights = set_weights(torch.from_numpy(similarity.copy()), loss.alpha, loss.beta).numpy()
     violation = np.maximum(0, np.maximum(lower - distance, distance - upper))
-    result: Values = (weights * violation) ** loss.gamma_l
+    result: _Values = (weights * violation) ** loss.gamma_l
     return result
 
 
@@ -72,13 +72,13 @@ def write_page(path: Path) -> None:
     opened.
     """
     template = resources.files("channelhash.lab.experiments").joinpath("landscape.html").read_text(encoding="utf-8")
-    write_text(path, template.replace("__FACTS__", json.dumps(page_facts())))
+    write_text(path, template.replace("__FACTS__", json.dumps(_page_facts())))
 
 
-def page_facts() -> dict[str, Any]:
+def _page_facts() -> dict[str, Any]:
     """Return what the page takes from Python: defaults of the losses, colours 0 … 255, values to check itself with.
 
-    >>> page_facts()["defaults"]["sch"]
+    >>> _page_facts()["defaults"]["sch"]
     {'k': 32, 'tau': 3.0}
     """
     dsch, sch = DSCHLoss(_START_BITS), SCHLoss(_START_BITS)
@@ -110,7 +110,7 @@ def _check_values() -> list[list[Any]]:
         k = int(random.integers(1, 17)) * 8
         lambda_neg, tau = float(random.uniform(0, k)), float(random.uniform(0, 16))
         gamma_w, gamma_l = float(random.uniform(0.5, 16)), float(random.uniform(0.5, 3))
-        losses: dict[str, ChannelLoss] = {
+        losses: dict[str, _ChannelLoss] = {
             "dsch": DSCHLoss(k, lambda_neg, tau, gamma_w, gamma_l),
             "sch": SCHLoss(k, tau),
         }

@@ -37,7 +37,7 @@ _SAME_MODEL = frozenset({"preprocess", "prompt", "word_vectors", "segmentation_w
 _GOOGLE_NEWS = "GoogleNews-vectors-negative300"
 
 
-def differences(settings: Sections) -> dict[str, tuple[Any, Any]]:
+def _differences(settings: Sections) -> dict[str, tuple[Any, Any]]:
     """Return key -> (of the run, of the paper's runs) where a run's data, model or training is not the paper's.
 
     The loss is compared elsewhere. Keys that the settings lack have their default, keys that they alone have count as
@@ -47,7 +47,7 @@ def differences(settings: Sections) -> dict[str, tuple[Any, Any]]:
         settings: a run's configuration, of one of the paper's models and collections.
 
     >>> paper = paper_configuration("cliphash", "nuswide")
-    >>> differences({**paper, "train": {**paper["train"], "epochs": 30}})
+    >>> _differences({**paper, "train": {**paper["train"], "epochs": 30}})
     {'train.epochs': (30, 200), 'train.easy_weights': ('kinds', 'angles')}
     """
     model, kind = settings["model"]["name"], settings["data"]["kind"]
@@ -62,11 +62,11 @@ def differences(settings: Sections) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def is_same_model(settings: Sections) -> bool:
+def _is_same_model(settings: Sections) -> bool:
     """Say whether the run's model is the paper's: no other backbone, head or weights, and texts read as word vectors.
 
     >>> paper = paper_configuration("tdsrdh", "nuswide")
-    >>> is_same_model(paper), is_same_model({**paper, "model": {**paper["model"], "word_vectors": None}})
+    >>> _is_same_model(paper), _is_same_model({**paper, "model": {**paper["model"], "word_vectors": None}})
     (True, False)
     """
     model = settings["model"]
@@ -74,7 +74,7 @@ def is_same_model(settings: Sections) -> bool:
         return False
     if model["name"] == "tdsrdh" and not model.get("word_vectors"):
         return False
-    keys = [key.partition(".") for key in differences(settings)]
+    keys = [key.partition(".") for key in _differences(settings)]
     return all(section != "model" or key in _SAME_MODEL for section, _, key in keys)
 
 
@@ -104,7 +104,7 @@ def _plain(key: str, value: Any) -> Any:
 
 
 #: Task as the paper writes it -> our name.
-TASKS = {"I->T": "image->text", "T->I": "text->image", "I->I": "image->image", "T->T": "text->text"}
+_TASKS = {"I->T": "image->text", "T->I": "text->image", "I->I": "image->image", "T->T": "text->text"}
 _DATASETS = {"mirflickr25k": "MIRFLICKR-25k", "nuswide": "NUS-WIDE"}
 _MODELS = {"tdsrdh": "TDSRDH", "cliphash": "CLIPHash"}
 # Loss -> the paper's name of it, and what it was run with beside γ_w, which the table says.
@@ -117,7 +117,7 @@ _METRICS = {name: score for score, name in SCORE_NAMES.items()}
 
 
 @dataclass(frozen=True)
-class Printed:
+class _Printed:
     """One printed number, mean and standard deviation in percent.
 
     Attributes:
@@ -129,7 +129,7 @@ class Printed:
         gamma_w: γ_w of DSCH, None for the others.
         metric: ``"mAP_T"`` or ``"ROC-AUC"``.
         split: ``"test"`` or ``"validation"``.
-        printed_task: the task it is printed under, in our words (`TASKS`).
+        printed_task: the task it is printed under, in our words (`_TASKS`).
         likely_task: the task that it very probably is of.
         mean: over the authors' runs.
         std: likewise.
@@ -150,7 +150,7 @@ class Printed:
 
 
 @cache
-def load_printed() -> tuple[Printed, ...]:
+def load_printed() -> tuple[_Printed, ...]:
     """Read every number of the paper's four result tables, in their order.
 
     >>> load_printed()[0].table
@@ -160,17 +160,17 @@ def load_printed() -> tuple[Printed, ...]:
     numbers = []
     for row in csv.DictReader(text.splitlines()):
         values: dict[str, Any] = {name: float(row[name]) if row[name] else None for name in ("gamma_w", "mean", "std")}
-        values |= {name: TASKS[row[name]] for name in ("printed_task", "likely_task")}
-        numbers.append(Printed(**{**row, **values, "n_bits": int(row["n_bits"])}))
+        values |= {name: _TASKS[row[name]] for name in ("printed_task", "likely_task")}
+        numbers.append(_Printed(**{**row, **values, "n_bits": int(row["n_bits"])}))
     return tuple(numbers)
 
 
 def comparison_tables(results: Sequence[Result], table: str) -> list[Table]:
     """Compare runs with the paper's numbers of one of its tables, under both readings of its task labels.
 
-    A run is compared if data set, model (`is_same_model`), code length and every setting of its loss are the paper's;
+    A run is compared if data set, model (`_is_same_model`), code length and every setting of its loss are the paper's;
     on the partitions that the paper's table is about, after the last epoch. The caption names what else it has
-    otherwise (`differences`).
+    otherwise (`_differences`).
 
     Returns:
         One table with a row for each task and printed setting that some run has; none if there is no such run.
@@ -189,7 +189,7 @@ def comparison_tables(results: Sequence[Result], table: str) -> list[Table]:
         runs.setdefault(_printed_setting(result), []).append(result)
     likely = {(number.metric, number.likely_task, _setting(number)): number for number in printed}
     rows: list[tuple[Cell, ...]] = []
-    compared: list[tuple[Printed, Printed, Spread | None]] = []
+    compared: list[tuple[_Printed, _Printed, Spread | None]] = []
     for number in printed:
         task, setting = number.printed_task, _setting(number)
         if setting in runs:
@@ -221,27 +221,27 @@ _TITLES = {
 }
 
 
-def within_spread(ours: Spread, printed: Printed) -> bool:
+def _within_spread(ours: Spread, printed: _Printed) -> bool:
     """Say whether two means differ by no more than √(std_printed² + std_ours²), the spread of two single runs.
 
     >>> printed = load_printed()[0]
-    >>> within_spread(Spread(printed.mean, 0.1, 3), printed)
+    >>> _within_spread(Spread(printed.mean, 0.1, 3), printed)
     True
     """
     return abs(ours.mean - printed.mean) <= hypot(printed.std, ours.std)
 
 
-def _cells(ours: Spread | None, printed: Printed, rival: Printed) -> tuple[Cell, ...]:
+def _cells(ours: Spread | None, printed: _Printed, rival: _Printed) -> tuple[Cell, ...]:
     """Return the printed number, and difference and verdict if it is the right one; the nearer difference is bold."""
     number = Cell(f"{printed.mean:.2f} ± {printed.std:.2f}")
     if ours is None:
         return number, Cell("–"), Cell("–")
     difference = ours.mean - printed.mean
-    within = "–" if isnan(ours.std) else "yes" if within_spread(ours, printed) else "no"
+    within = "–" if isnan(ours.std) else "yes" if _within_spread(ours, printed) else "no"
     return number, Cell(signed(difference), abs(difference) < abs(ours.mean - rival.mean)), Cell(within)
 
 
-def _caption(runs: Sequence[Result], compared: Sequence[tuple[Printed, Printed, Spread | None]]) -> str:
+def _caption(runs: Sequence[Result], compared: Sequence[tuple[_Printed, _Printed, Spread | None]]) -> str:
     caption = (
         "In percent, mean ± sample standard deviation over runs. Printed: the number under this task in the paper. "
         "Likely label: the number that very probably belongs to it. Difference: ours − the paper's, that of the nearer "
@@ -255,7 +255,7 @@ def _caption(runs: Sequence[Result], compared: Sequence[tuple[Printed, Printed, 
     ]
     if not doubted:
         return caption
-    within = [sum(within_spread(ours, pair[side]) for ours, pair in doubted) for side in (0, 1)]
+    within = [sum(_within_spread(ours, pair[side]) for ours, pair in doubted) for side in (0, 1)]
     distance = [fmean(abs(ours.mean - pair[side].mean) for ours, pair in doubted) for side in (0, 1)]
     return (
         f"{caption} Of {len(doubted)} numbers whose label is in doubt, {within[0]} are within as printed, "
@@ -269,7 +269,7 @@ def _named_differences(runs: Sequence[Result]) -> str:
     epochs = sorted({int(run.settings["train"]["epochs"]) for run in runs})
     named: dict[str, dict[str, None]] = {}
     for run in runs:
-        for key, (ours, theirs) in differences(run.settings).items():
+        for key, (ours, theirs) in _differences(run.settings).items():
             if key != "train.epochs":  # has its own sentence
                 named.setdefault(f"{key} {_in_words(theirs)}", {})[_in_words(ours)] = None
     listed = "; ".join(f"{key}, ours {' and '.join(ours)}" for key, ours in named.items())
@@ -285,7 +285,7 @@ def _in_words(value: object) -> str:
     return name.rpartition("/")[2] if name.startswith("/") else name
 
 
-def _label(number: Printed) -> str:
+def _label(number: _Printed) -> str:
     if number.table == "gamma_w":
         return f"γ_w = {number.gamma_w:g}"
     if number.table == "architectures":
@@ -296,7 +296,7 @@ def _label(number: Printed) -> str:
 _Setting = tuple[str, str, str, int, float | None]
 
 
-def _setting(number: Printed) -> _Setting:
+def _setting(number: _Printed) -> _Setting:
     return number.model, number.dataset, number.loss, number.n_bits, number.gamma_w
 
 
@@ -307,7 +307,7 @@ def _printed_setting(result: Result) -> _Setting | None:
     chosen = {key: value for key, value in settings.items() if key not in ("name", "gamma_w", "temperature")}
     # What the paper does not know is 0: off.
     same_loss = all(chosen.get(key, 0) == published.get(key, 0) for key in chosen.keys() | published.keys())
-    if not name or not same_loss or not is_same_model(result.settings):
+    if not name or not same_loss or not _is_same_model(result.settings):
         return None
     model, dataset = _MODELS[result.settings["model"]["name"]], _DATASETS[result.settings["data"]["kind"]]
     return model, dataset, name, result.n_bits, settings.get("gamma_w")

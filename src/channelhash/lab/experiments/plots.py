@@ -14,7 +14,7 @@ from channelhash.training.trainer import read_log, selection_score
 from channelhash.utils.plotting import COLORS, arrow, legend_below, line
 
 #: The lines of one run's ``log.jsonl``, an epoch each.
-Log = Sequence[Mapping[str, Any]]
+_Log = Sequence[Mapping[str, Any]]
 # Methods are moved aside by this much of a code length's place, so that error bars do not lie on one another.
 _ASIDE = 0.05
 # Score -> as it is printed.
@@ -32,28 +32,28 @@ def grid_plots(results: Sequence[Result]) -> dict[str, Figure]:
         runs differ in γ_w alone, and ``training-k<bits>``.
     """
     finished = [result for result in results if result.status == "finished"]
-    plots = {name: gamma_w_plot(sweep) for name, sweep in _sweeps(finished).items()}
+    plots = {name: _gamma_w_plot(sweep) for name, sweep in _sweeps(finished).items()}
     lengths = sorted({result.n_bits for result in finished})
     if len(lengths) > 1:
-        plots["map-over-bits"] = code_length_plot(finished)
+        plots["map-over-bits"] = _code_length_plot(finished)
     for k in lengths:
-        logs: dict[str, list[Log]] = {}
+        logs: dict[str, list[_Log]] = {}
         for result in finished:
             if result.n_bits == k and (log := read_log(result.folder / "log.jsonl")):
                 logs.setdefault(result.method, []).append(log)
         if logs:
-            plots[f"training-k{k}"] = training_plot(logs)
+            plots[f"training-k{k}"] = _training_plot(logs)
     return plots
 
 
-def training_plot(logs: Mapping[str, Sequence[Log]]) -> Figure:
+def _training_plot(logs: Mapping[str, Sequence[_Log]]) -> Figure:
     """Draw loss and validation mAP_T, mean of the cross-modal tasks, by epoch: a line a method.
 
     Args:
         logs: method -> logs of its seeds, see `trainer.read_log`; lines are means over seeds, shaded from the lowest to
             the highest. Losses have units of their own, so each is a share of its first epoch's.
 
-    >>> [axes.get_title() for axes in training_plot({"SCH": [[{"loss": 2.0}, {"loss": 1.0}]]}).axes]
+    >>> [axes.get_title() for axes in _training_plot({"SCH": [[{"loss": 2.0}, {"loss": 1.0}]]}).axes]
     ['Training loss', 'Validation, mean of the cross-modal tasks']
     """
     figure = Figure(figsize=(6.4, 7), layout="constrained")
@@ -76,7 +76,7 @@ def training_plot(logs: Mapping[str, Sequence[Log]]) -> Figure:
     return figure
 
 
-def code_length_plot(finished: Sequence[Result]) -> Figure:
+def _code_length_plot(finished: Sequence[Result]) -> Figure:
     """Draw tie-aware mAP (test queries, R, last epoch) over the code length, one panel a task and one line a method.
 
     Bars are sample std over seeds.
@@ -107,7 +107,7 @@ def code_length_plot(finished: Sequence[Result]) -> Figure:
     return figure
 
 
-def gamma_w_plot(finished: Sequence[Result]) -> Figure:
+def _gamma_w_plot(finished: Sequence[Result]) -> Figure:
     """Draw mAP_T and ROC-AUC (micro) of validation after the last epoch over γ_w, one line a task.
 
     Bars are sample std over seeds.
@@ -153,7 +153,7 @@ def _means(groups: Sequence[Sequence[float]]) -> tuple[NDArray[np.float64], NDAr
     return np.array(means), np.array(spreads)
 
 
-def _epochs(seeds: Sequence[Log], key: str) -> NDArray[np.int64]:
+def _epochs(seeds: Sequence[_Log], key: str) -> NDArray[np.int64]:
     """Return the epochs, from 0, in which every log has ``key``."""
     shared = set.intersection(*({number for number, entry in enumerate(log) if key in entry} for log in seeds))
     return np.array(sorted(shared), dtype=np.int64)

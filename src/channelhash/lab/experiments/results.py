@@ -15,7 +15,7 @@ from channelhash.errors import InputError
 from channelhash.utils.files import atomic_path, write_text
 from channelhash.utils.reading import read_yaml_sections, reading
 
-Status = Literal["finished", "failed", "missing"]
+_Status = Literal["finished", "failed", "missing"]
 
 #: Retrieval sets that a run of a grid is evaluated on: R, and R∖T (``protocol.md`` § 1).
 VIEWS = ("test", "leak_free")
@@ -56,7 +56,7 @@ class Result:
     folder: Path
     method: str
     settings: Mapping[str, Mapping[str, Any]]
-    status: Status
+    status: _Status
     error: str = ""
     epochs: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     query_ap: Mapping[tuple[str, str, str], NDArray[np.float64]] = field(default_factory=dict)

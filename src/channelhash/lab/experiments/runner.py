@@ -112,7 +112,7 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
         return read_grid(folder)[1]
 
 
-def run_and_evaluate(name: str, configuration: str, folder: Path) -> str:
+def _run_and_evaluate(name: str, configuration: str, folder: Path) -> str:
     """Train one run and write its results; return an error in one line, or an empty string.
 
     ``configuration`` is the text of `RunConfig.to_yaml`: settings classes are made at run time and cannot be sent to
@@ -178,7 +178,7 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> It
     placed = [_place(run, devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
     if jobs == 1:
         for run in placed:
-            yield run.name, run_and_evaluate(run.name, run.config.to_yaml(), folder)
+            yield run.name, _run_and_evaluate(run.name, run.config.to_yaml(), folder)
         return
     waiting = list(placed)
     while waiting:
@@ -187,7 +187,7 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> It
         with process_pool(jobs, _start_job, (threads,)) as pool:
             with interrupts_held():
                 started = {
-                    pool.submit(run_and_evaluate, run.name, run.config.to_yaml(), folder): run for run in waiting
+                    pool.submit(_run_and_evaluate, run.name, run.config.to_yaml(), folder): run for run in waiting
                 }
             for future in as_completed(started):
                 run = started[future]

@@ -81,17 +81,18 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
     names = [table.name for table in tables]
     if len(set(names)) < len(names):
         raise ValueError(f"two tables have one name among {', '.join(names)}")
-    formats = {"md": to_markdown, "tex": to_latex, "csv": to_csv}
+    formats = {"md": _to_markdown, "tex": _to_latex, "csv": _to_csv}
     texts = {folder / f"{table.name}.{ending}": render(table) for table in tables for ending, render in formats.items()}
     for path, text in texts.items():
         write_text(path, text)
     return list(texts)
 
 
-def to_markdown(table: Table) -> str:
+def _to_markdown(table: Table) -> str:
     """Render GitHub's Markdown: title, table, caption; the name of a block stands in its first row.
 
-    >>> print(to_markdown(Table("t", "mAP by loss", ("Loss", "mAP"), ((Cell("SCH"), Cell("83.7", bold=True)),), "", 1)))
+    >>> row = (Cell("SCH"), Cell("83.7", bold=True))
+    >>> print(_to_markdown(Table("t", "mAP by loss", ("Loss", "mAP"), (row,), "", 1)))
     **mAP by loss**
     <BLANKLINE>
     | Loss | mAP |
@@ -104,10 +105,10 @@ def to_markdown(table: Table) -> str:
     return _TEMPLATES.get_template("table.md.j2").render(table=table)
 
 
-def to_latex(table: Table) -> str:
+def _to_latex(table: Table) -> str:
     r"""Render a ``table`` float in booktabs style; needs ``\usepackage{booktabs}``, and UTF-8 beyond ASCII.
 
-    >>> to_latex(Table("t", "mAP", ("Loss", "γ_w"), ((Cell("SCH"), Cell("50 %")),), "", 1)).splitlines()[6:9]
+    >>> _to_latex(Table("t", "mAP", ("Loss", "γ_w"), ((Cell("SCH"), Cell("50 %")),), "", 1)).splitlines()[6:9]
     ['Loss & $\\gamma_{w}$ \\\\', '\\midrule', 'SCH & 50 \\% \\\\']
     """
     # In LaTeX, {{ is not rare: its template writes << … >>.
@@ -115,10 +116,10 @@ def to_latex(table: Table) -> str:
     return latex.get_template("table.tex.j2").render(table=table)
 
 
-def to_csv(table: Table) -> str:
+def _to_csv(table: Table) -> str:
     r"""Render the cells, one line a row, the name of a block in every row; no title and no caption.
 
-    >>> to_csv(Table("t", "mAP by loss", ("Loss", "mAP"), ((Cell("SCH"), Cell("83.7")),), ""))
+    >>> _to_csv(Table("t", "mAP by loss", ("Loss", "mAP"), ((Cell("SCH"), Cell("83.7")),), ""))
     'Loss,mAP\nSCH,83.7\n'
     """
     target = io.StringIO()
@@ -185,7 +186,7 @@ class Spread(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class _Outcome:
     """Scores of the runs of one cell.
 
     Attributes:
@@ -203,7 +204,7 @@ class Outcome:
     def text(self) -> str:
         """Print the cell.
 
-        >>> Outcome((0.8, 0.9), ("failed",)).text(), Outcome((), ("missing", "missing")).text()
+        >>> _Outcome((0.8, 0.9), ("failed",)).text(), _Outcome((), ("missing", "missing")).text()
         ('85.00 ± 7.07 (2 of 3; 1 failed)', '2 missing')
         """
         counts = ", ".join(f"{self.absent.count(reason)} {reason}" for reason in dict.fromkeys(self.absent))
@@ -257,7 +258,7 @@ def signed(points: float) -> str:
 
 def outcome(
     results: Sequence[Result], task: str, score: str = "map_tie_aware", view: str = "test", checkpoint: str = "last"
-) -> Outcome:
+) -> _Outcome:
     """Collect the scores of the runs of one cell, which differ in their seed alone.
 
     Raises:
@@ -284,7 +285,7 @@ def outcome(
             absent.append("undefined")
         else:
             scores.append(value)
-    return Outcome(tuple(scores), tuple(absent))
+    return _Outcome(tuple(scores), tuple(absent))
 
 
 def _compared(result: Result) -> tuple[object, ...]:

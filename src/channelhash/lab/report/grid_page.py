@@ -29,7 +29,7 @@ def write_report(folder: Path) -> Path:
         InputError: the folder is neither, or its ``config.yaml`` or ``grid.json`` cannot be read.
     """
     if (folder / "grid.json").is_file():
-        content = grid_page(folder)
+        content = _grid_page(folder)
     elif (folder / "config.yaml").is_file():
         content = run_page(folder)
     else:
@@ -45,7 +45,7 @@ def write_report(folder: Path) -> Path:
 _TASKS = ("image->text", "text->image")
 
 
-def grid_page(folder: Path) -> page.Page:
+def _grid_page(folder: Path) -> page.Page:
     """Return the report of a grid.
 
     Raises:

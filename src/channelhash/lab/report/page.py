@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from channelhash.utils.plotting import COLORS, inline_svg, legend_below, line
 
-Points = Sequence[tuple[float, float]]
+_Points = Sequence[tuple[float, float]]
 # Grey that shows on white and on black paper.
 _GREY = "0.55"
 
@@ -46,7 +46,7 @@ class Mark:
     interval: tuple[float, float] | None = None
 
 
-def line_chart(title: str, x_label: str, series: Mapping[str, Points]) -> _Chart | None:
+def line_chart(title: str, x_label: str, series: Mapping[str, _Points]) -> _Chart | None:
     """Draw ``series``: name -> (count x, y) by rising x, without points that are not finite; None where no point is.
 
     >>> line_chart("Mean loss", "epoch", {"loss": [(1, 2.5), (2, 0.5)]}).description

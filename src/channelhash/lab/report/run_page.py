@@ -169,7 +169,7 @@ def _relevant(query: CodeSet, row: int, database: CodeSet, item: int) -> bool | 
 
 
 _T = TypeVar("_T")
-Sections = Mapping[str, Mapping[str, Any]]
+_Sections = Mapping[str, Mapping[str, Any]]
 
 _PROBLEMS = 20
 _PARTITIONS = {
@@ -286,7 +286,7 @@ def _partitions(folder: Path) -> dict[str, int]:
         return {str(name): len(part) for name, part in rows.items()}
 
 
-def _unfinished(folder: Path, settings: Sections, log: Sequence[Any], evaluated: bool, encoded: bool) -> list[str]:
+def _unfinished(folder: Path, settings: _Sections, log: Sequence[Any], evaluated: bool, encoded: bool) -> list[str]:
     name = shlex.quote(folder.resolve().name)
     if not (folder / "model" / "config.json").exists():
         epochs = settings.get("train", {}).get("epochs", "?")
@@ -301,7 +301,7 @@ def _unfinished(folder: Path, settings: Sections, log: Sequence[Any], evaluated:
     return []
 
 
-def _subtitle(settings: Sections, counts: Mapping[str, int]) -> str:
+def _subtitle(settings: _Sections, counts: Mapping[str, int]) -> str:
     def value(section: str, key: str) -> Any:
         return settings.get(section, {}).get(key, "?")
 

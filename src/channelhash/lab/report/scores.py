@@ -131,7 +131,7 @@ def _print_range(interval: tuple[float, float]) -> str:
     return f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f} %"
 
 
-Tasks = Mapping[str, Mapping[str, Any]]
+_Tasks = Mapping[str, Mapping[str, Any]]
 
 #: Names that people know; any other score is printed under its key. A group's name stands before the inner key.
 _NAMES = {
@@ -162,13 +162,13 @@ _NAMES = {
 }
 
 
-def read_evaluations(folder: Path) -> list[tuple[str, Tasks]]:
+def read_evaluations(folder: Path) -> list[tuple[str, _Tasks]]:
     """Read (title, scores) of everything that a run was evaluated on: ``metrics.json``, and a grid's ``result.json``.
 
     Raises:
         InputError: a file does not hold scores by task.
     """
-    evaluations: list[tuple[str, Tasks]] = []
+    evaluations: list[tuple[str, _Tasks]] = []
     problem, remedy = "holds no scores of this version", "evaluate the run again"
     if (path := folder / "metrics.json").exists():
         metrics = read_json(path, problem, remedy)
@@ -185,7 +185,7 @@ def read_evaluations(folder: Path) -> list[tuple[str, Tasks]]:
     return evaluations
 
 
-def score_table(title: str, tasks: Tasks) -> Table:
+def score_table(title: str, tasks: _Tasks) -> Table:
     """Return a table of the single scores; lists (a number a radius) are left out.
 
     >>> score_table("test split", {"image->text": {"map_tie_aware": 0.5}}).rows
@@ -240,7 +240,7 @@ def _joined(key: str, inner: str) -> str:
     return f"{name}{inner}" if name.endswith("@") else f"{name} {_NAMES.get(inner, inner.replace('_', ' '))}".strip()
 
 
-def _tasks(tasks: Any, path: Path) -> Tasks:
+def _tasks(tasks: Any, path: Path) -> _Tasks:
     if not isinstance(tasks, dict) or not tasks or not all(isinstance(report, dict) for report in tasks.values()):
         raise InputError(f"{path.name}: holds no scores by task, as this version writes; evaluate the run again")
     return tasks

@@ -20,7 +20,7 @@ from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
 
 # Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.
 BLOCK = 1024
-CHUNK = 64
+_CHUNK = 64
 # Codes around a query's place in the ascending order that give the first limit: so many, or so many times k.
 _AROUND, _TIMES = 2048, 8
 # Queries that go over such a block before it leaves the first cache.
@@ -44,7 +44,7 @@ def measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
             word, column = code[w], codes[w, start : start + size]
             for i in range(size):
                 out[i] += popcount(word ^ column[i])  # type: ignore[call-arg]
-    for i in range(size, (size + CHUNK - 1) // CHUNK * CHUNK):
+    for i in range(size, (size + _CHUNK - 1) // _CHUNK * _CHUNK):
         out[i] = np.uint16(0xFFFF)
 
 
@@ -52,7 +52,7 @@ def measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
 def _any_near(distances, limit):  # type: ignore[no-untyped-def]
     """Return whether one of a chunk is within the limit."""
     found = np.uint16(0)
-    for i in range(CHUNK):
+    for i in range(_CHUNK):
         found |= np.uint16(distances[i] <= limit)
     return found != 0
 
@@ -60,15 +60,15 @@ def _any_near(distances, limit):  # type: ignore[no-untyped-def]
 @njit(nogil=True)
 def take(distances, start, size, k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Add those of ``size`` measured codes, the first of which is ``start``, that are within the limit and count."""
-    for chunk in range(0, size, CHUNK):
-        if not _any_near(distances[chunk : chunk + CHUNK], np.uint16(state[LIMIT])):
+    for chunk in range(0, size, _CHUNK):
+        if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(state[LIMIT])):
             continue
-        for i in range(chunk, chunk + CHUNK):
+        for i in range(chunk, chunk + _CHUNK):
             c = start + i
             if distances[i] <= state[LIMIT] and (len(allowed) == 0 or _first_row(c, starts, rows, allowed) >= 0):
                 if state[SIZE] == len(entries):
                     _make_room(k, entries, counts, state, starts, rows, allowed)
-                add(distances[i], c, k, entries, counts, state)
+                _add(distances[i], c, k, entries, counts, state)
 
 
 class _Division(NamedTuple):
@@ -164,7 +164,7 @@ def nearest(search: Search) -> list[Matches]:
             _nearest_task(task, division, search, found)
     else:
         _nearest_tasks(division, search, found)
-    return answers(found, search)
+    return _answers(found, search)
 
 
 def _division(search: Search) -> _Division:
@@ -187,7 +187,7 @@ LOWER = np.uint64(0xFFFFFFFF)
 _SPARE = 512
 
 
-class Candidates(NamedTuple):
+class _Candidates(NamedTuple):
     """Codes met in several passes over different codes, ``[pass, query]``.
 
     Attributes:
@@ -201,13 +201,13 @@ class Candidates(NamedTuple):
     states: NDArray[np.int64]
 
 
-def _no_candidates(search: Search, passes: int, room: int) -> Candidates:
+def _no_candidates(search: Search, passes: int, room: int) -> _Candidates:
     """Return what passes with room for so many entries start from; codes beyond the radius are not taken."""
     n_queries = len(search.queries)
     states = np.zeros((passes, n_queries, 3), dtype=np.int64)
     states[:, :, LIMIT] = search.radius
     entries = np.empty((passes, n_queries, room), dtype=np.uint64)
-    return Candidates(entries, np.zeros((passes, n_queries, search.n_bits + 1), dtype=np.int64), states)
+    return _Candidates(entries, np.zeros((passes, n_queries, search.n_bits + 1), dtype=np.int64), states)
 
 
 @njit(nogil=True)
@@ -216,7 +216,7 @@ def fresh(search):  # type: ignore[no-untyped-def]
     states = np.zeros((1, 1, 3), dtype=np.int64)
     states[0, 0, LIMIT] = search.radius
     entries = np.empty((1, 1, 2 * (search.k + _SPARE)), dtype=np.uint64)
-    return Candidates(entries, np.zeros((1, 1, search.n_bits + 1), dtype=np.int64), states)
+    return _Candidates(entries, np.zeros((1, 1, search.n_bits + 1), dtype=np.int64), states)
 
 
 # Loops work on arrays that were taken out of the tuples before: doing so in a loop costs more than the rest of it.
@@ -260,7 +260,7 @@ def _make_room(k, entries, counts, state, starts, rows, allowed):  # type: ignor
 
 
 @njit(nogil=True)
-def add(distance, c, k, entries, counts, state):  # type: ignore[no-untyped-def]
+def _add(distance, c, k, entries, counts, state):  # type: ignore[no-untyped-def]
     """Add code ``c``, which is within the limit, to the candidates of a query, for which there is room."""
     entries[state[SIZE]] = (np.uint64(distance) << HALF) | np.uint64(c)
     state[SIZE] += 1
@@ -333,7 +333,7 @@ def _write_answers(candidates, search, out_rows, out_distances, sizes):  # type:
         sizes[q] = _write_rows(_best_entries(q, candidates, search), search, out_rows[q], out_distances[q])
 
 
-def answers(candidates: Candidates, search: Search) -> list[Matches]:
+def _answers(candidates: _Candidates, search: Search) -> list[Matches]:
     """Return the matches of each query from the candidates of all passes."""
     n_queries = candidates.entries.shape[1]
     rows, distances = np.empty((2, n_queries, search.k), dtype=np.int64)

@@ -22,12 +22,12 @@ from channelhash.search.store import Item
 from channelhash.utils.optional_imports import library
 
 #: Where the token of a server is read from; an address ends up in logs, this does not.
-TOKEN_VARIABLE = "MILVUS_TOKEN"
+_TOKEN_VARIABLE = "MILVUS_TOKEN"
 
 _CONNECT_SECONDS = 10
 
 
-class MilvusAddress(NamedTuple):
+class _MilvusAddress(NamedTuple):
     """A collection and where it is.
 
     Attributes:
@@ -47,7 +47,7 @@ class MilvusAddress(NamedTuple):
 _ADDRESS = re.compile(r"milvus\+(?P<uri>https?://[^/?#]+:\d+)/(?P<name>[^/?#]+)/?")
 
 
-def parse_address(text: str) -> MilvusAddress:
+def parse_address(text: str) -> _MilvusAddress:
     """Parse the address of a collection, ``milvus+http://host:port/collection``.
 
     Raises:
@@ -61,10 +61,10 @@ def parse_address(text: str) -> MilvusAddress:
         raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION; in a file, use a store's folder")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", parts["name"]):
         raise InputError(f"{text}: {parts['name']!r} is no name of a collection; up to 255 letters, digits and '_'")
-    return MilvusAddress(text, parts["uri"], parts["name"])
+    return _MilvusAddress(text, parts["uri"], parts["name"])
 
 
-def connect(address: MilvusAddress) -> Any:
+def connect(address: _MilvusAddress) -> Any:
     """Return a `pymilvus.MilvusClient`.
 
     Raises:
@@ -74,10 +74,10 @@ def connect(address: MilvusAddress) -> Any:
     # Errors are raised as well, and told in one line; pymilvus would print a traceback before.
     logging.getLogger("pymilvus.decorators").setLevel(logging.CRITICAL)
     try:
-        token = os.environ.get(TOKEN_VARIABLE, "")
+        token = os.environ.get(_TOKEN_VARIABLE, "")
         return pymilvus.MilvusClient(uri=address.uri, token=token, timeout=_CONNECT_SECONDS)
     except pymilvus.MilvusException as error:
-        hint = f"is the server there, and {TOKEN_VARIABLE} right?"
+        hint = f"is the server there, and {_TOKEN_VARIABLE} right?"
         reason = " ".join(str(error.message).split())
         raise InputError(f"{address.text}: cannot be opened ({reason}); {hint}") from None
 
@@ -97,7 +97,7 @@ def quote(text: str) -> str:
 
 # https://milvus.io/docs/limitations.md
 _MAX_STRING = 65_535
-MAX_LABELS = 4_096
+_MAX_LABELS = 4_096
 
 Row = dict[str, Any]
 
@@ -123,8 +123,8 @@ def to_rows(item: Item) -> list[Row]:
     metadata, keys = dict(item.metadata), json.dumps(sorted(item.metadata), ensure_ascii=False)
     labels = metadata.pop("labels", None) or []
     assert isinstance(labels, list)
-    if len(labels) > MAX_LABELS:
-        raise InputError(f"{item.id!r}: {len(labels):,} labels; Milvus takes {MAX_LABELS:,} an item")
+    if len(labels) > _MAX_LABELS:
+        raise InputError(f"{item.id!r}: {len(labels):,} labels; Milvus takes {_MAX_LABELS:,} an item")
     texts = {f"label {label[:20]!r}": label for label in labels} | {
         "id": f"{max(item.codes, key=len)}/{item.id}",
         "keys of metadata": keys,
@@ -169,7 +169,7 @@ def is_storable(item_id: str) -> bool:
 _FORMAT = "channelhash milvus 3"
 
 # Rows and bytes of one request; servers refuse requests of more than 64 MB.
-ROWS = 1000
+_ROWS = 1000
 _BYTES = 8_000_000
 #: Most rows that Milvus returns for a query or a search (https://milvus.io/docs/limitations.md).
 MAX_ANSWERS = 16_384
@@ -186,7 +186,7 @@ class MilvusCollection:
         client: a `pymilvus.MilvusClient`.
     """
 
-    def __init__(self, address: MilvusAddress, client: Any) -> None:
+    def __init__(self, address: _MilvusAddress, client: Any) -> None:
         self._address = address
         self._name = address.collection
         self._client = client
@@ -224,7 +224,7 @@ class MilvusCollection:
             schema.add_field(name, kinds.VARCHAR, max_length=_MAX_STRING)
         schema.add_field("first", kinds.BOOL)
         schema.add_field(
-            "labels", kinds.ARRAY, element_type=kinds.VARCHAR, max_capacity=MAX_LABELS, max_length=_MAX_STRING
+            "labels", kinds.ARRAY, element_type=kinds.VARCHAR, max_capacity=_MAX_LABELS, max_length=_MAX_STRING
         )
         schema.add_field("metadata", kinds.JSON)
         # Milvus counts in whole bytes; the padding bits of packed codes are 0 and change no distance.
@@ -240,7 +240,7 @@ class MilvusCollection:
         with self._asking("load"):
             self._client.load_collection(self._name, timeout=_SECONDS)
 
-    def rows(self, expression: str, fields: Sequence[str], limit: int = ROWS, **options: str) -> list[Row]:
+    def rows(self, expression: str, fields: Sequence[str], limit: int = _ROWS, **options: str) -> list[Row]:
         """Return at most ``limit`` rows that pass."""
         with self._asking("query"):
             results = self._client.query(
@@ -317,7 +317,7 @@ def _requests(items: Sequence[list[Row]]) -> Iterator[list[list[Row]]]:
     size = n_rows = 0
     for rows in items:
         item_size = sum(len(str(value).encode()) for row in rows for value in row.values())
-        if part and (n_rows + len(rows) > ROWS or size + item_size > _BYTES):
+        if part and (n_rows + len(rows) > _ROWS or size + item_size > _BYTES):
             yield part
             part, size, n_rows = [], 0, 0
         part.append(rows)

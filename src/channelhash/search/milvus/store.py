@@ -18,13 +18,13 @@ from channelhash.search.store import Answers, Item, Store, merge_item
 from channelhash.utils.processes import tell_of_fork
 
 #: A condition -> ids of the items that pass it.
-Matching = Callable[[filters.Condition], Iterable[str]]
+_Matching = Callable[[filters.Condition], Iterable[str]]
 
 _EXACT = 2**53
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-def to_milvus(tree: filters.Filter, key_sets: Collection[str], matching: Matching) -> str:
+def _to_milvus(tree: filters.Filter, key_sets: Collection[str], matching: _Matching) -> str:
     """Translate a filter into a Milvus expression over the fields ``id``, ``labels``, ``keys`` and ``metadata``.
 
     Args:
@@ -33,25 +33,25 @@ def to_milvus(tree: filters.Filter, key_sets: Collection[str], matching: Matchin
         matching: what compares items here, where not every Milvus can.
 
     >>> from channelhash.search.filters import parse_filter
-    >>> to_milvus(parse_filter("year > 2000", ["year"]), set(), lambda condition: [])
+    >>> _to_milvus(parse_filter("year > 2000", ["year"]), set(), lambda condition: [])
     '(metadata["year"] > 2000)'
     """
     if isinstance(tree, filters.Condition):
         return f"({_condition(tree, key_sets, matching)})"
     word = " and " if isinstance(tree, filters.And) else " or "
-    return f"({word.join(to_milvus(part, key_sets, matching) for part in tree.parts)})"
+    return f"({word.join(_to_milvus(part, key_sets, matching) for part in tree.parts)})"
 
 
-def listed(texts: Iterable[str]) -> str:
+def _listed(texts: Iterable[str]) -> str:
     """Return strings as a list in an expression.
 
-    >>> print(listed(["a", "b"]))
+    >>> print(_listed(["a", "b"]))
     ["a", "b"]
     """
     return f"[{', '.join(map(milvus.quote, texts))}]"
 
 
-def _condition(condition: filters.Condition, key_sets: Collection[str], matching: Matching) -> str:
+def _condition(condition: filters.Condition, key_sets: Collection[str], matching: _Matching) -> str:
     key, test, negated = condition.key, condition.test, condition.negated
     if key == "label":
         return f"not ({_label(test, matching)})" if negated else _label(test, matching)
@@ -59,7 +59,7 @@ def _condition(condition: filters.Condition, key_sets: Collection[str], matching
         having = [text for text in sorted(key_sets) if key in json.loads(text)]
         if key == "id" or not having:
             return milvus.ALL if negated != (key == "id") else milvus.NONE
-        return f"keys {'not in' if negated else 'in'} {listed(having)}"
+        return f"keys {'not in' if negated else 'in'} {_listed(having)}"
     if _is_for_us(test):
         return _among(matching(condition))
     return _value(f'metadata["{key}"]' if key != "id" else key, test, negated)
@@ -76,7 +76,7 @@ def _is_for_us(test: filters.Test) -> bool:
     return any(not isinstance(value, str) and abs(value) >= _EXACT for value in filters.literals_of(test))
 
 
-def _label(test: filters.Test, matching: Matching) -> str:
+def _label(test: filters.Test, matching: _Matching) -> str:
     """Require that any label satisfies ``test``."""
     match test:
         case filters.Compare(operator="=", value=str(value)):
@@ -89,7 +89,7 @@ def _label(test: filters.Test, matching: Matching) -> str:
 
 
 def _among(ids: Iterable[str]) -> str:
-    found = listed(ids)
+    found = _listed(ids)
     return f"id in {found}" if found != "[]" else milvus.NONE
 
 
@@ -241,7 +241,7 @@ class MilvusStore(Store):
         with self._lock:
             there = sorted({row["id"] for row in self._rows(ids, ["id"])})
             for start in range(0, len(there), _IDS):
-                self._collection.delete(f"id in {listed(there[start : start + _IDS])}")
+                self._collection.delete(f"id in {_listed(there[start : start + _IDS])}")
         return len(there)
 
     def _nearest(self, queries: PackedCodes, k: int, modality: str, where: filters.Filter | None) -> Answers:
@@ -286,7 +286,7 @@ class MilvusStore(Store):
                 if filters.passes(condition, name, {**row["metadata"], "labels": row["labels"]}):
                     yield name
 
-        return milvus.ALL if where is None else to_milvus(where, self._key_sets, matching)
+        return milvus.ALL if where is None else _to_milvus(where, self._key_sets, matching)
 
     def _different(self, field: str) -> set[str]:
         """Return the values of a field, by asking for rows with others than are known until there are none."""
@@ -294,14 +294,14 @@ class MilvusStore(Store):
         unseen = milvus.ALL
         while self._look() and (rows := self._collection.rows(unseen, [field])):
             known |= {row[field] for row in rows}
-            unseen = f"{field} not in {listed(sorted(known))}"
+            unseen = f"{field} not in {_listed(sorted(known))}"
         return known
 
     def _rows(self, ids: Sequence[str], fields: Sequence[str]) -> Iterator[milvus.Row]:
         """Yield all rows of those of ``ids`` that the collection has."""
         names = list(filter(milvus.is_storable, ids)) if self._look() else []
         for start in range(0, len(names), _IDS):
-            yield from self._collection.walk(f"id in {listed(names[start : start + _IDS])}", ["key", *fields])
+            yield from self._collection.walk(f"id in {_listed(names[start : start + _IDS])}", ["key", *fields])
 
     def _look(self) -> bool:
         """Return whether the collection is there; if so, read what it says of itself."""

@@ -29,7 +29,7 @@ class _Options(Settings):
     ef_search: int = Field(100, ge=1, le=MOST_EF_SEARCH)
 
 
-class PostgresAddress(NamedTuple):
+class _PostgresAddress(NamedTuple):
     """A store and the database that it is in.
 
     Attributes:
@@ -48,7 +48,7 @@ class PostgresAddress(NamedTuple):
     ef_search: int
 
 
-def parse_address(text: str) -> PostgresAddress:
+def parse_address(text: str) -> _PostgresAddress:
     """Parse ``postgresql://user@host:port/database?store=NAME&index=hnsw&ef_search=100``.
 
     ``store`` names the schema that holds the store, `_DEFAULT_STORE` where it is left out. With ``index=hnsw`` searches
@@ -77,7 +77,7 @@ def parse_address(text: str) -> PostgresAddress:
     if options.index is None and "ef_search" in options.model_fields_set:
         raise InputError(f"{text}: ef_search belongs to index=hnsw; leave it out")
     database = urlunsplit(parts._replace(query=urlencode(values, quote_via=quote)))
-    return PostgresAddress(text, database, schema, options.ef_search if options.index else 0)
+    return _PostgresAddress(text, database, schema, options.ef_search if options.index else 0)
 
 
 class Connections:
@@ -89,7 +89,7 @@ class Connections:
         address: of the store.
     """
 
-    def __init__(self, address: PostgresAddress) -> None:
+    def __init__(self, address: _PostgresAddress) -> None:
         self._address = address
         self._psycopg = library("psycopg", "postgres")
         self._lock = threading.Lock()

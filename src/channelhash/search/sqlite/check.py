@@ -29,7 +29,7 @@ _FAILURES = 100_000
 _DATABASE = "items.sqlite"
 
 
-class Repaired(NamedTuple):
+class _Repaired(NamedTuple):
     """What a repair found and did.
 
     Attributes:
@@ -37,7 +37,7 @@ class Repaired(NamedTuple):
         lost: the items and codes that are gone, as far as they are known.
         n_items: number of items of the store now.
 
-    >>> Repaired([], [], 3).n_items
+    >>> _Repaired([], [], 3).n_items
     3
     """
 
@@ -75,7 +75,7 @@ def check_store(path: Path) -> list[Finding]:
     return findings
 
 
-def repair_store(path: Path) -> Repaired:
+def repair_store(path: Path) -> _Repaired:
     """Repair a store. A whole one is left as it is.
 
     Items and codes whose rows are whole are written to a new database, which takes the place of the damaged one; that
@@ -102,7 +102,7 @@ def repair_store(path: Path) -> Repaired:
     with closing(open_folder(path)) as store:  # checks all, and makes the description again
         if snapshot:
             store.make_snapshot()
-        return Repaired([*damaged, *unlike, *in_database, *snapshot], lost, len(store))
+        return _Repaired([*damaged, *unlike, *in_database, *snapshot], lost, len(store))
 
 
 def backup_store(path: Path, target: Path) -> tuple[int, int]:

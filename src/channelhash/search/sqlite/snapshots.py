@@ -103,7 +103,7 @@ class CodeLayers:
                 try:
                     if self._renew(state):
                         return self._parts(modality, where)
-                except DamagedSnapshotError:
+                except _DamagedSnapshotError:
                     self._view = _NO_VIEW
                     if state.snapshot != self._snapshot_name:
                         continue  # another process has made a new one and thrown this one away
@@ -138,7 +138,7 @@ class CodeLayers:
                 removed, layer = self._database.removed(), self._read_layer(0, state)
             current = in_place_of
             try:
-                name = write_snapshot(self._folder.path, layer.codes)
+                name = _write_snapshot(self._folder.path, layer.codes)
                 with self._database.writing():
                     self._database.set_snapshot(name, layer.last, len(layer), removed)
                 current = name
@@ -160,7 +160,7 @@ class CodeLayers:
             self._snapshot = _Layer({}, 0)
             if state.snapshot:
                 path = self._folder.path / state.snapshot
-                self._snapshot = _Layer(Snapshot(path, self._folder.mapped), state.snapshot_serial)
+                self._snapshot = _Layer(_Snapshot(path, self._folder.mapped), state.snapshot_serial)
             self._middle = _Layer({}, self._snapshot.last)
         if self._database.count_changes(self._middle.last)[0] > max(_LEAST_IN_MEMORY, _FRACTION * len(self._middle)):
             self._middle = self._read_layer(self._snapshot.last, state)
@@ -214,8 +214,8 @@ def check_snapshot(database: ItemsDatabase, folder: StoreFolder) -> str:
     with database.reading() as state:
         try:
             if state.snapshot:
-                list(Snapshot(folder.path / state.snapshot).values())
-        except DamagedSnapshotError as error:
+                list(_Snapshot(folder.path / state.snapshot).values())
+        except _DamagedSnapshotError as error:
             return str(error)
     return ""
 
@@ -232,11 +232,11 @@ _MANIFEST = "manifest.json"
 _THREADS = 4  # SHA-256 works without the interpreter's lock, 0.6 s a gigabyte
 
 
-class DamagedSnapshotError(Exception):
+class _DamagedSnapshotError(Exception):
     """A snapshot is missing, or not as it was written; it can be made again."""
 
 
-class Snapshot(Mapping[str, SortedCodes]):
+class _Snapshot(Mapping[str, SortedCodes]):
     """A snapshot, modality -> codes. Its manifest is whole; the codes are read and checked when they are asked for.
 
     Args:
@@ -292,15 +292,15 @@ class Snapshot(Mapping[str, SortedCodes]):
 
 @contextmanager
 def _noticed_damage(path: Path, name: str) -> Iterator[None]:
-    """Raise `DamagedSnapshotError` for what is wrong with a file of a snapshot."""
+    """Raise `_DamagedSnapshotError` for what is wrong with a file of a snapshot."""
     try:
         yield
     except (OSError, ValueError) as error:
         reason = "is missing" if isinstance(error, FileNotFoundError) else error
-        raise DamagedSnapshotError(f"{path.name}/{name}: {reason}") from None
+        raise _DamagedSnapshotError(f"{path.name}/{name}: {reason}") from None
 
 
-def write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
+def _write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
     """Write a snapshot into a store's folder, and return its name; it is on the disk when this returns.
 
     Raises:

@@ -24,7 +24,7 @@ from channelhash.search.sqlite import words
 from channelhash.utils.files import check_exhausted
 
 #: How long a call waits for another writer before it gives up.
-BUSY_SECONDS = 30.0
+_BUSY_SECONDS = 30.0
 
 #: How SQLite files of a store are told from others: "chst".
 APPLICATION = 0x63687374
@@ -55,7 +55,7 @@ def connect(
     name = ":memory:"
     if path is not None:
         name = f"file:{quote(str(path.absolute()))}?mode={_read_only(path) if read_only else 'rwc' if create else 'rw'}"
-    seconds = 0.0 if alone else BUSY_SECONDS
+    seconds = 0.0 if alone else _BUSY_SECONDS
     connection = sqlite3.connect(name, timeout=seconds, isolation_level=None, check_same_thread=False, uri=True)
     try:
         if alone:

@@ -53,10 +53,10 @@ def separate(text: str) -> str:
     return _RUN.sub(lambda run: f" {_BORDER} {_phrase(run[0])} ", _composed(text))
 
 
-def take_phrases(text: str) -> tuple[str, list[str]]:
+def _take_phrases(text: str) -> tuple[str, list[str]]:
     """Return what a text has in scripts with spaces, as it is indexed, and its runs in others as phrases.
 
-    >>> words, phrases = take_phrases("a 猫 cat 黒い")
+    >>> words, phrases = _take_phrases("a 猫 cat 黒い")
     >>> words.split(), [len(phrase.split()) for phrase in phrases]
     (['a', 'cat'], [1, 2])
     """
@@ -239,7 +239,7 @@ class WordSearch:
 
     def _split_anew(self, text: str) -> list[str]:
         """Return the first different words of a text, as FTS5 splits it; a run without spaces is one word, a phrase."""
-        spaced, phrases = take_phrases(text)
+        spaced, phrases = _take_phrases(text)
         if self._splitting is None:
             self._splitting = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             self._splitting.execute(f"CREATE VIRTUAL TABLE words USING fts5(text, tokenize='{_TOKENIZER}')")

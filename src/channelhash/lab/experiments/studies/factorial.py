@@ -37,7 +37,7 @@ def _setting(result: Result) -> _Setting:
     return str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w")
 
 
-def factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dict[str, _Effect]:
+def _factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dict[str, _Effect]:
     """Return the effects of the channel (DSCH's bounds against SCH's) and of the quantisation term on tie-aware mAP
     over R, and how they interact.
 
@@ -95,13 +95,13 @@ def _weighted_effect(terms: Sequence[tuple[float, Mapping[int, float]]], among: 
     return _Effect(seed_test(differences), float(standardized))
 
 
-def effects_tables(results: Sequence[Result]) -> list[Table]:
+def _effects_tables(results: Sequence[Result]) -> list[Table]:
     """Return one table a code length: an effect a row, a task a column; intervals that exclude zero are bold."""
     finished = [result for result in results if result.status == "finished"]
     tables = []
     for n_bits in sorted({result.n_bits for result in finished}):
         tasks = task_names(finished, "test", "last")
-        effects = {task: factorial_effects(finished, task, n_bits) for task in tasks}
+        effects = {task: _factorial_effects(finished, task, n_bits) for task in tasks}
         rows = [(Cell(name), *(_cell(effects[task][name]) for task in tasks)) for name in effects[tasks[0]]]
         if not rows:
             continue  # too few seeds: the tables of scores name what is missing
@@ -147,7 +147,7 @@ def _grid(design: Design) -> list[GridRun]:
 
 def _tables(results: Sequence[Result]) -> list[Table]:
     """Return scores by channel and κ_q, and the effects of both."""
-    return [*all_views(losses_table, results), *effects_tables(results)]
+    return [*all_views(losses_table, results), *_effects_tables(results)]
 
 
 EXPERIMENT = Experiment("factorial", "Channel and quantisation term", _tables, bits=(16, 32, 64), grid=_grid)

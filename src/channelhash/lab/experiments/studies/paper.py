@@ -33,7 +33,7 @@ def _losses_tables(results: Sequence[Result]) -> list[Table]:
 LOSSES = Experiment(name="losses", title="Losses by code length", losses=METHODS, tables=_losses_tables)
 
 #: γ_w of the paper's sweep.
-PAPER_GAMMA_W = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0)
+_GAMMAS = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0)
 
 
 def _gamma_w_grid(design: Design) -> list[GridRun]:
@@ -43,9 +43,7 @@ def _gamma_w_grid(design: Design) -> list[GridRun]:
     >>> [run.config.loss.gamma_w for run in _gamma_w_grid(Design(DATASETS["synthetic"], [32], [0]))]
     [2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0]
     """
-    return [
-        run for value in PAPER_GAMMA_W for run in design.runs(f"γ_w = {value:g}", {**METHODS["DSCH"], "gamma_w": value})
-    ]
+    return [run for value in _GAMMAS for run in design.runs(f"γ_w = {value:g}", {**METHODS["DSCH"], "gamma_w": value})]
 
 
 def _gamma_w_tables(results: Sequence[Result]) -> list[Table]:

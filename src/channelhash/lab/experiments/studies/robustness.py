@@ -34,23 +34,23 @@ _ATTACKED, _BATCH = 64, 256
 
 #: A change, which takes the inputs of a branch, a size and a seed and returns inputs of the same shape; and its sizes,
 #: from small to large.
-Perturbation = tuple[Callable[[Tensor, float, int], Tensor], Sequence[float]]
+_Perturbation = tuple[Callable[[Tensor, float, int], Tensor], Sequence[float]]
 
 
-def add_noise(pixels: Tensor, sigma: float, seed: int) -> Tensor:
+def _add_noise(pixels: Tensor, sigma: float, seed: int) -> Tensor:
     """Add normal noise of standard deviation ``sigma``, cut to [0, 1].
 
-    >>> add_noise(torch.full((1, 3, 2, 2), 0.5), 0.0, seed=0).unique().tolist()
+    >>> _add_noise(torch.full((1, 3, 2, 2), 0.5), 0.0, seed=0).unique().tolist()
     [0.5]
     """
     noise = generator(seed, "image noise").standard_normal(pixels.shape, dtype=np.float32)
     return (pixels + sigma * torch.from_numpy(noise)).clamp(0, 1)
 
 
-def blur(pixels: Tensor, share: float, seed: int = 0) -> Tensor:
+def _blur(pixels: Tensor, share: float, seed: int = 0) -> Tensor:
     """Blur by a Gaussian whose standard deviation is ``share`` of the image's side.
 
-    >>> blur(torch.full((1, 3, 8, 8), 0.5), 0.25).isclose(torch.tensor(0.5)).all().item()
+    >>> _blur(torch.full((1, 3, 8, 8), 0.5), 0.25).isclose(torch.tensor(0.5)).all().item()
     True
     """
     sigma = share * pixels.shape[-1]
@@ -80,10 +80,10 @@ def _pixelate(pixels: Tensor, side: float, seed: int = 0) -> Tensor:
     return torch.nn.functional.interpolate(means, size=pixels.shape[-2:], mode="nearest")
 
 
-def compress(pixels: Tensor, quality: float, seed: int = 0) -> Tensor:
+def _compress(pixels: Tensor, quality: float, seed: int = 0) -> Tensor:
     """Write as JPEG of this quality, 1 … 95, and read again.
 
-    >>> compress(torch.full((1, 3, 8, 8), 1.0), 10).unique().tolist()
+    >>> _compress(torch.full((1, 3, 8, 8), 1.0), 10).unique().tolist()
     [1.0]
     """
     rows = []
@@ -111,12 +111,12 @@ def _occlude(pixels: Tensor, side: float, seed: int) -> Tensor:
 
 
 #: Changes of pixels ``(n, 3, s, s)`` in [0, 1].
-CORRUPTIONS: Mapping[str, Perturbation] = {
-    "noise, σ": (add_noise, (0.05, 0.1, 0.2)),
-    "blur, σ by side": (blur, (1 / 64, 1 / 32, 1 / 16)),
+_CORRUPTIONS: Mapping[str, _Perturbation] = {
+    "noise, σ": (_add_noise, (0.05, 0.1, 0.2)),
+    "blur, σ by side": (_blur, (1 / 64, 1 / 32, 1 / 16)),
     "contrast kept": (_lower_contrast, (0.5, 0.25, 0.1)),
     "pixelation, by side": (_pixelate, (1 / 32, 1 / 16, 1 / 8)),
-    "JPEG, quality": (compress, (30, 15, 5)),
+    "JPEG, quality": (_compress, (30, 15, 5)),
     "occlusion, by side": (_occlude, (0.25, 0.5, 0.75)),
 }
 
@@ -131,15 +131,15 @@ def _replaced(tokens: Tensor, share: float, seed: int) -> Tensor:
 
 
 #: Changes of token ids ``(n, m)``, 0 for padding: a text keeps a tag, and those that replace others are of other texts.
-TAG_NOISE: Mapping[str, Perturbation] = {
+_TAG_NOISE: Mapping[str, _Perturbation] = {
     "tags dropped": (_dropped, (0.25, 0.5, 0.75)),
     "tags replaced": (_replaced, (0.25, 0.5, 0.75)),
 }
-#: Largest change of a pixel by `attack`, in 255ths.
-ATTACKS = (1, 2, 4)
+#: Largest change of a pixel by `_attack`, in 255ths.
+_ATTACKS = (1, 2, 4)
 
 
-def attack(branch: Branch, pixels: Tensor, epsilon: float, steps: int = 10) -> Tensor | None:
+def _attack(branch: Branch, pixels: Tensor, epsilon: float, steps: int = 10) -> Tensor | None:
     """Change each pixel by at most ``epsilon``, so that the code of an image moves away from what it was.
 
     Projected gradient descent (Madry et al., ICLR 2018): steps of 2.5 ε / ``steps`` along the sign of the gradient of
@@ -157,7 +157,7 @@ def attack(branch: Branch, pixels: Tensor, epsilon: float, steps: int = 10) -> T
 
     >>> branch = Branch(torch.tensor, torch.nn.Flatten(), torch.nn.Linear(12, 8))
     >>> pixels = torch.full((1, 3, 2, 2), 0.5)
-    >>> changed = attack(branch, pixels, epsilon=0.1)
+    >>> changed = _attack(branch, pixels, epsilon=0.1)
     >>> ((changed - pixels).abs() <= 0.1 + 1e-6).all().item()
     True
     """
@@ -182,9 +182,9 @@ def attack(branch: Branch, pixels: Tensor, epsilon: float, steps: int = 10) -> T
 
 
 #: Shares of training rows that are given the labels of another row; 0 is the run whose queries are perturbed.
-LABEL_NOISE = (0.0, 0.2, 0.4)
+_LABEL_NOISE = (0.0, 0.2, 0.4)
 #: The losses that are compared: the paper's, and DSCH as recommended.
-LOSSES = {**METHODS, "DSCH, recommended": {"name": "dsch", "recommended": True}}
+_LOSSES = {**METHODS, "DSCH, recommended": {"name": "dsch", "recommended": True}}
 _NOISY = ", labels of others "
 _AS_IT_IS = "as they are|"
 _ATTACK = "attack, ε in 255ths"
@@ -203,14 +203,14 @@ def _grid(design: Design) -> list[GridRun]:
     """
     runs = []
     for method, loss in design.losses.items():
-        for share in LABEL_NOISE:
+        for share in _LABEL_NOISE:
             train = {**design.base.get("train", {}), "label_noise": share}
             name = f"{method}{_NOISY}{share:g}" if share else method
             runs += replace(design, base={**design.base, "train": train}).runs(name, loss)
     return runs
 
 
-def perturbed_scores(folder: Path) -> dict[str, dict[str, float]]:
+def _perturbed_scores(folder: Path) -> dict[str, dict[str, float]]:
     """Return perturbation -> task -> tie-aware mAP of a run's test queries over R, which stays as it is.
 
     Perturbations are named like ``"noise, σ|0.05"``.
@@ -238,12 +238,12 @@ def perturbed_scores(folder: Path) -> dict[str, dict[str, float]]:
 def _perturbed(branch: Branch, inputs: Tensor, seed: int) -> Iterator[tuple[str, Tensor]]:
     """Yield the name of each perturbation of pixels or tokens, and what they become."""
     pixels = unit_pixels(inputs) if inputs.dtype == torch.uint8 else None
-    kinds = CORRUPTIONS if pixels is not None else TAG_NOISE if inputs.dtype == torch.int32 else {}
+    kinds = _CORRUPTIONS if pixels is not None else _TAG_NOISE if inputs.dtype == torch.int32 else {}
     for name, (apply, sizes) in kinds.items():
         for size in sizes:
             yield f"{name}|{size:g}", apply(inputs if pixels is None else pixels, size, seed)
-    for size in ATTACKS:
-        changed = None if pixels is None else attack(branch, pixels, size / 255)
+    for size in _ATTACKS:
+        changed = None if pixels is None else _attack(branch, pixels, size / 255)
         if changed is not None:
             yield f"{_ATTACK}|{size:g}", changed
 
@@ -261,7 +261,7 @@ def _tables(results: Sequence[Result]) -> list[Table]:
         rows: _Rows = {}
         for run in finished:
             if _NOISY not in run.method:
-                perturbed = measured(run, "robustness", partial(perturbed_scores, run.folder))
+                perturbed = measured(run, "robustness", partial(_perturbed_scores, run.folder))
                 scores = {_AS_IT_IS: run.score(task)}
                 scores |= {name: tasks[task] for name, tasks in perturbed.items() if task in tasks}
                 for name, score in scores.items():
@@ -296,4 +296,4 @@ def _table(name: str, title: str, rows: _Rows) -> Table:
 
 
 _TITLE = "Robustness to corrupted queries and wrong labels"
-EXPERIMENT = Experiment("robustness", _TITLE, _tables, LOSSES, bits=(32,), grid=_grid)
+EXPERIMENT = Experiment("robustness", _TITLE, _tables, _LOSSES, bits=(32,), grid=_grid)

@@ -23,13 +23,13 @@ from channelhash.training.trainer import selection_score
 #: Folders of the trials of learning rates and of weights below the grid's.
 TRIALS, WEIGHT_TRIALS = "tuning", "tuning-weights"
 #: Learning rates to try first, as factors of the base configuration's: a decade down and up in half decades.
-RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
+_RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
 #: Weights of the direct AP term, by bit of the code: it is a share, and other losses are of the order of bits.
 _PER_BIT = (0.0, 0.25, 1.0)
 #: What is chosen beside the learning rate: loss -> key -> values, nine combinations each, the published one among them.
 #: ``average_precision`` is by bit of the code. ``proxies`` is the learning rate of ``train.rates``, which in the
 #: published form is that of the model.
-CHOICES: Mapping[str, Mapping[str, Sequence[float]]] = {
+_CHOICES: Mapping[str, Mapping[str, Sequence[float]]] = {
     "dsch": {"kappa_q": (0.01, 0.1, 0.3), "average_precision": _PER_BIT},
     "sch": {"kappa_q": (0.0, 0.1, 0.3), "average_precision": _PER_BIT},
     "bsch": {"kappa_q": (0.03, 0.1, 0.3), "average_precision": _PER_BIT},
@@ -51,7 +51,7 @@ CHOICES: Mapping[str, Mapping[str, Sequence[float]]] = {
 #: The same for a loss of one's own.
 _OTHER = {"average_precision": (0.0, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)}
 #: The losses that are compared.
-LOSSES: Mapping[str, Mapping[str, Any]] = {
+_LOSSES: Mapping[str, Mapping[str, Any]] = {
     "DSCH": {"name": "dsch"},
     "SCH": {"name": "sch"},
     "SCH, authors' code": {"name": "sch-original"},
@@ -71,10 +71,10 @@ LOSSES: Mapping[str, Mapping[str, Any]] = {
     "DCMH / DPSH": {"name": "dcmh"},
 }
 #: What ends the name of a method whose weights are chosen.
-TUNED = ", tuned"
+_TUNED = ", tuned"
 #: The recommendation, beside which all others are put.
-FIRST = "DSCH" + TUNED
-#: Column of `means_table` -> view and score.
+_FIRST = "DSCH" + _TUNED
+#: Column of `_means_table` -> view and score.
 _COLUMNS = {
     "mAP, R": ("test", "map_tie_aware"),
     "mAP, R∖T": ("leak_free", "map_tie_aware"),
@@ -98,12 +98,12 @@ def _grid(design: Design) -> list[GridRun]:
     runs = []
     for method, loss in design.losses.items():
         published = {"published": True} if loss["name"] in PUBLISHED else {}
-        for name in (method, method + TUNED):
+        for name in (method, method + _TUNED):
             runs += design.runs(name, {**published, **loss})
     return runs
 
 
-def run_weights(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
+def _run_weights(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
     """Choose each loss's learning rate, with it the weights of its tuned form, and run the grid with both.
 
     Raises:
@@ -118,15 +118,15 @@ def run_weights(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
 
     def best_of(trials: Iterator[GridRun], name: str) -> dict[str, Result]:
         trial_grid = Grid("trials", f"{grid.title}: trials on validation", grid.command, tuple(trials))
-        return best_trials(run_grid(trial_grid, folder / name, execution))
+        return _best_trials(run_grid(trial_grid, folder / name, execution))
 
-    published = [run for run in grid.trials if not run.method.endswith(TUNED)]
+    published = [run for run in grid.trials if not run.method.endswith(_TUNED)]
     best = best_of((trial for run in published for trial in _rate_trials(run)), TRIALS)
     trials, runs = (
-        [_with_rate(run, rate_of(best[run.method.removesuffix(TUNED)])) for run in each]
+        [_with_rate(run, _rate_of(best[run.method.removesuffix(_TUNED)])) for run in each]
         for each in (grid.trials, grid.runs)
     )
-    tuned = [run for run in trials if run.method.endswith(TUNED)]
+    tuned = [run for run in trials if run.method.endswith(_TUNED)]
     chosen = best_of((trial for run in tuned for trial in _weight_trials(run)), WEIGHT_TRIALS)
     adopted = [_with_weights(run, _weights_of(chosen[run.method])) if run.method in chosen else run for run in runs]
     return run_grid(replace(grid, runs=tuple(adopted)), folder, execution)
@@ -134,7 +134,7 @@ def run_weights(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
 
 def _rate_trials(run: GridRun) -> Iterator[GridRun]:
     """Yield a trial of each learning rate."""
-    for factor in RATE_FACTORS:
+    for factor in _RATE_FACTORS:
         rate = float(f"{factor * run.config.train.learning_rate:.3g}")
         yield replace(_with_rate(run, rate), name=f"{run.name}-lr{rate:g}")
 
@@ -146,7 +146,7 @@ def _with_rate(run: GridRun, rate: float) -> GridRun:
 
 def _weight_trials(run: GridRun) -> Iterator[GridRun]:
     """Yield a trial of each choice of weights."""
-    choices = CHOICES.get(run.config.loss_name, _OTHER)
+    choices = _CHOICES.get(run.config.loss_name, _OTHER)
     for values in product(*choices.values()):
         weights = dict(zip(choices, values, strict=True))
         name = "-".join([run.name, *(f"{key}{value:g}" for key, value in weights.items())])
@@ -167,10 +167,10 @@ def _weights_of(trial: Result) -> dict[str, float]:
     """Return what `_with_weights` gave a trial."""
     loss, rates = trial.settings["loss"], trial.settings["train"]["rates"]
     values = {**loss, **rates, "average_precision": loss["average_precision"] / trial.n_bits}
-    return {key: values[key] for key in CHOICES.get(loss["name"], _OTHER)}
+    return {key: values[key] for key in _CHOICES.get(loss["name"], _OTHER)}
 
 
-def best_trials(results: Sequence[Result]) -> dict[str, Result]:
+def _best_trials(results: Sequence[Result]) -> dict[str, Result]:
     """Return the trial of each method with the best score after the last epoch; the first one of equals.
 
     Raises:
@@ -198,7 +198,7 @@ def _validation_score(result: Result) -> float:
     return 100 * selection_score({task: float(scores["map_tie_aware"]) for task, scores in tasks.items()})
 
 
-def rate_of(result: Result) -> float:
+def _rate_of(result: Result) -> float:
     """Return the learning rate of a run."""
     return float(result.settings["train"]["learning_rate"])
 
@@ -206,20 +206,20 @@ def rate_of(result: Result) -> float:
 def _tables(results: Sequence[Result]) -> list[Table]:
     """Return each loss's means, the recommendation against all others, and every cell."""
     return [
-        means_table(results),
-        *differences_tables(results),
+        _means_table(results),
+        *_differences_tables(results),
         *all_views(losses_table, results),
         losses_table(results, score="ndcg_graded"),
     ]
 
 
-def means_table(results: Sequence[Result]) -> Table:
+def _means_table(results: Sequence[Result]) -> Table:
     """Return each loss's mean over tasks and code lengths, as published and tuned, a column a score and form."""
-    losses = list(dict.fromkeys(result.method.removesuffix(TUNED) for result in results))
+    losses = list(dict.fromkeys(result.method.removesuffix(_TUNED) for result in results))
     columns = []
     for view, score in _COLUMNS.values():
-        means = method_means(results, view, score)
-        columns += [spread_cells([means.get(loss + form, ()) for loss in losses]) for form in ("", TUNED)]
+        means = _method_means(results, view, score)
+        columns += [spread_cells([means.get(loss + form, ()) for loss in losses]) for form in ("", _TUNED)]
     rows = [(Cell(loss), *row) for loss, row in zip(losses, zip(*columns, strict=True), strict=True)]
     lengths = sorted({result.n_bits for result in results})
     unfinished = [result.name for result in results if result.status != "finished"]
@@ -248,7 +248,7 @@ def _cells(results: Sequence[Result], view: str, score: str = "map_tie_aware") -
     return cells
 
 
-def method_means(results: Sequence[Result], view: str, score: str) -> dict[str, list[float]]:
+def _method_means(results: Sequence[Result], view: str, score: str) -> dict[str, list[float]]:
     """Map each method to the mean score over tasks and code lengths of each seed that has all cells, in [0, 1]."""
     means = {}
     for method, runs in _by_method(results).items():
@@ -260,15 +260,15 @@ def method_means(results: Sequence[Result], view: str, score: str) -> dict[str, 
     return means
 
 
-def differences_tables(results: Sequence[Result]) -> list[Table]:
-    """Return `FIRST` minus every other method, on R and on R∖T; none without two common seeds."""
+def _differences_tables(results: Sequence[Result]) -> list[Table]:
+    """Return `_FIRST` minus every other method, on R and on R∖T; none without two common seeds."""
     tables, queries, methods = [], query_means(results), _by_method(results)
     for view in VIEWS:
-        own = _cells(methods.get(FIRST, ()), view)
+        own = _cells(methods.get(_FIRST, ()), view)
         tests: dict[str, tuple[SeedTest, list[SeedTest]]] = {}
         for method, runs in methods.items():
             other = _cells(runs, view)
-            cells = [cell for cell in own if cell in other and method != FIRST]
+            cells = [cell for cell in own if cell in other and method != _FIRST]
             common = set.intersection(*(own[cell].keys() & other[cell].keys() for cell in cells)) if cells else set()
             if len(common) > 1:
                 seeds = sorted(common)
@@ -302,7 +302,7 @@ def _differences_table(
     seeds = sorted({mean.seeds for mean, _ in tests.values()})
     return Table(
         f"differences-{view}",
-        f"{FIRST} minus the others, tie-aware mAP in points: {VIEW_NAMES[view]}",
+        f"{_FIRST} minus the others, tie-aware mAP in points: {VIEW_NAMES[view]}",
         ("Minus", "Mean of all cells", "p", "Other queries", "Ahead in cells", "Clearly ahead", "Clearly behind"),
         tuple(rows),
         f"A cell is a task at a code length. Differences are paired by seed over {', '.join(map(str, seeds))} "
@@ -319,7 +319,7 @@ def _over_queries(queries: Mapping[Place, NDArray[np.float16]], method: str, vie
     pairs = [
         (ap, queries[(method, seed, view)])
         for (first, seed, place), ap in queries.items()
-        if (first, place) == (FIRST, view) and (method, seed, view) in queries
+        if (first, place) == (_FIRST, view) and (method, seed, view) in queries
     ]
     if not pairs:
         return None
@@ -331,12 +331,12 @@ def _interval(test: SeedTest | Interval) -> str:
     return f"[{signed(test.lower)}, {signed(test.upper)}]"
 
 
-def learning_rates_table(trials: Sequence[Result]) -> Table:
+def _learning_rates_table(trials: Sequence[Result]) -> Table:
     """Tabulate what each trial scored on validation; the chosen learning rates are bold."""
-    rates = sorted({rate_of(result) for result in trials})
+    rates = sorted({_rate_of(result) for result in trials})
     rows = []
     for method, runs in _by_method(trials).items():
-        by_rate = {rate_of(result): result for result in runs}
+        by_rate = {_rate_of(result): result for result in runs}
         scores = {rate: _validation_score(run) for rate, run in by_rate.items() if run.status == "finished"}
         best = max(sorted(scores), key=scores.__getitem__, default=None)
         texts = [f"{scores[rate]:.2f}" if rate in scores else by_rate[rate].status for rate in rates]
@@ -356,11 +356,11 @@ def learning_rates_table(trials: Sequence[Result]) -> Table:
 def _chosen_table(trials: Sequence[Result]) -> Table:
     """Tabulate what was chosen for each loss, and what it scored on validation beside the others of its trials."""
     rows, methods = [], _by_method(trials)
-    for method, best in best_trials(trials).items():
+    for method, best in _best_trials(trials).items():
         scores = [_validation_score(result) for result in methods[method] if result.status == "finished"]
         chosen = ", ".join(f"{_NAMES.get(key, key)} {value:g}" for key, value in _weights_of(best).items())
         figures = (f"{score:.2f}" for score in (max(scores), np.median(scores), min(scores)))
-        rows.append(tuple(map(Cell, (method.removesuffix(TUNED), f"{rate_of(best):g}", chosen, *figures))))
+        rows.append(tuple(map(Cell, (method.removesuffix(_TUNED), f"{_rate_of(best):g}", chosen, *figures))))
     return Table(
         "chosen-weights",
         "Weights chosen on validation",
@@ -375,10 +375,10 @@ def _chosen_table(trials: Sequence[Result]) -> Table:
 EXPERIMENT = Experiment(
     name="weights",
     title="Losses as published and tuned alike",
-    losses=LOSSES,
+    losses=_LOSSES,
     grid=_grid,
-    run=run_weights,
+    run=_run_weights,
     tables=_tables,
-    trials={TRIALS: learning_rates_table, WEIGHT_TRIALS: _chosen_table},
+    trials={TRIALS: _learning_rates_table, WEIGHT_TRIALS: _chosen_table},
     splits=True,
 )
