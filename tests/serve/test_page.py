@@ -280,10 +280,10 @@ def test_an_answer_that_breaks_off_is_an_error_of_one_line(page, address):
 
 
 def test_what_is_loading_is_shown_and_the_store_answers_meanwhile(page, address):
-    state = {"loading": ["the words"]}
+    state = {"loading": ["the model"]}
     page.route("**/info", lambda route: route.fulfill(json={**route.fetch().json(), **state}))
     page.goto(address)
-    expect(page.locator("#facts")).to_have_text("31 items · the words")
+    expect(page.locator("#facts")).to_have_text("31 items · getting ready")
     assert len(ids(page)) == 30
     state.update(loading=[])
     expect(page.locator("#facts")).to_have_text("31 items")

@@ -213,7 +213,7 @@ def _convention_rows(reports: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 def print_recall(result: Mapping[str, Any]) -> None:
     """Print what `evaluate_pairs` returns, a table for each task."""
-    tests = f", mean of {result['tests']} tests" * (result["tests"] > 1)
+    tests = f", mean of {result['tests']} tests" if result["tests"] > 1 else ""
     for task in next(iter(result["rankings"].values())):
         rows = []
         for ranking, scores in result["rankings"].items():

@@ -90,20 +90,20 @@ def search(
 def _print_answers(hits: "Hits", settings: "SearchOptions", store: str) -> None:
     """Print a line a hit; where there are no hits, what an item would have to be."""
     if not hits:
-        conditions = [" with any of these words"] * (hits.close is False)
-        conditions += [f" within {settings.radius} bits"] * (settings.radius is not None)
-        conditions += [f" that passes {settings.where}"] * (settings.where is not None)
-        typer.echo(f"0 answers: {store} has no item{''.join(conditions)}")
+        words = " with any of these words" if hits.close is False else ""
+        near = "" if settings.radius is None else f" within {settings.radius} bits"
+        passing = "" if settings.where is None else f" that passes {settings.where}"
+        typer.echo(f"0 answers: {store} has no item{words}{near}{passing}")
         return
     folded = hits[0].duplicates is not None
     rows = []
     for hit in hits:
         bits = "–" if hit.distance is None else str(hit.distance)
-        match = "–" if hit.match is None else f"{100 * hit.match:.2g} %"
-        copies = [str(len(hit.duplicates or ()) or "")] * folded
-        rows.append([printable(hit.id), bits, match, hit.text, ", ".join(hit.labels), *copies])
+        closer = "–" if hit.match is None else f"{min(99.99, 100 - 100 * hit.match):.4g} %"
+        copies = [str(len(hit.duplicates or ()) or "")] if folded else []
+        rows.append([printable(hit.id), bits, closer, hit.text, ", ".join(hit.labels), *copies])
     title = f"nothing close; {len(hits)} answers from farther off" if hits.close is False else f"{len(hits)} answers"
-    print_table(title, ["id", "bits", "match", "text", "labels", *["duplicates"] * folded], rows)
+    print_table(title, ["id", "bits", "closer than", "text", "labels", *(["duplicates"] if folded else [])], rows)
 
 
 def duplicates(
@@ -146,7 +146,7 @@ def _print_groups(groups: "list[DuplicateGroup]") -> None:
     rows = []
     for group in groups[:_GROUPS]:
         more = len(group.ids) - _IDS
-        ids = list(map(printable, group.ids[:_IDS])) + [f"… and {more} more"] * (more > 0)
+        ids = list(map(printable, group.ids[:_IDS])) + ([f"… and {more} more"] if more > 0 else [])
         rows.append([str(len(group.ids)), str(max(group.distances)), "\n".join(ids)])
     first = f", the first {_GROUPS} of them (--json prints all)" if len(groups) > _GROUPS else ""
     print_table(f"{n_items} items in {len(groups)} groups{first}", ["items", "bits apart", "ids"], rows)

@@ -74,7 +74,7 @@ def describe(
         "words_per_text": _summary(np.array(words)) if words else {},
         "chance": _chance(records.labels),
         "protocol": protocol,
-        "measures": ["map"] * bool(records.label_names) + ["recall"] * (len(records.items) > 1),
+        "measures": (["map"] if records.label_names else []) + (["recall"] if len(records.items) > 1 else []),
     }
 
 

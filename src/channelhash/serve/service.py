@@ -231,7 +231,7 @@ class Service:
                 "the model": partial(wait, [self.encoding]),
                 "the compiled search": compile_loops,
                 "the order of the items": self.browser.catalogue,
-                "what is close": self._learn_close,
+                "the limit of close answers": self._learn_close,
             }
         )
         limiter = anyio.CapacityLimiter

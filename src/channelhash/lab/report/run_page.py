@@ -133,8 +133,8 @@ def example_blocks(query: CodeSet, database: CodeSet, notes: list[str]) -> list[
     answers = [_answers(query, database, task, thumbnails) for task in tasks]
     if lost := sum(not uri for uri in thumbnails.values()):
         notes.append(f"{lost} pictures of the examples cannot be read any more; their words are shown.")
-    how = "Queries spaced evenly over the query set, not chosen."
-    return [page.Text(how + " An answer is right if it shares a label." * (query.labels is not None)), *answers]
+    right = "" if query.labels is None else " An answer is right if it shares a label."
+    return [page.Text(f"Queries spaced evenly over the query set, not chosen.{right}"), *answers]
 
 
 def _answers(query: CodeSet, database: CodeSet, task: str, thumbnails: dict[str, str]) -> page.Answers:

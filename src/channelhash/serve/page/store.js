@@ -7,10 +7,10 @@ import { fetched } from "./requests.js";
 const AGAIN = 2000; // milliseconds until the server is asked again
 const by = (id) => document.getElementById(id);
 
-/** Say how many items there are and what the server is still at work on, until it has done it; in an empty store show the first ones. */
+/** Show how many items there are and, until the server has loaded everything, that it is getting ready; in an empty store show the first items. */
 export function sayBusy(info) {
   const busy = info.loading;
-  by("facts").textContent = [info.n_bits ? `${count(info.items)} ${info.items === 1 ? "item" : "items"}` : null, ...busy].filter(Boolean).join(" · ");
+  by("facts").textContent = [info.n_bits ? `${count(info.items)} ${info.items === 1 ? "item" : "items"}` : null, busy.length ? "getting ready" : null].filter(Boolean).join(" · ");
   by("facts").classList.toggle("busy", busy.length > 0);
   if (!busy.length) return;
   setTimeout(async () => {
