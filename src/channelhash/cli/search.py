@@ -99,7 +99,7 @@ def _print_answers(hits: "Hits", settings: "SearchOptions", store: str) -> None:
     rows = []
     for hit in hits:
         bits = "–" if hit.distance is None else str(hit.distance)
-        closer = "–" if hit.match is None else f"{min(99.99, 100 - 100 * hit.match):.4g} %"
+        closer = "–" if hit.match is None else f"{min(99.9, 100 - 100 * hit.match):.1f} %"
         copies = [str(len(hit.duplicates or ()) or "")] if folded else []
         rows.append([printable(hit.id), bits, closer, hit.text, ", ".join(hit.labels), *copies])
     title = f"nothing close; {len(hits)} answers from farther off" if hits.close is False else f"{len(hits)} answers"
