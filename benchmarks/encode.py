@@ -14,7 +14,7 @@ import torch
 from channelhash.data.records import Records
 from channelhash.models import MODELS
 from channelhash.models.hash_model import encode_items
-from channelhash.training.feature_inputs import prepare_inputs
+from channelhash.training.inputs import prepare_inputs
 from channelhash.utils.environment import pick_device, usable_cores
 from measure import draw_images, options, print_rows
 from timing import Row, compare

@@ -16,7 +16,7 @@ from channelhash.losses import DSCHLoss
 from channelhash.metrics import hamming_histogram
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
-from channelhash.training.sources import Held
+from channelhash.training.inputs import Held
 from channelhash.training.step import Steps
 from channelhash.utils.environment import pick_device
 from channelhash.utils.seeds import generator

@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 23_266,
-    "code lines of lab": 2611,
-    "Python files in src": 235,
-    "imports, % of code": 11.2,
+    "code lines of src without lab": 23_214,
+    "code lines of lab": 2610,
+    "Python files in src": 229,
+    "imports, % of code": 10.9,
     "public names per 100 code lines": 4.5,
     "lines of tests": 30_500,
     "lines of tools and benchmarks": 2960,

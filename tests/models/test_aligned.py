@@ -16,8 +16,8 @@ from channelhash.models.encoders import open_encoder
 from channelhash.runs import fit
 from channelhash.runs.folder import open_run
 from channelhash.runs.presets import preset_path
-from channelhash.training import feature_inputs
-from channelhash.training.feature_inputs import _cached_features
+from channelhash.training import inputs as feature_inputs
+from channelhash.training.inputs import _cached_features
 from channelhash.training.rotation import rotate_outputs
 from channelhash.utils.progress import no_stage_progress
 from picture_runs import tiny_clip, write_pictures

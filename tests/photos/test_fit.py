@@ -11,11 +11,10 @@ from PIL import Image
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.models.fitted import MIN_PAIRS
-from channelhash.photos import fit
+from channelhash.photos import stores as fit
 from channelhash.photos.encode import index_source
-from channelhash.photos.fit import NewCodes
 from channelhash.photos.source import read_source
-from channelhash.photos.stores import add_to_store, create_store, fit_of
+from channelhash.photos.stores import NewCodes, add_to_store, create_store, fit_of
 from picture_runs import tiny_clip, write_pictures
 from small_runs import assert_refused, run_command, write_features
 from small_stores import picture_folder

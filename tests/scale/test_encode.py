@@ -16,8 +16,8 @@ from channelhash.codes.code_set import joined
 from channelhash.data.table import load_table
 from channelhash.errors import InputError, JobError
 from channelhash.models.hash_model import encode_records
-from channelhash.scale.encode import _ShardEncoder
 from channelhash.scale.job import open_job, shard_files, shard_path
+from channelhash.scale.shards import _ShardEncoder
 from channelhash.utils.files import locked
 from picture_runs import write_pictures
 from scale.dying import SHARD
@@ -127,7 +127,7 @@ def test_a_job_whose_process_was_killed_goes_on_and_redoes_nothing(features, tmp
     script = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
-from channelhash.scale import encode
+from channelhash.scale import shards as encode
 from scale.dying import DyingEncoder
 encode.ShardEncoder = DyingEncoder
 encode.encode_bulk(Path({str(model)!r}), {str(data)!r}, Path({str(out)!r}), shard_items=8)

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from channelhash.errors import InputError, JobError
-from channelhash.scale import encode
 from channelhash.scale import job as scale_job
-from channelhash.scale.encode import encode_bulk
-from channelhash.scale.evaluate import evaluate_shards
+from channelhash.scale import shards as encode
 from channelhash.scale.job import Workers, _run_on_ray
+from channelhash.scale.shards import encode_bulk, evaluate_shards
 from scale.dying import AlwaysDying, DyingEncoder
 from scale.made_inputs import N, feature_model, write_feature_parquet
 from scale.test_encode import content

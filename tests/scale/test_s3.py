@@ -10,8 +10,7 @@ import fsspec
 import pytest
 
 import channelhash as ch
-from channelhash.scale.encode import encode_bulk
-from channelhash.scale.evaluate import evaluate_shards
+from channelhash.scale.shards import encode_bulk, evaluate_shards
 from channelhash.utils.addresses import RemotePath, place
 from picture_runs import write_pictures
 from scale.made_inputs import feature_model, picture_items, picture_model, write_feature_parquet, write_tar

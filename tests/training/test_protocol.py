@@ -14,10 +14,9 @@ from channelhash.errors import InputError, JobError
 from channelhash.losses import DSCHLoss, HyP2Loss
 from channelhash.models import MODELS, Branch, HashModel
 from channelhash.models.hash_model import feature_rows
-from channelhash.runs.estimate import plan_run
+from channelhash.runs.train import plan_run
 from channelhash.training import trainer
-from channelhash.training.feature_inputs import prepare_inputs
-from channelhash.training.sources import Held, TrainingSet
+from channelhash.training.inputs import Held, TrainingSet, prepare_inputs
 from channelhash.training.step import Steps, _learning_rate
 from channelhash.training.trainer import Validator, train
 from channelhash.utils.typed_settings import read_settings

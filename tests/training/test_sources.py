@@ -9,7 +9,7 @@ from channelhash.augment.progressive import Progression, augment_batch
 from channelhash.config import TrainSettings
 from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.data.images import Square
-from channelhash.training.sources import AugmentedImages, Held
+from channelhash.training.inputs import Held, _AugmentedImages
 
 TOKENS = torch.arange(1, 241, dtype=torch.int32).reshape(40, 6)
 PIXELS = torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -55,7 +55,7 @@ def paths(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_do_not_depend_on_workers(paths, workers):
-    pictures = AugmentedImages(ImageFiles(paths, Square(24)), seed=5)
+    pictures = _AugmentedImages(ImageFiles(paths, Square(24)), seed=5)
     batches = [torch.tensor([4, 0, 7]), torch.tensor([1, 2])]
     draws = [[(190, row) for row in rows.tolist()] for rows in batches]
     pixels = Square(24)(paths).float() / 255

@@ -21,8 +21,7 @@ from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.losses import LOSSES, DSCHLoss, HashLoss, make_loss
 from channelhash.models import MODELS
-from channelhash.training.feature_inputs import prepare_inputs
-from channelhash.training.sources import Held, TrainingSet
+from channelhash.training.inputs import Held, TrainingSet, prepare_inputs
 from channelhash.training.step import Steps, _epoch_batches, _image_batches, _learning_rate, epoch_steps
 from channelhash.training.trainer import Validator, selection_score, train
 from channelhash.utils.progress import no_progress

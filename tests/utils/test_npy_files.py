@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from channelhash.errors import InputError, JobError
-from channelhash.utils import npy_files as module
-from channelhash.utils.npy_files import array_from_npy, row_file
+from channelhash.utils import array_files as module
+from channelhash.utils.array_files import array_from_npy, row_file
 
 KEY = {"weights": "abc", "items": "def"}
 SIZES = [3, 3, 3, 1]

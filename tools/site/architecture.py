@@ -41,7 +41,7 @@ WAY: dict[str, tuple[str, list[Step]]] = {
         "files",
         [
             Step("data.table.load_table", "Path", "Records", "Records"),
-            Step("training.feature_inputs.prepare_inputs", "Records", "Tensor", "input tensors"),
+            Step("training.inputs.prepare_inputs", "Records", "Tensor", "input tensors"),
             Step("models.hash_model.HashModel.forward", "Tensor", "Tensor", "outputs (n, k)"),
             Step("losses.base.HashLoss.forward", "Outputs", "Tensor", "loss"),
         ],

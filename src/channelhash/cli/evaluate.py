@@ -48,7 +48,7 @@ def encode(
         result = _encode_one(run, Path(data), target, Path(root) if root else None, skip_bad)
     else:
         from channelhash.scale import job as engines
-        from channelhash.scale.encode import SHARD_ITEMS, encode_bulk
+        from channelhash.scale.shards import SHARD_ITEMS, encode_bulk
 
         if skip_bad:
             raise InputError("--skip-bad: bad items never stop the encoding of shards; leave it out")
@@ -185,7 +185,7 @@ def _evaluate_files(
 
         return evaluate_code_files(query, database, out, conventions)
     from channelhash.scale import job as engines
-    from channelhash.scale.evaluate import evaluate_shards
+    from channelhash.scale.shards import evaluate_shards
 
     with output.progress_bars() as progress:
         on = engines.Workers(engine or "local", workers)

@@ -58,8 +58,7 @@ def create(
         return
     read = read_words(encoder) if encoder else None
     with naming_extra("train" if model else extra_of(read)):
-        from channelhash.photos.fit import NewCodes
-        from channelhash.photos.stores import create_store, default_address, read_again
+        from channelhash.photos.stores import NewCodes, create_store, default_address, read_again
 
     if source is None and holds_files(store):  # pictures, then, whose store lies with them
         source, store = Path(store), default_address(Path(store))

@@ -86,8 +86,8 @@ def train(
     Example: channelhash train --data features.npz --set loss.name=sch --epochs 10
     """
     from channelhash.config import read_config
-    from channelhash.runs.estimate import plan_run
     from channelhash.runs.presets import preset_of_model, preset_path
+    from channelhash.runs.train import plan_run
 
     if sum(name is not None for name in (config, preset, model)) > 1:
         raise InputError("name a configuration file, a --preset or a --model, one of the three")

@@ -26,7 +26,7 @@ from channelhash.runs.fit import create_model, fit, fit_scales_of, prepare, rele
 from channelhash.runs.folder import OpenedRun, claim_folder, describe_run, keep_splits, open_run, read_run, save_model
 from channelhash.runs.presets import data_kind
 from channelhash.training.distributed import launched_rank, rank
-from channelhash.training.feature_inputs import feature_records
+from channelhash.training.inputs import feature_records
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.python_names import is_python_name, trusting

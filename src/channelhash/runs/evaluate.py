@@ -29,7 +29,7 @@ from channelhash.runs.extend import database_codes, stored_codes
 from channelhash.runs.folder import OpenedRun, open_run
 from channelhash.search import open_store
 from channelhash.search.rank import FIRST
-from channelhash.training.feature_inputs import collection_features, feature_records
+from channelhash.training.inputs import collection_features, feature_records
 from channelhash.utils.files import sweep, write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.python_names import trusting

@@ -20,7 +20,9 @@ from channelhash.metrics.recall import instance_recall
 from channelhash.models import HashModel, resolve_model
 from channelhash.models.aligned import fit_scales
 from channelhash.training.distributed import local_device
-from channelhash.training.feature_inputs import (
+from channelhash.training.inputs import (
+    Source,
+    TrainingSet,
     collection_features,
     encoder_of_rows,
     feature_mode,
@@ -28,7 +30,6 @@ from channelhash.training.feature_inputs import (
     training_sources,
 )
 from channelhash.training.rotation import rotate_outputs
-from channelhash.training.sources import Source, TrainingSet
 from channelhash.training.trainer import Validation, Validator, train
 from channelhash.utils.environment import pick_device
 from channelhash.utils.progress import StageProgress

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from channelhash.errors import InputError
 from channelhash.text.hashtag_reader import TextReader
 from channelhash.text.tokens import TokenIds, pad_tokens
+from channelhash.utils.array_files import row_file
 from channelhash.utils.files import content_hash, sync_file, temporary_folder
-from channelhash.utils.npy_files import row_file
 from channelhash.utils.progress import Progress
 
 _FORMAT = "channelhash word vectors 3"

@@ -26,7 +26,7 @@ from channelhash.training.distributed import (
     sum_over_ranks,
     world_size,
 )
-from channelhash.training.sources import Source
+from channelhash.training.inputs import Source
 from channelhash.utils.seeds import generator
 
 #: Share of a training over which the cosine schedule rises from 0.

@@ -18,7 +18,7 @@ from channelhash.models.backbones import load_weights, memory_advice, read_weigh
 from channelhash.models.hash_model import HashModel
 from channelhash.training.checkpoints import load_checkpoint, save_checkpoint
 from channelhash.training.distributed import from_first, rank, wait_for_all
-from channelhash.training.sources import TrainingSet
+from channelhash.training.inputs import TrainingSet
 from channelhash.training.step import Steps
 from channelhash.utils.files import space_for, write_text
 from channelhash.utils.progress import Progress, no_progress, note

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.search import index as code_index
-from channelhash.search.index import CodeIndex, arrays, clustered_scan, duplicates, linear_scan
+from channelhash.search.index import CodeIndex, brute_force, clustered_scan, duplicates, linear_scan
 from channelhash.search.index import brute_force as exact
 from channelhash.search.index.brute_force import Matches
 from channelhash.search.index.duplicates import duplicate_groups
@@ -133,7 +133,7 @@ def test_arguments_that_do_not_fit_are_refused(monkeypatch):
     }.items():
         with pytest.raises(ValueError, match=message):
             call()
-    monkeypatch.setattr(arrays, "_MOST_ROWS", 4)
+    monkeypatch.setattr(brute_force, "_MOST_ROWS", 4)
     with pytest.raises(ValueError, match="4 codes are too many for one index"):
         CodeIndex.build(codes, 12)
 

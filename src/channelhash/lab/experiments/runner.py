@@ -20,9 +20,8 @@ from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.metrics.report import evaluate_sets
 from channelhash.models.backbones import weights_source
-from channelhash.runs.estimate import plan_run
 from channelhash.runs.evaluate import run_codes
-from channelhash.runs.train import start_run
+from channelhash.runs.train import plan_run, start_run
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked, sweep, write_text
 from channelhash.utils.processes import interrupts_held, process_pool

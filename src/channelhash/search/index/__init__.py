@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
-from channelhash.search.index import arrays as layout
-from channelhash.search.index.arrays import Clusters, DistinctCodes, Search
-from channelhash.search.index.brute_force import Matches, scan_nearest, scan_within
+from channelhash.search.index import brute_force as layout
+from channelhash.search.index.brute_force import Clusters, DistinctCodes, Matches, Search, scan_nearest, scan_within
 from channelhash.utils.seeds import generator
 
 #: From so many distinct codes on, clusters may be quicker than a scan.

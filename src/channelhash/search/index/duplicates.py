@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed, pack
 from channelhash.codes.popcount import popcount
-from channelhash.search.index.arrays import Words, code_words, distinct_codes, rows_by_number
+from channelhash.search.index.brute_force import Words, code_words, distinct_codes, rows_by_number
 from channelhash.utils.compiled import njit
 from channelhash.utils.seeds import generator
 

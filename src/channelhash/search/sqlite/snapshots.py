@@ -30,8 +30,8 @@ from channelhash.search.sqlite.answering import Part, SortedCodes
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.sqlite.tables import State
+from channelhash.utils.array_files import array_from_npy
 from channelhash.utils.files import locked, sync_file
-from channelhash.utils.npy_files import array_from_npy
 
 # A layer is made again when the changes since are more than this, and more than this fraction of it.
 _LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _FRACTION = 10_000, 1_000, 0.1

@@ -22,7 +22,7 @@ from channelhash.models.small import unit_pixels
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
 from channelhash.text.tokens import drop_tokens, replace_tokens
-from channelhash.training.feature_inputs import prepare_inputs
+from channelhash.training.inputs import prepare_inputs
 from channelhash.utils.image_files import open_image
 from channelhash.utils.plotting import arrow
 from channelhash.utils.seeds import generator

@@ -14,15 +14,17 @@ from channelhash.data.image_loader import ImageFiles
 from channelhash.errors import JobError
 from channelhash.models import MODELS
 from channelhash.runs.fit import create_model
-from channelhash.training import feature_inputs
-from channelhash.training.feature_inputs import (
+from channelhash.training import inputs as feature_inputs
+from channelhash.training.inputs import (
+    Held,
     _augmented_features,
+    _Bank,
     _cached_features,
     _collection_hash,
+    _FromDisk,
     encode_items,
     feature_records,
 )
-from channelhash.training.sources import Bank, FromDisk, Held
 from channelhash.utils.progress import no_stage_progress
 from picture_runs import clip_model, picture_config, picture_records, resnet_model, write_pictures
 from small_runs import assert_refused, run_command
@@ -116,8 +118,8 @@ def test_a_bank_holds_what_encoding_each_draw_gives(tmp_path):
     branch, paths = model.branch("image"), list(records.items["image"])
     settings = TrainSettings(epochs=8, augment="progressive", augment_seed=3, workers=0)
     plain = _cached_features(branch, paths, CPU).rows
-    bank = Bank(_augmented_features(branch, paths, plain, settings, CPU), CPU)
-    online = FromDisk(ImageFiles(paths, branch.prepare), settings)
+    bank = _Bank(_augmented_features(branch, paths, plain, settings, CPU), CPU)
+    online = _FromDisk(ImageFiles(paths, branch.prepare), settings)
     held = Held(branch.prepare(paths), settings)
     rows = [torch.tensor([4, 0]), torch.tensor([8, 1, 7])]
     changed = 0

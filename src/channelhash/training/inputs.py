@@ -5,19 +5,20 @@ code lengths and training seeds, because the augmentation has a seed of its own.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Dataset
 
-from channelhash.augment.progressive import Progression, plan
+from channelhash.augment.progressive import TABLE_EPOCHS, EasyWeights, Progression, apply, augment_batch, plan
 from channelhash.codes import PackedCodes
 from channelhash.config import TrainSettings
 from channelhash.data.collection import Collection
@@ -26,11 +27,146 @@ from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError
 from channelhash.models.backbones import memory_advice
 from channelhash.models.hash_model import Branch, HashModel, encode_items
-from channelhash.training.sources import AugmentedImages, Bank, FromDisk, Held, Source, n_workers
+from channelhash.models.small import unit_pixels
+from channelhash.utils.array_files import DType, RowFile, Rows, row_file
+from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import cache_folder, content_hash, write_text
 from channelhash.utils.image_files import PREPROCESSING
-from channelhash.utils.npy_files import DType, RowFile, Rows, row_file
 from channelhash.utils.progress import Progress, StageProgress
+
+#: (epoch, sample): which draw of which image.
+_Draw = tuple[int, int]
+
+
+class _AugmentedImages(Dataset[Tensor]):
+    """Images by (epoch, sample), decoded, resized and augmented: ``(3, s, s)`` floats in [0, 1].
+
+    A worker needs only those two numbers: every draw is a function of (seed, epoch, sample).
+
+    Args:
+        images: files of the training rows.
+        seed: seed of the augmentation.
+        n_epochs: length of the training.
+        easy_weights: see `augment.progressive.Progression`.
+    """
+
+    def __init__(
+        self,
+        images: ImageFiles,
+        seed: int,
+        n_epochs: int = TABLE_EPOCHS,
+        easy_weights: EasyWeights = "kinds",
+    ) -> None:
+        self.images = images
+        self.progression = Progression(seed, len(images), n_epochs, easy_weights)
+
+    def __len__(self) -> int:
+        return len(self.images) * self.progression.n_epochs
+
+    def __getitem__(self, draw: _Draw) -> Tensor:
+        epoch, sample = draw
+        return apply(self._pixels(sample), plan(self.progression, epoch, sample), self._pixels)
+
+    def _pixels(self, sample: int) -> Tensor:
+        return unit_pixels(self.images[sample])
+
+
+class Source(Protocol):
+    """The inputs of one modality. Every random change is a function of (seed, epoch, row)."""
+
+    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Yield the inputs of each batch of row numbers in an epoch, in order."""
+
+
+class TrainingSet(NamedTuple):
+    """What a model is trained on, row by row.
+
+    Attributes:
+        sources: modality -> where the inputs of ``n`` rows come from.
+        targets: ``(n, …)`` what the loss compares the outputs of those rows with: labels, or a teacher's outputs.
+        images: ``(n,)`` which of the images 0 … m − 1 each row shows; None where each row shows its own.
+
+    >>> features = torch.tensor([[0.5, 1.0], [1.5, 2.0]])
+    >>> data = TrainingSet({"text": Held(features, TrainSettings())}, torch.tensor([[True], [False]]))
+    >>> len(data.targets)
+    2
+    """
+
+    sources: Mapping[str, Source]
+    targets: Tensor
+    images: Tensor | None = None
+
+
+class Held:
+    """Inputs of all rows in memory: pixels (uint8), token ids (int32), or features.
+
+    Pixels are augmented progressively if the settings say so; all else is taken as it is.
+
+    >>> source = Held(torch.tensor([[1.0], [2.0], [3.0]]), TrainSettings())
+    >>> [inputs.tolist() for inputs in source.batches(0, [torch.tensor([2, 0])])]
+    [[[3.0], [1.0]]]
+    """
+
+    def __init__(self, values: Tensor, settings: TrainSettings) -> None:
+        self.values, self.settings = values, settings
+
+    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Yield the inputs of each batch, see `Source`."""
+        for rows in batches:
+            yield self.batch(epoch, rows)
+
+    def batch(self, epoch: int, rows: Tensor) -> Tensor:
+        """Return the inputs of some rows in an epoch."""
+        if self.values.dtype == torch.uint8 and self.settings.augment == "progressive":
+            return self._augmented_pixels(epoch, rows)
+        return self.values[rows]
+
+    def _augmented_pixels(self, epoch: int, rows: Tensor) -> Tensor:
+        settings = self.settings
+        progression = Progression(settings.augment_seed, len(self.values), settings.epochs, settings.easy_weights)
+        images = unit_pixels(self.values[rows])
+        return augment_batch(images, rows.tolist(), epoch, progression, lambda row: unit_pixels(self.values[row]))
+
+
+class _FromDisk:
+    """Images read from their files in every epoch, by worker processes, with the same draws as `Held`."""
+
+    def __init__(self, images: ImageFiles, settings: TrainSettings) -> None:
+        self.images, self.settings = images, settings
+
+    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Yield the inputs of each batch, see `Source`."""
+        settings = self.settings
+        if settings.augment == "none":
+            return image_batches(self.images, [rows.tolist() for rows in batches], _n_workers(settings))
+        augmented = _AugmentedImages(self.images, settings.augment_seed, settings.epochs, settings.easy_weights)
+        draws = [[(epoch, row) for row in rows.tolist()] for rows in batches]
+        return image_batches(augmented, draws, _n_workers(settings))
+
+
+class _Bank:
+    """Features of every augmented draw, a block an epoch; those of the current epoch are on ``device``."""
+
+    def __init__(self, file: RowFile, device: torch.device) -> None:
+        self.file, self.device = file, device
+        self._epoch, self._values = -1, torch.empty(0)
+
+    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Yield the inputs of each batch, see `Source`."""
+        if epoch != self._epoch:
+            self._epoch, self._values = epoch, torch.from_numpy(self.file.block(epoch)).float().to(self.device)
+        for rows in batches:
+            yield self._values[rows]
+
+
+def _n_workers(settings: TrainSettings) -> int:
+    """Return the number of processes that read images.
+
+    >>> _n_workers(TrainSettings(workers=2))
+    2
+    """
+    return usable_cores() if settings.workers is None else settings.workers
+
 
 _Mode = Literal["online", "cached", "bank"]
 
@@ -103,7 +239,7 @@ def feature_records(model: HashModel, records: Records, settings: TrainSettings,
         branch = model.branch(modality)
         if branch.fixed and modality in items and len(records):
             distinct, rows = _distinct_files(items[modality])
-            stage, workers = progress(f"{modality} features"), n_workers(settings)
+            stage, workers = progress(f"{modality} features"), _n_workers(settings)
             file = _cached_features(branch, distinct, model.device, settings.feature_dtype, workers, stage)
             items[modality] = file.rows if len(distinct) == len(rows) else file.rows[rows]
             if (values := records.display_values(modality)) is not None:
@@ -146,8 +282,8 @@ def training_sources(
         rows: Any = features.items[modality]
         if branch.fixed and mode == "bank" and are_files(raw):
             stage = progress("augmented features")
-            bank = _augmented_features(branch, raw, rows, settings, device, n_workers(settings), stage)
-            sources[modality] = Bank(bank, device)
+            bank = _augmented_features(branch, raw, rows, settings, device, _n_workers(settings), stage)
+            sources[modality] = _Bank(bank, device)
         elif branch.fixed and mode != "online":
             sources[modality] = Held(feature_model.prepare(modality, rows).to(device), settings)
         else:
@@ -166,7 +302,7 @@ def raw_source(
     """Return a source of raw items: in memory, or image files on the disk if ``n_rows`` are too many to hold."""
     raw = train.items[modality]
     if are_files(raw) and not _fits(model, modality, raw, n_rows):
-        return FromDisk(ImageFiles(raw, model.branch(modality).prepare), settings)
+        return _FromDisk(ImageFiles(raw, model.branch(modality).prepare), settings)
     return Held(prepare_inputs(model, train, modality, progress).to(model.device), settings)
 
 
@@ -183,7 +319,7 @@ def encoder_of_rows(
     def encode() -> dict[str, PackedCodes]:
         codes = model.encode_prepared(held)
         for modality in set(model.modalities) - set(held):
-            codes[modality] = encode_items(model, modality, records.items[modality], n_workers(settings))
+            codes[modality] = encode_items(model, modality, records.items[modality], _n_workers(settings))
         return codes
 
     return encode
@@ -283,7 +419,7 @@ def _augmented_features(
         # Drawn when they are needed, not before: 2,000,000 draws take a minute.
         draws = ((epoch, row) for epoch in range(first, epochs) for row in changed(epoch))
         batches = iter(lambda: list(islice(draws, _BATCH)), [])
-        images = AugmentedImages(ImageFiles(paths, branch.prepare), seed, epochs, settings.easy_weights)
+        images = _AugmentedImages(ImageFiles(paths, branch.prepare), seed, epochs, settings.easy_weights)
         encoded = _encoded(branch, image_batches(images, batches, workers), device)
         features = _blocks(encoded, (len(changed(epoch)) for epoch in range(first, epochs)))
         for epoch, values in zip(range(first, epochs), features, strict=True):
