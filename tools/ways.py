@@ -30,7 +30,7 @@ PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 #: What every way uses: files by the beginnings of their paths.
 COMMON = ("utils/", "codes/", "data/", "models/", "text/", "config.py")
 #: What a grid does with each of its runs.
-RUN_OF_A_GRID = ("lab/experiments/runner.py:run_and_evaluate",)
+RUN_OF_A_GRID = ("lab/experiments/runner.py:_run_and_evaluate",)
 
 
 class Step(NamedTuple):
