@@ -129,7 +129,7 @@ import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
 from channelhash.scale import shards as encode
 from scale.dying import DyingEncoder
-encode.ShardEncoder = DyingEncoder
+encode._ShardEncoder = DyingEncoder
 encode.encode_bulk(Path({str(model)!r}), {str(data)!r}, Path({str(out)!r}), shard_items=8)
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
