@@ -68,4 +68,7 @@ def test_a_search_says_what_is_close(tmp_path, capsys):
         assert answer["close"] is close
         assert all(0 <= result["match"] <= 1 for result in answer["results"])
         assert run_command("search", tmp_path / "s", "--like", name) == 0
-        assert ("nothing close" in capsys.readouterr().out) is not close
+        printed = capsys.readouterr().out
+        assert ("nothing close" in printed) is not close
+        assert "closer than" in printed
+        assert f"{100 - 100 * answer['results'][-1]['match']:.1f} %" in printed

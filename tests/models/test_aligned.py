@@ -16,7 +16,7 @@ from channelhash.models.encoders import open_encoder
 from channelhash.runs import fit
 from channelhash.runs.folder import open_run
 from channelhash.runs.presets import preset_path
-from channelhash.training import inputs as feature_inputs
+from channelhash.training import inputs as training_inputs
 from channelhash.training.inputs import _cached_features
 from channelhash.training.rotation import rotate_outputs
 from channelhash.utils.progress import no_stage_progress
@@ -113,9 +113,9 @@ def test_a_photograph_with_several_captions_is_read_once(run, monkeypatch):
         seen.append(len(items))
         return _cached_features(branch, items, *rest)
 
-    monkeypatch.setattr(feature_inputs, "_cached_features", spy)
+    monkeypatch.setattr(training_inputs, "_cached_features", spy)
     records = opened.collection.records
-    features = feature_inputs.feature_records(opened.model, records, opened.config.train, no_stage_progress)
+    features = training_inputs.feature_records(opened.model, records, opened.config.train, no_stage_progress)
     assert seen == [40, 80]
     expected = open_encoder(opened.config.model.encoder).features("image", records.items["image"])
     np.testing.assert_allclose(features.items["image"], expected, atol=1e-5)

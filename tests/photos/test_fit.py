@@ -11,7 +11,7 @@ from PIL import Image
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.models.fitted import MIN_PAIRS
-from channelhash.photos import stores as fit
+from channelhash.photos import stores
 from channelhash.photos.encode import index_source
 from channelhash.photos.source import read_source
 from channelhash.photos.stores import NewCodes, add_to_store, create_store, fit_of
@@ -57,7 +57,7 @@ def stored(place):
 
 @pytest.mark.parametrize("sample", [10_000, MIN_PAIRS + 1])
 def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, tmp_path, monkeypatch, sample):
-    monkeypatch.setattr(fit, "_SAMPLE", sample)
+    monkeypatch.setattr(stores, "_SAMPLE", sample)
     photos, captions = shutil.copytree(captioned / "images", tmp_path / "images"), captioned / "1.csv"
     (photos / "0.png").write_text("no picture")
     source = read_source(photos, captions=captions)

@@ -127,10 +127,10 @@ def test_a_job_whose_process_was_killed_goes_on_and_redoes_nothing(features, tmp
     script = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
-from channelhash.scale import shards as encode
+from channelhash.scale import shards
 from scale.dying import DyingEncoder
-encode._ShardEncoder = DyingEncoder
-encode.encode_bulk(Path({str(model)!r}), {str(data)!r}, Path({str(out)!r}), shard_items=8)
+shards._ShardEncoder = DyingEncoder
+shards.encode_bulk(Path({str(model)!r}), {str(data)!r}, Path({str(out)!r}), shard_items=8)
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
     before = {path.name: path.stat().st_ino for path in out.glob("codes-*.parquet")}

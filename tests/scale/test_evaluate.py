@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.scale import shards as scale_evaluate
+from channelhash.scale import shards as sharded
 from small_runs import assert_refused, run_command
 
 MODALITIES = ("image", "text")
@@ -54,7 +54,7 @@ def evaluated(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
 
 def test_shards_have_bit_for_bit_the_figures_of_all_items_at_once(files, tmp_path, capsys, monkeypatch):
     query, shards = files
-    monkeypatch.setattr(scale_evaluate, "_ROWS", 37)  # parts within a file
+    monkeypatch.setattr(sharded, "_ROWS", 37)  # parts within a file
     wanted = without_order(ch.metrics.evaluate(code_set(15, 0), code_set(300, 1)))
     for database in (shards, shards / "*.parquet"):
         result = evaluated(capsys, "--query", query, "--database", database, "--out", tmp_path / "out")
@@ -69,10 +69,10 @@ def test_shards_have_bit_for_bit_the_figures_of_all_items_at_once(files, tmp_pat
 
 def test_workers_add_up_neighbouring_shards(files, monkeypatch):
     query, shards = files
-    wanted = scale_evaluate.evaluate_shards(query, shards)
+    wanted = sharded.evaluate_shards(query, shards)
     seen = []
-    monkeypatch.setattr(scale_evaluate, "_STEPS", 2)
-    result = scale_evaluate.evaluate_shards(query, shards, progress=lambda done, total: seen.append((done, total)))
+    monkeypatch.setattr(sharded, "_STEPS", 2)
+    result = sharded.evaluate_shards(query, shards, progress=lambda done, total: seen.append((done, total)))
     assert result == wanted
     assert seen == [(2, 5), (5, 5)]
 

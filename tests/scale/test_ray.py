@@ -10,7 +10,7 @@ import pytest
 
 from channelhash.errors import InputError, JobError
 from channelhash.scale import job as scale_job
-from channelhash.scale import shards as encode
+from channelhash.scale import shards
 from channelhash.scale.job import Workers, _run_on_ray
 from channelhash.scale.shards import encode_bulk, evaluate_shards
 from scale.dying import AlwaysDying, DyingEncoder
@@ -67,7 +67,7 @@ def run_script(script: str, cluster: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path, monkeypatch):
     model, data, whole = job
-    monkeypatch.setattr(encode, "_ShardEncoder", DyingEncoder)
+    monkeypatch.setattr(shards, "_ShardEncoder", DyingEncoder)
     out = tmp_path / "out"
     result = encode_bulk(model, data, out, Workers("ray", 2), shard_items=8)
     assert (out / "job" / "killed").exists()

@@ -14,7 +14,7 @@ from channelhash.data.image_loader import ImageFiles
 from channelhash.errors import JobError
 from channelhash.models import MODELS
 from channelhash.runs.fit import create_model
-from channelhash.training import inputs as feature_inputs
+from channelhash.training import inputs as training_inputs
 from channelhash.training.inputs import (
     Held,
     _augmented_features,
@@ -144,7 +144,7 @@ def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
     expected = np.array(whole.rows)
     for path in (tmp_path / "cache" / "features").glob("bank-*"):
         path.unlink()
-    real, seen = feature_inputs.image_batches, []
+    real, seen = training_inputs.image_batches, []
 
     def breaks(*arguments):
         for number, batch in enumerate(real(*arguments)):
@@ -153,11 +153,11 @@ def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
                 raise KeyboardInterrupt
             yield batch
 
-    monkeypatch.setattr(feature_inputs, "_BATCH", 4)
-    monkeypatch.setattr(feature_inputs, "image_batches", breaks)
+    monkeypatch.setattr(training_inputs, "_BATCH", 4)
+    monkeypatch.setattr(training_inputs, "image_batches", breaks)
     with pytest.raises(KeyboardInterrupt):
         _augmented_features(branch, paths, plain, settings, CPU)
-    monkeypatch.setattr(feature_inputs, "image_batches", real)
+    monkeypatch.setattr(training_inputs, "image_batches", real)
     again = _augmented_features(branch, paths, plain, settings, CPU).check()
     np.testing.assert_allclose(again.rows, expected, atol=1e-5)
 
@@ -193,7 +193,7 @@ def test_contents_are_hashed_once_and_again_when_a_file_changes(tmp_path, monkey
     records = picture_records(tmp_path, 4)
     paths, memo = records.items["image"], tmp_path / "memo"
     first = _collection_hash(paths, memo)
-    monkeypatch.setattr(feature_inputs, "_digest", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(training_inputs, "_digest", lambda path: pytest.fail("read again"))
     assert _collection_hash(paths, memo) == first
     monkeypatch.undo()
     os.utime(paths[0], ns=(1, 1))
@@ -206,7 +206,7 @@ def test_contents_are_hashed_once_and_again_when_a_file_changes(tmp_path, monkey
 def test_pictures_that_do_not_fit_into_memory_are_read_from_disk(items, tmp_path, monkeypatch):
     runs = []
     for limit in (1 << 30, 0):
-        monkeypatch.setattr(feature_inputs, "_HELD_BYTES", limit)
+        monkeypatch.setattr(training_inputs, "_HELD_BYTES", limit)
         section = {"name": "small", "image_size": 24, "width": 8}
         config = picture_config(tmp_path / "c.yaml", items, section, augment="progressive", workers=2)
         runs.append(tmp_path / f"run{limit}")

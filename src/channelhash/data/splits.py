@@ -67,8 +67,8 @@ def draw_splits(
         train: size of T; ``"rest"`` leaves V_q, and a row or, where rows share an image, a few to V_r.
         validation_queries: size of V_q.
         seed: of the draw.
-        method: ``"stratified"`` draws each partition by iterative stratification
-            (`_stratified_sample`), which without labels is at random. ``"per_class"`` reads
+        method: ``"stratified"`` draws each partition by iterative stratification, which without labels is at
+            random. ``"per_class"`` reads
             ``queries`` and ``train`` as numbers per label, as much of the literature does, and draws V_q at random.
             Both need unique ids and, where there are labels, one row an image. ``"given"`` takes Q,
             T and R = T ∪ database from a features file that comes in parts and draws V_q alone.

@@ -64,7 +64,7 @@ def convention_scores(
     """Compute what the toolboxes of a convention print: ``"map"``, ``"map@50"`` and so on, up to the database's size.
 
     Args:
-        name: one of `_CONVENTIONS`.
+        name: ``"qinlab"``, ``"sch"`` or ``"hyp2"``.
         histogram: of the same queries and database as ``pairs``.
         pairs: codes of queries and database, and labels of both; None leaves ``in_order`` open.
         own: as in `hamming_histogram`.

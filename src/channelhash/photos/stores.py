@@ -76,7 +76,7 @@ class NewCodes:
 
 
 def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[HashModel, list[Batch]]:
-    """Fit codes to at most `_SAMPLE` items of a source, images that cannot be read left out.
+    """Fit codes to at most 20,000 items of a source, images that cannot be read left out.
 
     Memory grows with the sample's features, about 5 KB an image with ``photo``.
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
-from channelhash.search.index import brute_force as layout
+from channelhash.search.index import brute_force
 from channelhash.search.index.brute_force import Clusters, DistinctCodes, Matches, Search, scan_nearest, scan_within
 from channelhash.utils.seeds import generator
 
@@ -75,7 +75,7 @@ class CodeIndex:
             ValueError: the codes do not have ``n_bits`` bits, or are too many.
         """
         check_packed(packed, n_bits)
-        plain = cls(layout.distinct_codes(packed, n_bits), None, n_bits)
+        plain = cls(brute_force.distinct_codes(packed, n_bits), None, n_bits)
         if not plain.n_distinct or clusters is False or (clusters is None and plain.n_distinct < FEWEST_CLUSTERED):
             return plain
         from channelhash.search.index.clustered_scan import cluster  # compiled
@@ -115,9 +115,9 @@ class CodeIndex:
             raise ValueError(f"an index without {error.args[0]}") from None
         if n_bits.shape != () or n_bits.dtype.kind != "i":
             raise ValueError(f"n_bits is one number, not {n_bits.shape} {n_bits.dtype}")
-        layout.check_distinct(distinct, int(n_bits))
+        brute_force.check_distinct(distinct, int(n_bits))
         if clusters is not None:
-            layout.check_clusters(clusters, distinct.codes)
+            brute_force.check_clusters(clusters, distinct.codes)
         return cls(distinct, clusters, int(n_bits))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -151,7 +151,7 @@ class CodeIndex:
         return packed
 
     @cached_property
-    def _places(self) -> layout.Rows:
+    def _places(self) -> brute_force.Rows:
         """Where among the distinct codes that of each row is."""
         codes, starts, rows = self._distinct
         places = np.empty(len(rows), np.uint32)
@@ -194,7 +194,7 @@ class CodeIndex:
         mask = self._mask(allowed)
         if not len(self) or not len(queries):
             return [Matches(*np.empty((2, 0), dtype=np.int64)) for _ in queries]
-        words = layout.code_words(queries, self.n_bits)
+        words = brute_force.code_words(queries, self.n_bits)
         count = len(self) if k is None else min(k, len(self))
         search = Search(words, *self._distinct, mask, count, radius, self.n_bits)
         global _left_to_numpy
@@ -228,7 +228,7 @@ class CodeIndex:
         """How many codes a search in clusters may look at."""
         return _SIDE_BY_SIDE * int(self.n_distinct / _FRACTION)
 
-    def _mask(self, allowed: NDArray[np.bool_] | None) -> layout.Mask:
+    def _mask(self, allowed: NDArray[np.bool_] | None) -> brute_force.Mask:
         if allowed is None:
             return _ALL
         if allowed.dtype != np.bool_ or allowed.shape != (len(self),):
@@ -241,6 +241,6 @@ class CodeIndex:
         return self._distinct._asdict() | {f"{_CLUSTER}{name}": values for name, values in clusters.items()}
 
 
-def _bytes_of(codes: layout.Words, n_bits: int) -> PackedCodes:
+def _bytes_of(codes: brute_force.Words, n_bits: int) -> PackedCodes:
     """Return words ``(words, m)`` of codes as ``(m, ceil(n_bits / 8))`` packed codes."""
     return codes.T.astype(codes.dtype.newbyteorder(">"), order="C").view(np.uint8)[:, : -(-n_bits // 8)]
