@@ -30,7 +30,7 @@ from channelhash.models.heads import Standardize, hash_head
 from channelhash.models.photo_encoder import image_layers
 from channelhash.runs.train import start_run
 from channelhash.training.trainer import kept_validation, read_log, selection_score
-from channelhash.utils.python_names import trusting
+from channelhash.utils.typed_settings import trusting
 
 SIZE, LAST = 96, 4  # pixels, blocks
 RESIZE = Resize(SIZE, short_side=round(SIZE * 232 / 224))

@@ -29,8 +29,7 @@ from channelhash.data.registry import SplitSettings, make_splits
 from channelhash.data.splits import save_splits
 from channelhash.data.table import load_table
 from channelhash.errors import InputError
-from channelhash.utils.files import atomic_path
-from channelhash.utils.reading import reading
+from channelhash.utils.files import atomic_path, reading
 
 ROWS = Path(__file__).parent / "rows.csv.gz"
 #: COCO's categories by their official numbers, without ``person``, which is no label of COCO-17.

@@ -14,9 +14,18 @@ from channelhash.errors import InputError
 from channelhash.losses import Terms, loss_settings, resolve_loss, with_published, with_recommended
 from channelhash.models import resolve_model
 from channelhash.utils import typed_settings
-from channelhash.utils.python_names import check_trusted, python_names, trusting
-from channelhash.utils.reading import read_yaml_sections
-from channelhash.utils.typed_settings import Settings, absolute, apply_override, read_both, read_settings, settings_of
+from channelhash.utils.files import read_yaml_sections
+from channelhash.utils.typed_settings import (
+    Settings,
+    absolute,
+    apply_override,
+    check_trusted,
+    python_names,
+    read_both,
+    read_settings,
+    settings_of,
+    trusting,
+)
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")
 _CHOICES = ("only_labels", "without_labels")

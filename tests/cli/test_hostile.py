@@ -37,7 +37,7 @@ from channelhash.cli import main as command_line
 from channelhash.errors import InputError
 from channelhash.serve.app import open_app
 from channelhash.serve.service import Limits
-from channelhash.utils.python_names import trusting
+from channelhash.utils.typed_settings import trusting
 from picture_runs import picture_config, write_pictures
 from small_runs import feature_config, run_command, write_features
 

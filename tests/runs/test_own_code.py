@@ -12,7 +12,7 @@ from channelhash.models import HashModel, load_model
 from channelhash.runs.evaluate import evaluate
 from channelhash.runs.folder import open_run
 from channelhash.runs.train import start_run
-from channelhash.utils.python_names import check_trusted, python_names, trusting
+from channelhash.utils.typed_settings import check_trusted, python_names, trusting
 from small_runs import run_command
 
 OWN = """

@@ -35,7 +35,7 @@ def experiment(
     """
     from channelhash.lab.experiments.experiment import base_configuration, load_experiment, make_grid, write_outputs
     from channelhash.lab.experiments.runner import Execution, plan_grid
-    from channelhash.utils.python_names import trusting
+    from channelhash.utils.typed_settings import trusting
 
     study = load_experiment(name)
     folder = (

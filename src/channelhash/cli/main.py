@@ -13,7 +13,7 @@ from channelhash.cli.options import command_group
 from channelhash.cli.stopping import next_command, obey_signals
 from channelhash.errors import InputError, JobError, NoSpaceError, check_address, hide_secrets
 from channelhash.utils.optional_imports import naming_extra
-from channelhash.utils.python_names import failing_code, failing_line, resolved
+from channelhash.utils.typed_settings import failing_code, failing_line, resolved
 
 #: The commands in the order of the help: search, train, measure; a group of commands by its name.
 _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {

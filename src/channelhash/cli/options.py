@@ -15,7 +15,7 @@ Engine = Literal["local", "ray"]
 
 def _consent(context: typer.Context, trust_code: bool) -> bool:
     """Apply the option to everything that its command reads."""
-    from channelhash.utils.python_names import trusting
+    from channelhash.utils.typed_settings import trusting
 
     context.with_resource(trusting(trust_code))
     return trust_code

@@ -16,9 +16,8 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.utils.addresses import Place, open_address, place, whole_file
 from channelhash.utils.array_files import ENDINGS
-from channelhash.utils.files import dump_checked, load_checked
+from channelhash.utils.files import dump_checked, load_checked, reading
 from channelhash.utils.plain_values import is_binary, is_list, plain_values
-from channelhash.utils.reading import reading
 
 _FORMAT = "channelhash codes 2"
 

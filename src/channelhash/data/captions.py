@@ -14,8 +14,8 @@ from typing import Any, Literal
 from channelhash.data.images import IMAGE_ENDINGS
 from channelhash.data.table import read_rows
 from channelhash.errors import InputError
+from channelhash.utils.files import read_text, reading
 from channelhash.utils.plain_values import text_of
-from channelhash.utils.reading import read_text, reading
 
 #: Columns or keys that may hold the image's file and the caption, in any case; the first that is there counts. An id is
 #: a path in many tables, and COCO's number of an image.

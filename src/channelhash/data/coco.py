@@ -8,7 +8,7 @@ from typing import Any
 from channelhash.data.images import image_problem, locate_image
 from channelhash.data.records import Items, Problems, Records, labels_from_names
 from channelhash.errors import InputError
-from channelhash.utils.reading import read_json
+from channelhash.utils.files import read_json
 
 _Entries = list[dict[str, Any]]
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 from channelhash.errors import InputError, JobError
-from channelhash.utils.files import space_for, temporary_folder
+from channelhash.utils.files import reading, space_for, temporary_folder
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
-from channelhash.utils.reading import reading
 from channelhash.utils.typed_settings import pick
 
 

@@ -19,8 +19,15 @@ from channelhash.data.splits import Method, Splits, TrainRows, draw_splits, load
 from channelhash.data.synthetic import load_simulated, load_synthetic
 from channelhash.data.table import load_table
 from channelhash.errors import InputError
-from channelhash.utils.python_names import is_python_name, look_up
-from channelhash.utils.typed_settings import Settings, absolute, apply_override, read_both, settings_of
+from channelhash.utils.typed_settings import (
+    Settings,
+    absolute,
+    apply_override,
+    is_python_name,
+    look_up,
+    read_both,
+    settings_of,
+)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.utils.files import content_hash, write_text
-from channelhash.utils.reading import reading
+from channelhash.utils.files import content_hash, reading, write_text
 from channelhash.utils.seeds import generator
 
 Rows = NDArray[np.int64]

@@ -17,8 +17,8 @@ from channelhash.data.images import image_problem, locate_image
 from channelhash.data.label_cells import label_doubts, split_labels
 from channelhash.data.records import Items, Problems, Records, label_name, labels_from_names
 from channelhash.errors import InputError
+from channelhash.utils.files import one_line, read_text, reading
 from channelhash.utils.plain_values import plain_values, text_of
-from channelhash.utils.reading import one_line, read_text, reading
 
 TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 

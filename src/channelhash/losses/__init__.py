@@ -35,8 +35,7 @@ from channelhash.losses.sch import SCHLoss as SCHLoss
 from channelhash.losses.sch_original import SCHOriginalLoss as SCHOriginalLoss
 from channelhash.losses.talr import TALRLoss as TALRLoss
 from channelhash.losses.tdsrdh import TDSRDHLoss as TDSRDHLoss
-from channelhash.utils.python_names import look_up
-from channelhash.utils.typed_settings import Settings, settings_of
+from channelhash.utils.typed_settings import Settings, look_up, settings_of
 
 #: name in a configuration -> class; its keyword arguments are the keys of the section ``loss``.
 LOSSES: dict[str, type[HashLoss]] = {

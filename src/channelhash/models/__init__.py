@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from channelhash.errors import InputError
-from channelhash.utils.python_names import look_up
+from channelhash.utils.typed_settings import look_up
 
 if TYPE_CHECKING:
     from channelhash.models.hash_model import Branch, HashModel, ModelKind

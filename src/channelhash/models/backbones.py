@@ -16,8 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import CHECKSUM
-from channelhash.utils.files import check_exhausted, content_hash
-from channelhash.utils.reading import reading
+from channelhash.utils.files import check_exhausted, content_hash, reading
+from channelhash.utils.optional_imports import onnx_runtime
 from channelhash.utils.seeds import derive_seed
 
 _BATCH = 8  # what fits into a core's cache; more rows at once are not faster, and take more memory
@@ -48,8 +48,7 @@ class OnnxTower(nn.Module):
 
     def _session(self) -> Any:
         if self._running is None or self._running[0] != os.getpid():  # the threads of a session stay behind in a fork
-            from channelhash.utils.onnx_runtime import onnxruntime
-
+            onnxruntime = onnx_runtime()
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = torch.get_num_threads()
             options.add_session_config_entry(

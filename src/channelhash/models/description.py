@@ -8,8 +8,7 @@ from typing import Any
 import yaml
 
 from channelhash.errors import InputError
-from channelhash.utils.files import content_hash
-from channelhash.utils.reading import reading
+from channelhash.utils.files import content_hash, reading
 
 #: A word, or modality -> the name of its extractor.
 Word = str | Mapping[str, str]

@@ -25,9 +25,8 @@ from channelhash.models.feature_heads import FeatureRows
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import PHOTO_HEADS, read_heads
 from channelhash.models.open_clip import load_open_clip
-from channelhash.utils.python_names import is_python_name, look_up
 from channelhash.utils.seeds import generator
-from channelhash.utils.typed_settings import unknown
+from channelhash.utils.typed_settings import is_python_name, look_up, unknown
 
 # Numbers of the probe differ by less between machines, and by more between any two encoders.
 _TOLERANCE = 0.02

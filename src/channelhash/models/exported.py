@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from channelhash.data.images import resize_of
 from channelhash.errors import InputError, JobError
 from channelhash.text.tokens import Vocabulary, encode_vocabulary
-from channelhash.utils.optional_imports import library
-from channelhash.utils.reading import reading
+from channelhash.utils.files import reading
+from channelhash.utils.optional_imports import library, onnx_runtime
 
 #: The file that describes the others, and the folder of a run or a store that `channelhash export` writes by default.
 DESCRIPTION, FOLDER = "export.json", "onnx"
@@ -132,8 +132,7 @@ class _Side:
 
     @cached_property
     def _session(self) -> Any:
-        from channelhash.utils.onnx_runtime import onnxruntime
-
+        onnxruntime = onnx_runtime()
         options = onnxruntime.SessionOptions()
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # other threads have work to do
         if self._modality == "text":

@@ -21,10 +21,9 @@ from torch import Tensor, nn
 from channelhash.data.images import Resize
 from channelhash.errors import InputError
 from channelhash.models.backbones import split_source
+from channelhash.utils.files import one_line
 from channelhash.utils.optional_imports import library
-from channelhash.utils.python_names import resolve, split_python_name
-from channelhash.utils.reading import one_line
-from channelhash.utils.typed_settings import pick, unknown
+from channelhash.utils.typed_settings import pick, resolve, split_python_name, unknown
 
 #: A sequence of ``n`` raw items to their features ``(n, d)``: anything that NumPy or torch makes a matrix of.
 _Extract = Callable[[Sequence[Any]], Any]

@@ -23,12 +23,10 @@ from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Frozen, Precision, load_weights, read_saved_weights, weights_hash
 from channelhash.models.description import CHECKSUM, described_with_checksum, model_card, read_description
 from channelhash.utils.environment import usable_cores
-from channelhash.utils.files import atomic_path, check_exhausted, content_hash, write_text
+from channelhash.utils.files import atomic_path, check_exhausted, content_hash, reading, write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress
-from channelhash.utils.python_names import check_trusted, trusting
-from channelhash.utils.reading import reading
-from channelhash.utils.typed_settings import read_settings, settings_of
+from channelhash.utils.typed_settings import check_trusted, read_settings, settings_of, trusting
 
 _ENCODE_BATCH = 256
 

@@ -22,9 +22,8 @@ from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import OnnxTower
 from channelhash.models.exported import DESCRIPTION, file_hash
 from channelhash.models.hash_model import HashModel
-from channelhash.utils.files import move_folder, sync_file, temporary_folder
-from channelhash.utils.optional_imports import library
-from channelhash.utils.reading import one_line
+from channelhash.utils.files import move_folder, one_line, sync_file, temporary_folder
+from channelhash.utils.optional_imports import library, onnx_runtime
 from channelhash.utils.seeds import generator
 
 #: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
@@ -104,8 +103,7 @@ def _recipe(model: HashModel, modality: str) -> dict[str, Any]:
 
 def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path) -> dict[str, Any]:
     """Write one branch; return its entry of ``export.json``."""
-    from channelhash.utils.onnx_runtime import onnxruntime
-
+    onnxruntime = onnx_runtime()
     branch = model.branch(modality)
     inputs = model.prepare(modality, _some_items(modality, recipe))
     tower = branch.frozen.encoder if branch.frozen else None

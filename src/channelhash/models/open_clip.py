@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from channelhash.data.images import Resize
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Normalize, read_weights, weights_source
-from channelhash.utils.reading import one_line
+from channelhash.utils.files import one_line
 from channelhash.utils.typed_settings import unknown
 
 #: ``paper``: short side to 224 bilinear, centre crop. ``openclip``: as the weights' own configuration says (§ 3).

@@ -36,8 +36,8 @@ from channelhash.search.sqlite.folder import StoreFolder, hold_run
 from channelhash.search.store import Store
 from channelhash.utils.environment import pick_device
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
-from channelhash.utils.python_names import trusting
 from channelhash.utils.seeds import generator
+from channelhash.utils.typed_settings import trusting
 
 #: Codes are fitted to so many items at most, drawn by the seed.
 _SAMPLE = 20_000

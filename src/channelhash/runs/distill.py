@@ -29,8 +29,7 @@ from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.inputs import feature_records
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
-from channelhash.utils.python_names import is_python_name, trusting
-from channelhash.utils.typed_settings import apply_override, unknown
+from channelhash.utils.typed_settings import apply_override, is_python_name, trusting, unknown
 
 #: Settings of a training that belong to the teacher's own encoders.
 _OF_ENCODERS = ("features", "feature_dtype", "precision")

@@ -32,8 +32,7 @@ from channelhash.search.rank import FIRST
 from channelhash.training.inputs import collection_features, feature_records
 from channelhash.utils.files import sweep, write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
-from channelhash.utils.python_names import trusting
-from channelhash.utils.typed_settings import pick
+from channelhash.utils.typed_settings import pick, trusting
 
 #: modality -> ``(n, k)`` real values, row i of each of sample i.
 _Values = Mapping[str, NDArray[np.floating[Any]]]

@@ -26,7 +26,7 @@ from channelhash.training.distributed import (
 from channelhash.training.trainer import Validation, kept_validation, measure_of, read_log
 from channelhash.utils.environment import environment, pick_device, record_environment
 from channelhash.utils.files import locked, sweep, write_text
-from channelhash.utils.python_names import python_names, trusting
+from channelhash.utils.typed_settings import python_names, trusting
 
 
 def draw_run_splits(config: RunConfig, collection: Collection) -> Splits:

@@ -22,8 +22,7 @@ from channelhash.training.inputs import Held, Source, feature_mode, raw_source
 from channelhash.training.step import Steps, epoch_steps
 from channelhash.utils.environment import peak_bytes, pick_device
 from channelhash.utils.progress import StageProgress, no_stage_progress
-from channelhash.utils.python_names import trusting
-from channelhash.utils.typed_settings import apply_override
+from channelhash.utils.typed_settings import apply_override, trusting
 
 
 def train(

@@ -22,8 +22,8 @@ from channelhash.data.bulk import KINDS, input_files
 from channelhash.data.bulk.batches import Shard
 from channelhash.errors import InputError, JobError
 from channelhash.utils.addresses import Place, RemotePath, folder_of, write_whole_text
+from channelhash.utils.files import reading
 from channelhash.utils.optional_imports import library
-from channelhash.utils.reading import reading
 from channelhash.utils.typed_settings import pick, read_settings, settings_of
 
 if TYPE_CHECKING:

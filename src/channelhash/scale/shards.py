@@ -28,7 +28,7 @@ from channelhash.utils.environment import pick_device
 from channelhash.utils.files import locked, sweep
 from channelhash.utils.image_files import ImageError
 from channelhash.utils.progress import Progress, no_progress
-from channelhash.utils.python_names import python_names, trusting
+from channelhash.utils.typed_settings import python_names, trusting
 
 #: Default number of items of a shard: a killed worker loses minutes even of a large model's work.
 SHARD_ITEMS = 16384

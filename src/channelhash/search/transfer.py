@@ -25,10 +25,9 @@ from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.sqlite.folder import Facts, StoreFolder, read_facts
 from channelhash.search.sqlite.store import open_folder
 from channelhash.search.store import Item, Store
-from channelhash.utils.files import atomic_path
+from channelhash.utils.files import atomic_path, reading
 from channelhash.utils.optional_imports import library
 from channelhash.utils.progress import Progress
-from channelhash.utils.reading import reading
 
 _BATCH = 2000
 

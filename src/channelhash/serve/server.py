@@ -25,7 +25,7 @@ from uvicorn.supervisors import Multiprocess
 from channelhash.errors import InputError, JobError
 from channelhash.serve.middleware import LOOPBACK, SHARED
 from channelhash.utils.processes import interrupts_held
-from channelhash.utils.python_names import trusting
+from channelhash.utils.typed_settings import trusting
 
 try:
     import resource

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from channelhash.errors import InputError, JobError
-from channelhash.utils.reading import one_line
+from channelhash.utils.files import one_line
 
 #: How long a process waits for the others in one exchange, while the first one validates, say.
 _LONGEST_WAIT = timedelta(hours=2)

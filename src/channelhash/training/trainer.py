@@ -20,9 +20,8 @@ from channelhash.training.checkpoints import load_checkpoint, save_checkpoint
 from channelhash.training.distributed import from_first, rank, wait_for_all
 from channelhash.training.inputs import TrainingSet
 from channelhash.training.step import Steps
-from channelhash.utils.files import space_for, write_text
+from channelhash.utils.files import reading, space_for, write_text
 from channelhash.utils.progress import Progress, no_progress, note
-from channelhash.utils.reading import reading
 from channelhash.utils.seeds import derive_seed
 
 #: Scores of one validation: task name -> score by the validation's measure.

@@ -11,9 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from channelhash.errors import InputError, JobError, check_address
-from channelhash.utils.files import atomic_path
+from channelhash.utils.files import atomic_path, one_line
 from channelhash.utils.optional_imports import library
-from channelhash.utils.reading import one_line
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

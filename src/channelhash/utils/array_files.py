@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.files import content_hash, locked, space_for, write_text
+from channelhash.utils.files import content_hash, locked, reading, space_for, write_text
 from channelhash.utils.mat_files import dense_matrix, is_hdf5, matlab_text, plain_array, read_mat
 from channelhash.utils.optional_imports import library
 from channelhash.utils.progress import Progress
-from channelhash.utils.reading import reading
 
 DType = Literal["float16", "float32", "int32"]
 Rows = NDArray[Any]

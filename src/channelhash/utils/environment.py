@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from channelhash._version import __version__
 from channelhash.errors import InputError
-from channelhash.utils.files import write_text
-from channelhash.utils.reading import reading
+from channelhash.utils.files import reading, write_text
 
 if TYPE_CHECKING:
     import torch

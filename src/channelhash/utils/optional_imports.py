@@ -1,6 +1,7 @@
 """Optional libraries, which a plain installation does not include."""
 
 import importlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -62,3 +63,16 @@ def library(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise InputError(f"{module} cannot be imported ({error}): pip install 'channelhash[{extra}]'") from None
+
+
+def onnx_runtime() -> Any:
+    """Import ONNX Runtime without its telemetry.
+
+    From 1.29 on, its packages send what models are loaded and how fast they run to Microsoft unless the variable is set
+    before the first import (https://github.com/microsoft/onnxruntime/pull/27379). On Windows the call ends it.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    runtime = importlib.import_module("onnxruntime")
+    if os.environ["ORT_DISABLE_TELEMETRY"] == "1":
+        runtime.disable_telemetry_events()
+    return runtime

@@ -19,8 +19,8 @@ from channelhash.data.label_cells import split_labels
 from channelhash.data.table import image_of
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, Place, open_address
+from channelhash.utils.files import reading
 from channelhash.utils.plain_values import is_binary, is_list, plain_values, text_of
-from channelhash.utils.reading import reading
 
 _MODALITIES = ("image", "text")
 # Rows of features and of labels read at once: they are smaller than images.

@@ -19,8 +19,8 @@ from channelhash.data.images import IMAGE_ENDINGS
 from channelhash.data.label_cells import split_labels
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, Place, open_address
+from channelhash.utils.files import one_line, reading
 from channelhash.utils.plain_values import text_of
-from channelhash.utils.reading import one_line, reading
 
 # A tar file is read in order, in requests of this many bytes where it is remote.
 _AHEAD = 8 << 20

@@ -17,8 +17,7 @@ from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_gri
 from channelhash.lab.experiments.tables import Table, write_tables
 from channelhash.runs.presets import preset_path
 from channelhash.utils.plotting import write_figure
-from channelhash.utils.python_names import is_python_name, look_up
-from channelhash.utils.typed_settings import apply_override, pick
+from channelhash.utils.typed_settings import apply_override, is_python_name, look_up, pick
 
 #: What the file of an experiment is written with.
 __all__ = ["METHODS", "Design", "Execution", "Experiment", "Grid", "GridRun", "Result", "Table"]

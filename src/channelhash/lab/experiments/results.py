@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.files import atomic_path, write_text
-from channelhash.utils.reading import read_yaml_sections, reading
+from channelhash.utils.files import atomic_path, read_yaml_sections, reading, write_text
 
 _Status = Literal["finished", "failed", "missing"]
 

@@ -23,10 +23,9 @@ from channelhash.models.backbones import weights_source
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.train import plan_run, start_run
 from channelhash.utils.environment import usable_cores
-from channelhash.utils.files import atomic_path, locked, sweep, write_text
+from channelhash.utils.files import atomic_path, locked, parse_yaml, sweep, write_text
 from channelhash.utils.processes import interrupts_held, process_pool
-from channelhash.utils.python_names import check_trusted, failing_line, python_names, trusting
-from channelhash.utils.reading import parse_yaml
+from channelhash.utils.typed_settings import check_trusted, failing_line, python_names, trusting
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from channelhash.runs.fit import create_loss
 from channelhash.search.index.brute_force import nearest
 from channelhash.training.trainer import MEASURES, measure_of, read_log, selection_score
 from channelhash.utils.environment import read_environments
+from channelhash.utils.files import read_yaml_sections, reading
 from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.image_grid import bits
 from channelhash.utils.plotting import arrow
-from channelhash.utils.reading import read_yaml_sections, reading
 
 # Kind of pair, as `metrics.code_health` names it -> in words.
 _PAIR_KINDS = {

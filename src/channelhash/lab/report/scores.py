@@ -13,8 +13,8 @@ from channelhash.errors import InputError
 from channelhash.lab.report.page import Table
 from channelhash.metrics.histogram import hamming_histogram
 from channelhash.metrics.significance import bootstrap_interval
+from channelhash.utils.files import read_json, reading
 from channelhash.utils.plotting import arrow
-from channelhash.utils.reading import read_json, reading
 from channelhash.utils.seeds import generator
 
 # The range of 39 shuffles: a score without information is above it once in 40 times, as above a 95 % interval.

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from channelhash.errors import InputError, JobError, check_address
 from channelhash.search.postgres.tables import connect
+from channelhash.utils.files import one_line
 from channelhash.utils.optional_imports import library
 from channelhash.utils.processes import keep_forever
-from channelhash.utils.reading import one_line
 from channelhash.utils.typed_settings import Settings, read_settings
 
 _DEFAULT_STORE = "channelhash"
