@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import channelhash as ch
-from channelhash.search.milvus.collection import _TOKEN_VARIABLE, parse_address
+from channelhash.search.milvus import _TOKEN_VARIABLE, _parse_address
 from pages import ROOT
 
 FILE = ROOT / "deploy" / "docker" / "Dockerfile"
@@ -119,8 +119,7 @@ def test_compose_serves_a_collection_of_its_milvus():
             assert port.startswith("127.0.0.1:"), "reached from this machine alone"
     assert services["milvus"]["environment"]["COMMON_SECURITY_AUTHORIZATIONENABLED"] == "true"
     search = services["search"]
-    address = parse_address(search["command"][0])
-    assert address.uri == "http://milvus:19530"
+    assert _parse_address(search["command"][0])[0] == "http://milvus:19530"
     assert _TOKEN_VARIABLE in search["environment"]
     secrets = [word for word in search["command"] if "token-file" in word]
     assert secrets == [f"--token-file=/run/secrets/{search['secrets'][0]}"]

@@ -90,7 +90,7 @@ def _codes_at(path: Path) -> Path | None:
 
 
 def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:
-    from channelhash.search.milvus.store import MilvusStore  # not before it is needed: an optional library
+    from channelhash.search.milvus import MilvusStore  # not before it is needed: an optional library
 
     return MilvusStore(address, n_bits, model)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pymilvus import MilvusClient, MilvusException
 from tests.search.contract import N_BITS, Kind
-from tests.search.milvus_server import milvus_address, stop_server
+from tests.search.milvus_server import milvus_address, server, stop_server
 from tests.search.test_copy_store import test_everything_arrives  # noqa: F401
 from tests.search.test_store_contract import (  # noqa: F401
     odd_stores,
@@ -22,11 +22,8 @@ from tests.search.test_store_contract import (  # noqa: F401
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
-from channelhash.search import open_store
+from channelhash.search import milvus, open_store
 from channelhash.search.filters import parse_filter
-from channelhash.search.milvus import collection
-from channelhash.search.milvus.collection import _MAX_LABELS, parse_address
-from channelhash.search.milvus.store import _to_milvus
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -60,10 +57,6 @@ def target(tmp_path) -> str:
     return milvus_address(tmp_path)
 
 
-def test_an_address_names_a_server_and_a_collection():
-    assert parse_address("milvus+https://host:1/c/")[1:] == ("https://host:1", "c")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -78,21 +71,22 @@ def test_an_address_names_a_server_and_a_collection():
 )
 def test_addresses_that_are_refused(text, message):
     with pytest.raises(InputError, match=message) as refused:
-        parse_address(text)
+        open_store(text)
     assert "\n" not in str(refused.value)
 
 
-def test_the_token_comes_from_the_environment(monkeypatch):
-    given_to_client = {}
+def test_the_server_is_the_address_s_and_the_token_that_of_the_environment(monkeypatch):
+    def refuse(uri, token, timeout):
+        raise MilvusException(message=f"{uri} {token}")
+
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
-    monkeypatch.setattr("pymilvus.MilvusClient", lambda **options: given_to_client.update(options))
-    collection.connect(parse_address("milvus+http://host:19530/c"))
-    assert given_to_client["uri"] == "http://host:19530"
-    assert given_to_client["token"] == "root:secret"
+    monkeypatch.setattr("pymilvus.MilvusClient", refuse)
+    with pytest.raises(InputError, match=r"\(https://host:1 root:secret\)"):
+        open_store("milvus+https://host:1/c/")
 
 
 def test_a_server_that_does_not_answer(monkeypatch, capfd):
-    monkeypatch.setattr(collection, "_CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(milvus, "_CONNECT_SECONDS", 0.2)
     with pytest.raises(InputError, match="is the server there") as refused:
         open_store("milvus+http://127.0.0.1:1/c")
     assert "\n" not in str(refused.value)
@@ -122,13 +116,13 @@ def test_without_its_package(monkeypatch):
 )
 def test_expressions_for_a_server(where, expression):
     sets = ['["a", "year"]', '["a"]']
-    assert _to_milvus(parse_filter(where, ["a", "year"]), sets, lambda condition: ["x", "y"]) == expression
+    assert milvus._to_milvus(parse_filter(where, ["a", "year"]), sets, lambda condition: ["x", "y"]) == expression
 
 
 @pytest.mark.slow
 def test_more_answers_than_milvus_returns(store, monkeypatch):
     store.add([f"{n}" for n in range(6)], codes_of(6))
-    monkeypatch.setattr(collection, "MAX_ANSWERS", 5)
+    monkeypatch.setattr(milvus, "_MAX_ANSWERS", 5)
     with pytest.raises(InputError, match="k is 6; Milvus returns at most 5"):
         store.search(codes_of(1), 6)
     with pytest.raises(InputError, match="limit is 6"):
@@ -141,14 +135,14 @@ def test_more_answers_than_milvus_returns(store, monkeypatch):
 @pytest.mark.slow
 def test_a_collection_of_somebody_else_or_in_another_format_is_refused(store, monkeypatch):
     store.add(["a"], codes_of(1))
-    monkeypatch.setattr(collection, "_FORMAT", "channelhash 9")
+    monkeypatch.setattr(milvus, "_FORMAT", "channelhash 9")
     with pytest.raises(InputError, match="this version reads 'channelhash 9'; push it again"):
         open_store(store.address)
-    address = parse_address(milvus_address("foreign"))
-    client = collection.connect(address)
-    client.create_collection(address.collection, dimension=4, timeout=60)
+    address = milvus_address("foreign")
+    client = MilvusClient(server())
+    client.create_collection(address.rpartition("/")[2], dimension=4, timeout=60)
     with pytest.raises(InputError, match="not made by channelhash"):
-        open_store(address.text)
+        open_store(address)
     client.close()
 
 
@@ -158,7 +152,7 @@ def test_a_collection_of_somebody_else_or_in_another_format_is_refused(store, mo
     [
         ("x" * 65_536, {}, "id of 65,542 bytes"),
         ("a", {"text": "x" * 65_535}, "metadata of 65,547 bytes"),
-        ("a", {"labels": [str(n) for n in range(_MAX_LABELS + 1)]}, "4,097 labels"),
+        ("a", {"labels": [str(n) for n in range(milvus._MAX_LABELS + 1)]}, "4,097 labels"),
         ("a", {"labels": ["x" * 65_536]}, "label 'xxx.* of 65,536 bytes"),
     ],
 )
@@ -170,7 +164,7 @@ def test_what_is_too_large_for_milvus(store, name, metadata, message):
 
 @pytest.mark.slow
 def test_an_error_between_two_requests_says_how_far_it_came(store, monkeypatch):
-    monkeypatch.setattr(collection, "_ROWS", 3)
+    monkeypatch.setattr(milvus, "_ROWS", 3)
     store.add(["first"], codes_of(1))
     upsert, calls = MilvusClient.upsert, []
 

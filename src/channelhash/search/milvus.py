@@ -1,0 +1,497 @@
+"""The store in a collection of Milvus, and filters as Milvus writes them: https://milvus.io/docs/boolean.md.
+
+A row is an item's code of one modality, so that a collection has one field of vectors, which every Milvus from 2.3 on
+takes, and any modality may come later. The item's metadata stand in each of its rows, where a filter looks for them;
+all rows of an item are written in one request. ``first`` is true in one of them, by which items are counted.
+"""
+
+import json
+import logging
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes
+from channelhash.errors import InputError, JobError, check_address
+from channelhash.search import filters
+from channelhash.search.items import Metadata, Value, check_opened_as
+from channelhash.search.store import Answers, Item, Store, merge_item
+from channelhash.utils.optional_imports import library
+from channelhash.utils.processes import tell_of_fork
+
+#: Where the token of a server is read from; an address ends up in logs, this does not.
+_TOKEN_VARIABLE = "MILVUS_TOKEN"
+
+_FORMAT = "channelhash milvus 3"
+
+# https://milvus.io/docs/limitations.md; the answers are rows of a query or a search.
+_MAX_STRING = 65_535
+_MAX_LABELS = 4_096
+_MAX_ANSWERS = 16_384
+# Rows and bytes of one request; servers refuse requests of more than 64 MB.
+_ROWS = 1000
+_BYTES = 8_000_000
+# Ids in one expression.
+_IDS = 1000
+# Answers of one request, over all its queries: some MB.
+_ANSWERS_A_REQUEST = 200_000
+
+_CONNECT_SECONDS = 10
+_SECONDS = 60.0
+
+#: Every row has a text in ``keys``, so these hold for all rows, and for none.
+_ALL, _NONE = 'keys != ""', 'keys == ""'
+# True of one row of each item.
+_FIRST = "first == true"
+
+_Row = dict[str, Any]
+#: A condition -> ids of the items that pass it.
+_Matching = Callable[[filters.Condition], Iterable[str]]
+
+
+class MilvusStore(Store):
+    """A `Store` in one collection of Milvus.
+
+    Every call reads what all earlier calls have written (consistency level "Strong"). What differs from the store in a
+    folder, because Milvus has no transactions over several requests:
+
+    * a call of `add`, `upsert` or `delete` with more than 1000 items (or 8 MB) is several requests. What is wrong with
+      the input is found before the first of them, but where the server fails between two, the former ones stay; the
+      error says so, and `upsert` or `delete` with the same items completes it;
+    * two processes that add the same id, or metadata of the same item, at the same time may both succeed; the last one
+      stays;
+    * where more than ``k`` items tie at the last distance, Milvus chooses which of them it returns; what is returned is
+      in order of distance and id.
+
+    ``k``, and the items of one answer of `search_radius`, are at most 16,384 where the collection has more.
+
+    Args:
+        address: of a collection, beginning with ``milvus+``, which the first `add` makes.
+        n_bits: code length of a new collection; must be that of one that is there.
+        model: fingerprint of the model whose codes go in.
+
+    Raises:
+        InputError: the address has another form, nothing answers, or the collection is no store, or one of another code
+            length or model.
+    """
+
+    def __init__(self, address: str, n_bits: int | None, model: str) -> None:
+        super().__init__(address)
+        uri, self._name = _parse_address(address)
+        self._client = _connect(uri, address)
+        self._process = os.getpid()
+        self._n_bits = n_bits
+        self._model = model
+        self._is_there = False
+        self._key_sets: set[str] = set()  # read by `_keys`, which every call with a filter begins with
+        self._lock = threading.RLock()
+        self._look()
+        tell_of_fork(self)
+
+    @property
+    def n_bits(self) -> int | None:
+        self._look()
+        return self._n_bits
+
+    @property
+    def model(self) -> str:
+        self._look()
+        return self._model
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        return tuple(sorted(self._different("modality")))
+
+    def __len__(self) -> int:
+        return self._count(_FIRST) if self._look() else 0
+
+    def label_counts(self) -> dict[str, int]:
+        """Read the labels of all items: Milvus does not count by value."""
+        rows = self._walk(_FIRST, ["key", "labels"]) if self._look() else ()
+        counts = Counter(label for row in rows for label in set(row["labels"]))
+        return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+
+    def after_fork(self) -> None:
+        """Let a forked child refuse at once: another thread may have held the lock."""
+        self._lock = threading.RLock()
+
+    def close(self) -> None:
+        """Close the connection, if it is this process's."""
+        if os.getpid() == self._process:
+            self._client.close()
+
+    def _keys(self) -> Collection[str]:
+        self._key_sets = self._different("keys")
+        return {key for text in self._key_sets for key in json.loads(text)}
+
+    def _ids(self, where: filters.Filter | None) -> list[str]:
+        if not self._look():
+            return []
+        rows = self._walk(f"{_FIRST} and {self._expression(where)}", ["key"])
+        return sorted(_item_id(row["key"]) for row in rows)
+
+    def _get(self, ids: list[str]) -> Mapping[str, Item]:
+        items: dict[str, Item] = {}
+        for row in self._rows_of(ids, ["modality", "keys", "labels", "metadata", "code"]):
+            metadata: dict[str, Value] = dict(row["metadata"])
+            if "labels" in json.loads(row["keys"]):
+                metadata["labels"] = list(row["labels"])
+            name = _item_id(row["key"])
+            item = items.setdefault(name, Item(name, {}, metadata))
+            item.codes[row["modality"]] = np.frombuffer(row["code"][0], np.uint8)
+        return items
+
+    def _write(
+        self,
+        ids: list[str],
+        codes: dict[str, PackedCodes],
+        n_bits: int,
+        metadata: list[Metadata] | None,
+        replace: bool,
+        projections: dict[str, NDArray[np.int8]] | None = None,
+    ) -> None:
+        with self._lock:
+            former = self._get(ids)
+            for name, item in former.items() if not replace else ():
+                for modality in sorted(codes.keys() & item.codes.keys()):
+                    raise InputError(f"{self.address}: {name!r} has a code for {modality} already; use upsert")
+            rows = []
+            for number, name in enumerate(ids):
+                new_codes = {modality: packed[number] for modality, packed in codes.items()}
+                new_metadata = metadata[number] if metadata else {}
+                rows.append(_to_rows(merge_item(former.get(name), name, new_codes, new_metadata)))
+            if not self._look():
+                self._create(n_bits)
+                self._look()
+            sent = 0
+            for part in _requests(rows):
+                what = f"upsert, after {sent:,} of {len(rows):,} items were written"
+                self._ask(what, self._client.upsert, data=[row for of_item in part for row in of_item])
+                sent += len(part)
+
+    def _delete(self, ids: list[str]) -> int:
+        with self._lock:
+            names = sorted({_item_id(row["key"]) for row in self._rows_of(ids, [])})
+            for start in range(0, len(names), _IDS):
+                among = f"id in {_listed(names[start : start + _IDS])}"
+                self._ask("delete", self._client.delete, filter=among)
+        return len(names)
+
+    def _nearest(self, queries: PackedCodes, k: int, modality: str, where: filters.Filter | None) -> Answers:
+        return self._search(queries, self._check_count(k, "k"), modality, where, {})
+
+    def _within(
+        self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: filters.Filter | None
+    ) -> Answers:
+        count = _MAX_ANSWERS if limit is None else self._check_count(limit, "limit")
+        # Milvus returns what is nearer than its "radius".
+        params = {"radius": min(radius, self.n_bits or radius) + 1}
+        answers = self._search(queries, count, modality, where, params)
+        full = [row for row, ids in enumerate(answers.ids) if limit is None and len(ids) >= _MAX_ANSWERS]
+        if full:
+            most = f"{_MAX_ANSWERS:,} items or more within {radius} bits"
+            raise InputError(f"{self.address}: query {full[0]} has {most}; set a limit")
+        return answers
+
+    def _check_count(self, count: int, what: str) -> int:
+        if count > _MAX_ANSWERS and len(self) > _MAX_ANSWERS:
+            raise InputError(f"{self.address}: {what} is {count:,}; Milvus returns at most {_MAX_ANSWERS:,}")
+        return min(count, _MAX_ANSWERS)
+
+    def _search(
+        self, queries: PackedCodes, count: int, modality: str, where: filters.Filter | None, radius: dict[str, int]
+    ) -> Answers:
+        options = {
+            "anns_field": "code",
+            "limit": count,
+            "filter": f"modality == {_quote(modality)} and {self._expression(where)}",
+            "search_params": {"metric_type": "HAMMING", "params": radius},
+            "consistency_level": "Strong",
+        }
+        answers = Answers([], [])
+        step = max(1, _ANSWERS_A_REQUEST // count)
+        for start in range(0, len(queries), step):
+            data = [query.tobytes() for query in queries[start : start + step]]
+            for hits in self._ask("search", self._client.search, data=data, **options):
+                pairs = sorted((round(hit["distance"]), hit["id"]) for hit in hits)
+                answers.ids.append([_item_id(key) for _, key in pairs])
+                answers.distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
+        return answers
+
+    def _facts(self) -> dict[str, Any]:
+        codes = {name: self._count(f"modality == {_quote(name)}") for name in self.modalities}
+        return {"codes": codes, "index": "BIN_FLAT", "bytes": None}
+
+    def _expression(self, where: filters.Filter | None) -> str:
+        """Translate a filter into a Milvus expression."""
+
+        def matching(condition: filters.Condition) -> Iterator[str]:
+            for row in self._walk(_FIRST, ["key", "labels", "metadata"]):
+                name = _item_id(row["key"])
+                if filters.passes(condition, name, {**row["metadata"], "labels": row["labels"]}):
+                    yield name
+
+        return _ALL if where is None else _to_milvus(where, self._key_sets, matching)
+
+    def _different(self, field: str) -> set[str]:
+        """Return the values of a field, by asking for rows with others than are known until there are none."""
+        known: set[str] = set()
+        unseen = _ALL
+        while self._look() and (rows := self._query("query", unseen, [field], limit=_ROWS)):
+            known |= {row[field] for row in rows}
+            unseen = f"{field} not in {_listed(sorted(known))}"
+        return known
+
+    def _rows_of(self, ids: Sequence[str], fields: Sequence[str]) -> Iterator[_Row]:
+        """Yield all rows of those of ``ids`` that the collection has."""
+        names = [name for name in ids if len(name.encode()) <= _MAX_STRING] if self._look() else []
+        for start in range(0, len(names), _IDS):
+            yield from self._walk(f"id in {_listed(names[start : start + _IDS])}", ["key", *fields])
+
+    def _walk(self, expression: str, fields: Sequence[str]) -> Iterator[_Row]:
+        """Yield all rows that pass, in the order of their keys; ``fields`` holds ``key``.
+
+        As pymilvus's `query_iterator` does it, which cannot be used: it writes ids with quotes unescaped.
+        """
+        as_iterator = {"limit": _ROWS, "iterator": "True", "reduce_stop_for_best": "True"}
+        chosen = expression
+        while page := self._query("query", chosen, fields, **as_iterator):
+            yield from page
+            chosen = f"key > {_quote(page[-1]['key'])} and ({expression})"
+
+    def _count(self, expression: str) -> int:
+        return int(self._query("count", expression, ["count(*)"])[0]["count(*)"])
+
+    def _query(self, what: str, expression: str, fields: Sequence[str], **options: Any) -> list[_Row]:
+        """Return rows that pass, also those that earlier requests have written."""
+        options |= {"filter": expression, "output_fields": list(fields), "consistency_level": "Strong"}
+        return list(self._ask(what, self._client.query, **options))
+
+    def _look(self) -> bool:
+        """Return whether the collection is there; if so, read what it says of itself, and load it where it is not."""
+        if self._is_there:
+            return True
+        with self._lock:
+            if not self._ask("describe", self._client.has_collection):
+                return False
+            facts = self._description(self._ask("describe", self._client.describe_collection)["description"])
+            check_opened_as(self.address, facts, self._n_bits, self._model)
+            self._ask("load", self._client.load_collection)
+            self._n_bits, self._model = facts
+            self._is_there = True
+        return True
+
+    def _description(self, text: str) -> tuple[int, str]:
+        """Parse what `_create` wrote: code length and fingerprint of the model."""
+        try:
+            stored = json.loads(text)
+            written_as = stored.pop("format")
+            if written_as == _FORMAT:
+                return int(stored["n_bits"]), str(stored["model"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(
+                f"{self.address}: the collection was not made by channelhash; choose another one"
+            ) from None
+        raise InputError(f"{self.address}: written as {written_as!r}, this version reads {_FORMAT!r}; push it again")
+
+    def _create(self, n_bits: int) -> None:
+        """Make the collection, for rows as `_to_rows` makes them."""
+        kinds = library("pymilvus", "milvus").DataType
+        description = json.dumps({"format": _FORMAT, "n_bits": n_bits, "model": self._model})
+        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False, description=description)
+        schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=_MAX_STRING)
+        for name in ("modality", "id", "keys"):
+            schema.add_field(name, kinds.VARCHAR, max_length=_MAX_STRING)
+        schema.add_field("first", kinds.BOOL)
+        lengths = {"max_capacity": _MAX_LABELS, "max_length": _MAX_STRING}
+        schema.add_field("labels", kinds.ARRAY, element_type=kinds.VARCHAR, **lengths)
+        schema.add_field("metadata", kinds.JSON)
+        # Milvus counts in whole bytes; the padding bits of packed codes are 0 and change no distance.
+        schema.add_field("code", kinds.BINARY_VECTOR, dim=8 * -(-n_bits // 8))
+        index = self._client.prepare_index_params()
+        index.add_index("code", index_type="BIN_FLAT", metric_type="HAMMING")  # every code is compared: exact
+        self._ask("create", self._client.create_collection, schema=schema, consistency_level="Strong")
+        # Without rows there is nothing to wait for.
+        self._ask("create", self._client.create_index, index_params=index, sync=False)
+
+    def _ask(self, what: str, request: Callable[..., Any], **options: Any) -> Any:
+        """Send a request about the collection; what Milvus refuses is a `JobError` of one line."""
+        if os.getpid() != self._process:  # gRPC hangs
+            raise JobError(f"{self.address}: was opened before this process was forked; open it again here")
+        try:
+            return request(self._name, timeout=_SECONDS, **options)
+        except library("pymilvus", "milvus").MilvusException as error:
+            reason = " ".join(str(error.message).split())
+            raise JobError(f"{self.address}: {what}: Milvus says: {reason[:300]}") from None
+        except library("grpc", "milvus").RpcError as error:  # such as no answer in time, which pymilvus hands on
+            raise JobError(f"{self.address}: {what}: no answer ({error.code().name}); try again") from None
+
+
+def _parse_address(text: str) -> tuple[str, str]:
+    """Return server and collection of ``milvus+http://host:port/collection``.
+
+    >>> _parse_address("milvus+http://localhost:19530/photos")
+    ('http://localhost:19530', 'photos')
+    """
+    check_address(text)
+    if not (parts := re.fullmatch(r"milvus\+(https?://[^/?#]+:\d+)/([^/?#]+)/?", text)):
+        raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION; in a file, use a store's folder")
+    uri, name = parts.groups()
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name):
+        raise InputError(f"{text}: {name!r} is no name of a collection; up to 255 letters, digits and '_'")
+    return uri, name
+
+
+def _connect(uri: str, address: str) -> Any:
+    """Return a `pymilvus.MilvusClient`."""
+    pymilvus = library("pymilvus", "milvus")
+    # Errors are raised as well, and told in one line; pymilvus would print a traceback before.
+    logging.getLogger("pymilvus.decorators").setLevel(logging.CRITICAL)
+    try:
+        token = os.environ.get(_TOKEN_VARIABLE, "")
+        return pymilvus.MilvusClient(uri=uri, token=token, timeout=_CONNECT_SECONDS)
+    except pymilvus.MilvusException as error:
+        hint = f"is the server there, and {_TOKEN_VARIABLE} right?"
+        reason = " ".join(str(error.message).split())
+        raise InputError(f"{address}: cannot be opened ({reason}); {hint}") from None
+
+
+def _item_id(key: str) -> str:
+    """Return the id of a row's item, of which the row's key is ``image/ID``."""
+    return key.partition("/")[2]
+
+
+def _to_rows(item: Item) -> list[_Row]:
+    """Return an item as rows, one for each of its codes.
+
+    >>> [row["key"] for row in _to_rows(Item("a", {"image": np.array([7], np.uint8)}))]
+    ['image/a']
+    """
+    metadata, keys = dict(item.metadata), json.dumps(sorted(item.metadata), ensure_ascii=False)
+    labels = metadata.pop("labels", None) or []
+    assert isinstance(labels, list)
+    if len(labels) > _MAX_LABELS:
+        raise InputError(f"{item.id!r}: {len(labels):,} labels; Milvus takes {_MAX_LABELS:,} an item")
+    texts = {f"label {label[:20]!r}": label for label in labels} | {
+        "id": f"{max(item.codes, key=len)}/{item.id}",
+        "keys of metadata": keys,
+        "metadata": json.dumps(metadata, ensure_ascii=False),
+    }
+    for what, text in texts.items():
+        if (size := len(text.encode())) > _MAX_STRING:
+            raise InputError(f"{item.id[:40]!r}: {what} of {size:,} bytes; Milvus takes {_MAX_STRING:,}")
+    common = {"id": item.id, "keys": keys, "labels": labels, "metadata": metadata}
+    return [
+        {"key": f"{name}/{item.id}", "modality": name, "first": not number, "code": code.tobytes(), **common}
+        for number, (name, code) in enumerate(sorted(item.codes.items()))
+    ]
+
+
+def _requests(items: Sequence[list[_Row]]) -> Iterator[list[list[_Row]]]:
+    """Yield items for one request each time, all rows of an item together."""
+    part: list[list[_Row]] = []
+    size = n_rows = 0
+    for rows in items:
+        item_size = sum(len(str(value).encode()) for row in rows for value in row.values())
+        if part and (n_rows + len(rows) > _ROWS or size + item_size > _BYTES):
+            yield part
+            part, size, n_rows = [], 0, 0
+        part.append(rows)
+        size, n_rows = size + item_size, n_rows + len(rows)
+    if part:
+        yield part
+
+
+def _quote(text: str) -> str:
+    """Quote a string for Milvus's expressions, which know Go's escapes; JSON's are among them."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """Return strings as a list in an expression."""
+    return json.dumps(list(texts), ensure_ascii=False)
+
+
+def _to_milvus(tree: filters.Filter, key_sets: Collection[str], matching: _Matching) -> str:
+    """Translate a filter into a Milvus expression over the fields ``id``, ``labels``, ``keys`` and ``metadata``.
+
+    Args:
+        tree: the filter.
+        key_sets: the different values of the field ``keys`` in the collection: metadata keys as a JSON list.
+        matching: what compares items here, where not every Milvus can.
+
+    >>> _to_milvus(filters.parse_filter("year > 2000", ["year"]), set(), lambda condition: [])
+    '(metadata["year"] > 2000)'
+    """
+    if isinstance(tree, filters.Condition):
+        return f"({_condition(tree, key_sets, matching)})"
+    word = " and " if isinstance(tree, filters.And) else " or "
+    return f"({word.join(_to_milvus(part, key_sets, matching) for part in tree.parts)})"
+
+
+def _condition(condition: filters.Condition, key_sets: Collection[str], matching: _Matching) -> str:
+    key, test, negated = condition.key, condition.test, condition.negated
+    if key == "label":
+        return f"not ({_label(test, matching)})" if negated else _label(test, matching)
+    if isinstance(test, filters.Known):
+        having = [text for text in sorted(key_sets) if key in json.loads(text)]
+        if key == "id" or not having:
+            return _ALL if negated != (key == "id") else _NONE
+        return f"keys {'not in' if negated else 'in'} {_listed(having)}"
+    # Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of backslashes differs.
+    # It compares whole numbers with others as floats, which tell them apart up to 2⁵³.
+    literals = filters.literals_of(test)
+    if isinstance(test, filters.Like) or any(not isinstance(it, str) and abs(it) >= 2**53 for it in literals):
+        return _among(matching(condition))
+    return _value(f'metadata["{key}"]' if key != "id" else key, test, negated)
+
+
+def _label(test: filters.Test, matching: _Matching) -> str:
+    """Require that any label satisfies ``test``."""
+    if isinstance(test, filters.Known):
+        return 'labels[0] >= ""'
+    if isinstance(test, filters.Among) or (isinstance(test, filters.Compare) and test.operator == "="):
+        labels = map(str, filters.literals_of(test))
+        return " or ".join(f"array_contains(labels, {_quote(label)})" for label in labels)
+    return _among(matching(filters.Condition("label", test)))
+
+
+def _among(ids: Iterable[str]) -> str:
+    names = list(ids)
+    return f"id in {_listed(names)}" if names else _NONE
+
+
+_OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def _value(path: str, test: filters.Test, negated: bool) -> str:
+    """Require that a value that is there and of the literal's kind satisfies ``test``, or does not.
+
+    Milvus lets an absent value pass ``!=``, ``not in`` and ``not``, but never ``<``, ``>`` or ``==``; so what is
+    negated is said with those, which at the same time asks for the kind.
+    """
+
+    def compare(operator: str, value: filters.Literal) -> str:
+        if isinstance(value, bool):
+            return f"{path} == {'true' if value == (operator == '=') else 'false'}"
+        literal = _quote(value) if isinstance(value, str) else repr(value)
+        if operator == "!=":
+            return f"({path} < {literal} or {path} > {literal})"
+        return f"{path} {'==' if operator == '=' else operator} {literal}"
+
+    match test:
+        case filters.Compare(operator=operator, value=value):
+            return compare(_OPPOSITE[operator] if negated else operator, value)
+        case filters.Among(values=values):
+            return (" and " if negated else " or ").join(compare("!=" if negated else "=", value) for value in values)
+        case filters.Between(low=low, high=high) if negated:
+            return f"{compare('<', low)} or {compare('>', high)}"
+        case filters.Between(low=low, high=high):
+            return f"{compare('>=', low)} and {compare('<=', high)}"
+    raise AssertionError(test)
