@@ -46,7 +46,7 @@ def test_each_promise_names_tests_that_are_there():
 def test_inference_needs_no_training():
     wrong = [
         f"{unit} imports {other}"
-        for unit in ("search", "serve", "scale", "photos", "explanation")
+        for unit in ("search", "serve", "bulk", "photos", "explanation")
         for other in IMPORTS[unit] & {"training", "runs", "lab"}
     ]
     assert not wrong

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bulk.made_inputs import WIDTHS, N, feature_rows, picture_items, write_feature_parquet, write_tar
 from channelhash.data.bulk import KINDS, batches, input_files
 from channelhash.data.bulk.batches import RawBatch, fetch
 from channelhash.errors import InputError, JobError
 from channelhash.utils.addresses import folder_of, list_files
 from picture_runs import write_pictures
-from scale.made_inputs import WIDTHS, N, feature_rows, picture_items, write_feature_parquet, write_tar
 
 
 def shards_of(address: str | Path, tmp_path: Path, shard_items: int, modalities=("image", "text")) -> list:

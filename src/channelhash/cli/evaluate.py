@@ -47,8 +47,8 @@ def encode(
                 raise InputError(f"{option}: is for shards; name a folder instead of the file {out}, or leave it out")
         result = _encode_one(run, Path(data), target, Path(root) if root else None, skip_bad)
     else:
-        from channelhash.scale import job as engines
-        from channelhash.scale.shards import SHARD_ITEMS, encode_bulk
+        from channelhash.bulk import SHARD_ITEMS, encode_bulk
+        from channelhash.bulk import workers as engines
 
         if skip_bad:
             raise InputError("--skip-bad: bad items never stop the encoding of shards; leave it out")
@@ -184,8 +184,8 @@ def _evaluate_files(
         from channelhash.metrics.report import evaluate_code_files
 
         return evaluate_code_files(query, database, out, conventions)
-    from channelhash.scale import job as engines
-    from channelhash.scale.shards import evaluate_shards
+    from channelhash.bulk import evaluate_shards
+    from channelhash.bulk import workers as engines
 
     with output.progress_bars() as progress:
         on = engines.Workers(engine or "local", workers)

@@ -3,32 +3,169 @@
 Counts of shards add up, and every score is computed from their sum.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from channelhash.bulk.workers import LOCAL, Workers
 from channelhash.codes.code_set import CodeSet, joined
 from channelhash.data.bulk import KINDS, input_files
-from channelhash.data.bulk.batches import Bad, RawBatch
+from channelhash.data.bulk.batches import Bad, RawBatch, Shard
 from channelhash.errors import InputError, JobError
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import add_conventions, count_tasks, report_tasks, save_scores
 from channelhash.models import HashModel, load_model
 from channelhash.models.hash_model import encode_records
-from channelhash.scale.job import LOCAL, BulkJob, Workers, bad_path, finished_shards, open_job, shard_files, shard_path
-from channelhash.utils.addresses import Place, star_expression, whole_file, write_whole_text
+from channelhash.utils.addresses import Place, RemotePath, folder_of, star_expression, whole_file, write_whole_text
 from channelhash.utils.environment import pick_device
-from channelhash.utils.files import locked, sweep
+from channelhash.utils.files import locked, reading, sweep
 from channelhash.utils.image_files import ImageError
 from channelhash.utils.progress import Progress, no_progress
-from channelhash.utils.typed_settings import python_names, trusting
+from channelhash.utils.typed_settings import python_names, read_settings, settings_of, trusting
+
+_FORMAT = "channelhash bulk codes 2"
+
+#: What must be the same when a job goes on: key of the manifest -> its name in messages.
+_SAME = {
+    "model": "model",
+    "input_hash": "names, sizes and dates of the input files",
+    "root": "folder of the pictures",
+    "shard_items": "--shard-items",
+}
+
+
+@dataclass(frozen=True)
+class _BulkJob:
+    """The content of ``job/manifest.json`` in a folder of codes.
+
+    Attributes:
+        kind: key of `data.bulk.KINDS`.
+        root: folder that ids of images, or image paths in a Parquet file, are relative to.
+        input_hash: hash of the input files' addresses, sizes and dates.
+        modalities: modalities to encode.
+        label_names: label names of the whole input, sorted, the same for every shard.
+        model: the model's fingerprint.
+        n_bits: code length k.
+        shard_items: see `_open_job`.
+        shards: the n-th becomes the file `_shard_path` of n.
+    """
+
+    kind: str
+    root: str
+    input_hash: str
+    modalities: tuple[str, ...]
+    label_names: tuple[str, ...]
+    model: str
+    n_bits: int
+    shard_items: int
+    shards: tuple[Shard, ...]
+
+
+def _open_job(model: HashModel, data: str, out: Place, root: str | None, shard_items: int) -> _BulkJob:
+    """Return the job that encodes ``data`` into the folder ``out``: the one begun there, or a new one.
+
+    A shard has exactly ``shard_items`` images (the last may have fewer), or at least so many rows in whole row groups
+    of a Parquet file. A tar file is one shard.
+    """
+    manifest = out / "job" / "manifest.json"
+    kind, first = next(input_files(data))
+    if root is not None and kind != "parquet":
+        raise InputError(f"--root: belongs to Parquet files, {data} holds {kind}; leave it out")
+    digest = hashlib.sha256()
+    for _, file in input_files(data):
+        digest.update(repr(file).encode())
+    identity: dict[str, Any] = {
+        "model": model.fingerprint(),
+        "n_bits": model.n_bits,
+        "input_hash": digest.hexdigest()[:16],
+        "root": folder_of(data if root is None else f"{root}/*"),
+        "shard_items": shard_items,
+    }
+    if manifest.exists():
+        job = _read_job(out)
+        for key, name in _SAME.items():
+            if getattr(job, key) != identity[key]:
+                raise InputError(f"{out}: holds a job with another {name} ({getattr(job, key)}, now {identity[key]})")
+        return job
+    if next(out.glob("*.parquet"), None):
+        raise InputError(f"{out}: holds Parquet files, but no job/manifest.json; name an empty or a new folder")
+    available = KINDS[kind].modalities(first.address)
+    modalities = tuple(modality for modality in model.modalities if modality in available)
+    if not modalities:
+        raise InputError(f"{data}: holds {' and '.join(available)}, the model encodes {' and '.join(model.modalities)}")
+    files = (file for _, file in input_files(data))
+    planned = list(KINDS[kind].plan(files, modalities, shard_items, out / "job" / "listing.parquet"))
+    if not planned:
+        raise InputError(f"{data}: its files hold no items")
+    labels = sorted(set[str]().union(*(part.labels for part in planned)))
+    shards = tuple(part.shard for part in planned)
+    job = _BulkJob(kind=kind, modalities=modalities, label_names=tuple(labels), shards=shards, **identity)
+    text = json.dumps({"format": _FORMAT, **asdict(job)})
+    if not isinstance(manifest, RemotePath):
+        write_whole_text(manifest, text)
+    elif not manifest.create(text.encode()):  # an object store has no locks
+        raise InputError(f"{manifest}: another process began a job there at the same time; name another --out")
+    return job
+
+
+def _read_job(out: Place) -> _BulkJob:
+    """Return the job that was begun in a folder of codes."""
+    manifest = out / "job" / "manifest.json"
+    with reading(manifest, "not a readable manifest", "encode anew into another folder"):
+        content: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+        if content.pop("format") != _FORMAT:
+            raise ValueError("written by another version")
+        try:
+            return _BulkJob(**vars(read_settings(settings_of(_BulkJob), content, "job")))
+        except InputError as error:
+            raise ValueError(str(error)) from error
+
+
+def _shard_path(out: Place, number: int) -> Place:
+    """Return the file of codes of a shard; only a finished shard has it.
+
+    >>> _shard_path(Path("codes"), 7).name
+    'codes-000007.parquet'
+    """
+    return out / f"codes-{number:06d}.parquet"
+
+
+def _bad_path(out: Place, number: int) -> Place:
+    """Return the file of the items of a shard that could not be encoded, a JSON object a line.
+
+    >>> _bad_path(Path("codes"), 7).as_posix()
+    'codes/job/bad/000007.jsonl'
+    """
+    return out / "job" / "bad" / f"{number:06d}.jsonl"
+
+
+def _finished_shards(out: Place, n_shards: int) -> set[int]:
+    """Return the numbers of the shards that have their files; list the folder once, which is one request."""
+    names = {file.name for file in out.glob("codes-*.parquet")}
+    return {number for number in range(n_shards) if _shard_path(out, number).name in names}
+
+
+def _shard_files(folder: Place) -> list[Place]:
+    """Return the files of codes in a folder, in order; refuse a folder whose job has not finished."""
+    if (folder / "job" / "manifest.json").exists():
+        files = [_shard_path(folder, number) for number in range(len(_read_job(folder).shards))]
+        missing = len(files) - len(_finished_shards(folder, len(files)))
+        if missing:
+            raise InputError(f"{folder}: {missing} of {len(files)} shards are missing; run `channelhash encode` again")
+        return files
+    files = sorted(folder.glob("*.parquet"))
+    if not files:
+        raise InputError(f"{folder}: no .parquet files of codes in this folder")
+    return files
+
 
 #: Default number of items of a shard: a killed worker loses minutes even of a large model's work.
 SHARD_ITEMS = 16384
@@ -57,14 +194,16 @@ def encode_bulk(
         out: folder of codes, here or in an object store. There, where no locks are, two processes at one job do all
             work twice and write the same bytes.
         workers: this process, or workers on Ray.
-        root: see `open_job`, likewise ``shard_items``.
+        root: folder that image paths in a Parquet file are relative to; None is the input's own.
+        shard_items: items of a shard of images or of a Parquet file; a tar file is one shard.
         progress: called with (done, total) items of the shards that were not there yet.
 
     Returns:
         ``{"out": …, "shards": n, "items": n, "bad": n, "n_bits": k, "modalities": […], "done_before": shards}``.
 
     Raises:
-        InputError: see `open_job`; or another process is at this job.
+        InputError: the input cannot be read, or has nothing that the model encodes; ``out`` holds other files, or a job
+            of another model or input; or another process is at this job.
         JobError: the input changed meanwhile, or as the workers raise it.
     """
     if shard_items < 1:
@@ -72,8 +211,8 @@ def encode_bulk(
     next(input_files(data))  # where there is nothing to encode, nothing is written
     with _held(out):
         encoder = load_model(model)
-        job = open_job(encoder, data, out.resolve(), root, shard_items)
-        finished = finished_shards(out, len(job.shards))
+        job = _open_job(encoder, data, out.resolve(), root, shard_items)
+        finished = _finished_shards(out, len(job.shards))
         todo = [number for number in range(len(job.shards)) if number not in finished]
         done, total = 0, sum(job.shards[number].items for number in todo)
         trusted = python_names([encoder.name, encoder.architecture])  # or it would not have been loaded here
@@ -95,22 +234,13 @@ def encode_bulk(
 
 
 class _ShardEncoder:
-    """Encoder of whole shards, whatever was left of an earlier attempt.
+    """Encoder of whole shards; ``trusted`` names code that the model's folder may hold."""
 
-    Args:
-        model: folder of the model.
-        out: folder of codes.
-        job: the job.
-        trusted: names of code that the model's folder may hold.
-
-    Raises:
-        InputError: the model there is not the job's: perhaps this machine sees another folder under that name.
-    """
-
-    def __init__(self, model: Path, out: Place, job: BulkJob, trusted: Sequence[str] = ()) -> None:
+    def __init__(self, model: Path, out: Place, job: _BulkJob, trusted: Sequence[str] = ()) -> None:
         with trusting(trusted):
             self._model, self._out, self._job = load_model(model), out, job
         if self._model.fingerprint() != job.model:
+            # Perhaps this machine sees another folder under that name.
             raise InputError(f"{model}: holds model {self._model.fingerprint()} for a worker, the job's is {job.model}")
         self._model.to(pick_device("auto"))
 
@@ -127,13 +257,13 @@ class _ShardEncoder:
         if count != shard.items:
             raise JobError(f"{shard.file}: had {shard.items} items, now {count}; it changed meanwhile")
         codes = joined(parts)
-        lines = [json.dumps({**item._asdict(), "shard": shard_path(self._out, number).name}) for item in bad]
-        write_whole_text(bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
-        codes.save(shard_path(self._out, number))
+        lines = [json.dumps({**item._asdict(), "shard": _shard_path(self._out, number).name}) for item in bad]
+        write_whole_text(_bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
+        codes.save(_shard_path(self._out, number))
         return count
 
 
-def _encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[CodeSet, list[Bad]]:
+def _encode_batch(model: HashModel, batch: RawBatch, job: _BulkJob) -> tuple[CodeSet, list[Bad]]:
     """Return codes of the items of a batch, and the items that could not be encoded.
 
     Pictures are decoded only once where all are good; where one is not, each is looked at by itself.
@@ -148,7 +278,7 @@ def _encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[Code
     return _codes(model, good, job), batch.bad + [Bad(batch.ids[row], problem) for row, problem in wrong.items()]
 
 
-def _codes(model: HashModel, batch: RawBatch, job: BulkJob) -> CodeSet:
+def _codes(model: HashModel, batch: RawBatch, job: _BulkJob) -> CodeSet:
     codes = encode_records(model, batch.records(job.label_names), fingerprint=job.model)
     return replace(codes, images=batch.image_addresses)  # the records hold opened pictures, which nobody can be shown
 
@@ -174,11 +304,7 @@ def _one_thread() -> Iterator[None]:
 
 @contextmanager
 def _held(out: Place) -> Iterator[None]:
-    """Hold a folder alone, without what killed processes left; an object store has neither locks nor leftovers.
-
-    Raises:
-        InputError: another process holds it.
-    """
+    """Hold a folder alone, without what killed processes left; an object store has neither locks nor leftovers."""
     if not isinstance(out, Path):
         yield
         return
@@ -196,7 +322,7 @@ def _gather_bad(out: Place, n_shards: int) -> int:
         sweep(out)
     lines = 0
     with ThreadPoolExecutor(_READS) as threads, whole_file(out / "bad.jsonl") as temporary:
-        paths = [bad_path(out, number) for number in range(n_shards)]
+        paths = [_bad_path(out, number) for number in range(n_shards)]
         with open(temporary, "wb") as gathered:
             for content in threads.map(lambda path: path.read_bytes(), paths):
                 lines += content.count(b"\n")
@@ -212,11 +338,7 @@ _TASKS, _STEPS = 8, 1024
 
 
 class _Counted(NamedTuple):
-    """Counts by task of some files of codes, the number of their items, and the number of files.
-
-    >>> _Counted(0, {}).items
-    0
-    """
+    """Counts by task of some files of codes, the number of their items, and the number of files."""
 
     items: int
     counts: dict[str, HammingHistogram]
@@ -309,7 +431,7 @@ def _parts(files: Sequence[Place], parts_of_worker: int, workers: int) -> list[l
 
 def _files(database: Place) -> Sequence[Place]:
     if "*" not in database.name:
-        return shard_files(database) if database.is_dir() else [database]
+        return _shard_files(database) if database.is_dir() else [database]
     matches = star_expression(database.name).fullmatch
     files: list[Place] = sorted((file for file in database.parent.glob("*") if matches(file.name)), key=str)
     if not files:

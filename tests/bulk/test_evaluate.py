@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.scale import shards as sharded
+from channelhash import bulk as sharded
 from small_runs import assert_refused, run_command
 
 MODALITIES = ("image", "text")

@@ -12,16 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import channelhash as ch
-from channelhash.codes.code_set import joined
-from channelhash.data.table import load_table
-from channelhash.errors import InputError, JobError
-from channelhash.models.hash_model import encode_records
-from channelhash.scale.job import open_job, shard_files, shard_path
-from channelhash.scale.shards import _ShardEncoder
-from channelhash.utils.files import locked
-from picture_runs import write_pictures
-from scale.dying import SHARD
-from scale.made_inputs import (
+from bulk.dying import SHARD
+from bulk.made_inputs import (
     N,
     feature_model,
     feature_rows,
@@ -30,6 +22,13 @@ from scale.made_inputs import (
     write_feature_parquet,
     write_tar,
 )
+from channelhash.bulk import _open_job, _shard_files, _shard_path, _ShardEncoder
+from channelhash.codes.code_set import joined
+from channelhash.data.table import load_table
+from channelhash.errors import InputError, JobError
+from channelhash.models.hash_model import encode_records
+from channelhash.utils.files import locked
+from picture_runs import write_pictures
 from small_runs import assert_refused, run_command
 
 
@@ -57,7 +56,7 @@ def test_shards_together_are_the_codes_of_all_items(features, tmp_path, capsys):
     result = encoded(capsys, model, "--data", data, "--out", tmp_path / "out", "--shard-items", 8)
     assert result == {"out": str(tmp_path / "out"), "shards": 10, "items": 2 * N, "bad": 0, "n_bits": 12,
                       "modalities": ["image", "text"], "done_before": 0}  # fmt: skip
-    shards = [ch.CodeSet.load(path) for path in shard_files(tmp_path / "out")]
+    shards = [ch.CodeSet.load(path) for path in _shard_files(tmp_path / "out")]
     assert {len(shard) for shard in shards} == {8}
     codes = joined(shards)
     assert codes.ids == tuple(f"{part}-{i:03d}" for part in range(2) for i in range(N))
@@ -78,7 +77,7 @@ def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_
     for number in range(3):
         write_tar(tmp_path / "tars" / f"{number}.tar", dict(list(items.items())[4 * number : 4 * number + 4]))
     encoded(capsys, model, "--data", tmp_path / "tars", "--out", tmp_path / "from-tar")
-    codes = joined([ch.CodeSet.load(path) for path in shard_files(tmp_path / "from-tar")])
+    codes = joined([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "from-tar")])
     assert (codes.ids, codes.label_names, codes.texts) == (wanted.ids, wanted.label_names, wanted.texts)
     assert codes.images is None
     np.testing.assert_array_equal(codes.labels, wanted.labels)
@@ -92,7 +91,7 @@ def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_
     one = {"codes-000000.parquet": (tmp_path / "wanted.parquet").read_bytes(), "bad.jsonl": b""}
     assert content(tmp_path / "from-table") == one  # to the byte
     encoded(capsys, model, "--data", tmp_path / "in" / "images", "--out", tmp_path / "from-folder", "--shard-items", 5)
-    codes = joined([ch.CodeSet.load(path) for path in shard_files(tmp_path / "from-folder")])
+    codes = joined([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "from-folder")])
     order = [codes.ids.index(f"{i}.png") for i in range(12)]
     np.testing.assert_array_equal(codes.take(order).codes["image"], wanted.codes["image"])
     assert codes.take(order).images == wanted.images
@@ -115,7 +114,7 @@ def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
     assert bad[0]["reason"] == "not a readable picture (of no known format)"
     assert bad[1]["reason"].startswith("not a readable picture (")
     assert bad[2]["reason"] == f"empty picture {images / '9.png'}"
-    ids = joined([ch.CodeSet.load(path) for path in shard_files(tmp_path / "out")]).ids
+    ids = joined([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "out")]).ids
     assert sorted(ids) == sorted(f"{i}.png" for i in range(12) if i not in (4, 7, 9))
 
 
@@ -127,8 +126,8 @@ def test_a_job_whose_process_was_killed_goes_on_and_redoes_nothing(features, tmp
     script = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
-from channelhash.scale import shards
-from scale.dying import DyingEncoder
+from channelhash import bulk as shards
+from bulk.dying import DyingEncoder
 shards._ShardEncoder = DyingEncoder
 shards.encode_bulk(Path({str(model)!r}), {str(data)!r}, Path({str(out)!r}), shard_items=8)
 """
@@ -188,13 +187,13 @@ def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys):
 def test_a_worker_that_sees_another_model_or_input_ends_the_job(features, tmp_path):
     model, data = features
     out, other = tmp_path / "out", feature_model(tmp_path / "other", seed=1)
-    job = open_job(ch.load_model(model), f"file://{data}", out, None, 8)
+    job = _open_job(ch.load_model(model), f"file://{data}", out, None, 8)
     with pytest.raises(InputError, match="for a worker, the job's is"):
         _ShardEncoder(other, out, job)
     changed = replace(job, shards=(job.shards[0]._replace(items=9),))
     with pytest.raises(JobError, match="had 9 items, now 8; it changed meanwhile"):
         _ShardEncoder(model, out, changed)(0)
-    assert not shard_path(out, 0).exists()
+    assert not _shard_path(out, 0).exists()
 
 
 def test_an_input_without_items_and_a_manifest_of_another_version_are_refused(features, tmp_path, capsys):
@@ -225,4 +224,4 @@ def test_a_shard_of_nothing_but_bad_items_is_empty(tmp_path, capsys):
     model = picture_model(tmp_path / "model", ("image",))
     result = encoded(capsys, model, "--data", tmp_path / "in", "--out", tmp_path / "out", "--shard-items", 2)
     assert (result["items"], result["bad"]) == (0, 3)
-    assert [len(ch.CodeSet.load(path)) for path in shard_files(tmp_path / "out")] == [0, 0]
+    assert [len(ch.CodeSet.load(path)) for path in _shard_files(tmp_path / "out")] == [0, 0]

@@ -10,13 +10,13 @@ import fsspec
 import pytest
 
 import channelhash as ch
-from channelhash.scale.shards import encode_bulk, evaluate_shards
+from bulk.made_inputs import feature_model, picture_items, picture_model, write_feature_parquet, write_tar
+from bulk.s3_server import KEY, SECRET, proxy_of, s3_server
+from bulk.test_encode import content, encoded
+from bulk.test_evaluate import evaluated
+from channelhash.bulk import encode_bulk, evaluate_shards
 from channelhash.utils.addresses import RemotePath, place
 from picture_runs import write_pictures
-from scale.made_inputs import feature_model, picture_items, picture_model, write_feature_parquet, write_tar
-from scale.s3_server import KEY, SECRET, proxy_of, s3_server
-from scale.test_encode import content, encoded
-from scale.test_evaluate import evaluated
 from small_runs import assert_refused, run_command
 
 

@@ -5,8 +5,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from channelhash.scale.job import Workers
-from channelhash.scale.shards import _ShardEncoder, encode_bulk
+from channelhash.bulk import _ShardEncoder, encode_bulk
+from channelhash.bulk.workers import Workers
 from channelhash.utils import files
 
 SHARD = 3

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from bulk.dying import AlwaysDying, DyingEncoder
+from bulk.made_inputs import N, feature_model, write_feature_parquet
+from bulk.test_encode import content
+from bulk.test_evaluate import code_set, write_shards
+from channelhash import bulk as shards
+from channelhash.bulk import encode_bulk, evaluate_shards
+from channelhash.bulk import workers as bulk_workers
+from channelhash.bulk.workers import Workers, _run_on_ray
 from channelhash.errors import InputError, JobError
-from channelhash.scale import job as scale_job
-from channelhash.scale import shards
-from channelhash.scale.job import Workers, _run_on_ray
-from channelhash.scale.shards import encode_bulk, evaluate_shards
-from scale.dying import AlwaysDying, DyingEncoder
-from scale.made_inputs import N, feature_model, write_feature_parquet
-from scale.test_encode import content
-from scale.test_evaluate import code_set, write_shards
 
 pytestmark = pytest.mark.slow  # starting Ray takes seconds
 
@@ -79,7 +79,7 @@ def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
 def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path):
     model, data, whole = job
     arguments = [str(model), data, str(tmp_path / "out"), "ray", "24"]
-    ended = run_script(f"from scale import dying; dying.encode_and_die(*{arguments!r})", cluster)
+    ended = run_script(f"from bulk import dying; dying.encode_and_die(*{arguments!r})", cluster)
     assert ended.returncode == -9, ended.stderr
     assert len(list((tmp_path / "out").glob("codes-*.parquet"))) >= 3
     time.sleep(3)  # until Ray has ended the dead driver's workers, whose files are not taken for leftovers before
@@ -98,6 +98,6 @@ def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):
 
 
 def test_a_task_that_kills_every_worker_ends_the_job(cluster, monkeypatch):
-    monkeypatch.setattr(scale_job, "_RETRIES", 1)
+    monkeypatch.setattr(bulk_workers, "_RETRIES", 1)
     with pytest.raises(JobError, match=r"2 workers died one after another at the same task \(7\)"):
         list(_run_on_ray(AlwaysDying, lambda workers: [7], 1))

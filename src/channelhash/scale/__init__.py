@@ -1,1 +1,0 @@
-"""Encode and evaluate collections that do not fit on one machine."""
