@@ -11,8 +11,8 @@ from PIL import Image
 
 from channelhash.errors import InputError
 from channelhash.serve import Limits, create_app
+from channelhash.serve.app import _read_token
 from channelhash.serve.items import _image_copy
-from channelhash.serve.middleware import read_token
 from serve.served import ODD_ID, TOKEN, WRITER, serving
 
 
@@ -119,9 +119,9 @@ def test_without_a_token_file_nobody_writes_and_the_answer_says_how_to(tmp_path,
 def test_a_token_that_is_none_is_refused_at_the_start(tmp_path, content):
     (tmp_path / "token").write_bytes(content)
     with pytest.raises(InputError, match="one line of at least 16 ASCII"):
-        read_token(tmp_path / "token")
+        _read_token(tmp_path / "token")
     with pytest.raises(InputError, match="no such file"):
-        read_token(tmp_path / "nothing")
+        _read_token(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,7 @@ def report(
 
 
 def landscape(
-    out: Path = typer.Option(Path("landscape.html"), help="HTML page to write."),
-    as_json: AsJson = False,
+    out: Path = typer.Option(Path("landscape.html"), help="HTML page to write."), as_json: AsJson = False
 ) -> None:
     """Draw what a pair costs under SCH and DSCH, over similarity and distance, on a page with sliders.
 

@@ -142,10 +142,7 @@ def delete(
 
 
 @app.command()
-def info(
-    store: options.SearchableStore,
-    as_json: options.AsJson = False,
-) -> None:
+def info(store: options.SearchableStore, as_json: options.AsJson = False) -> None:
     """Describe what a store holds.
 
     Example: channelhash index info photos.store

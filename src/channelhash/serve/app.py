@@ -1,13 +1,18 @@
-"""The web application: routes, middleware around them, an orderly end; and how it is made of a store's address."""
+"""The web application: all routes, those of the server's state and of the page's files among them, and its lifetime."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
 
 from channelhash._version import __version__
 from channelhash.data.folder import no_such
@@ -17,9 +22,14 @@ from channelhash.search import STORES, open_store
 from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.query import QueryEncoder, load_encoder, load_query_encoder
 from channelhash.search.store import Store
-from channelhash.serve import explain, info, items, middleware, search
-from channelhash.serve.middleware import BEARER, TOKEN_PROBLEM, Tokens, read_token
-from channelhash.serve.service import Limits, Service
+from channelhash.serve import items, middleware, search
+from channelhash.serve.middleware import PROBLEMS, Tokens
+from channelhash.serve.schemas import MOST, Health, Info, Labels
+from channelhash.serve.service import CurrentService, Limits, Service
+
+_TOKEN = re.compile(r"[!-~]{16,}")
+# The description of a token, for the API's description; `Tokens` checks it.
+_BEARER = HTTPBearer(auto_error=False, description="The token in the file of --token-file or --read-token-file.")
 
 
 def create_app(
@@ -66,14 +76,14 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
-    needs_token: dict[str, Any] = {"dependencies": [Depends(BEARER)], "responses": TOKEN_PROBLEM}
-    readers, page = (search.router, explain.router, items.readers, info.router), info.make_page_router()
+    needs_token: dict[str, Any] = {"dependencies": [Depends(_BEARER)], "responses": middleware.TOKEN_PROBLEM}
+    readers, page = (search.router, items.readers, _router), _make_page_router()
     for router in readers:
         app.include_router(router, **(needs_token if tokens.read else {}))
     app.include_router(items.writers, **needs_token)
-    for router in (info.health_router, page):
+    for router in (_health_router, page):
         app.include_router(router)
-    middleware.handle_errors(app, partial(_allowed_methods, (*readers, items.writers, info.health_router, page)))
+    middleware.handle_errors(app, partial(_allowed_methods, (*readers, items.writers, _health_router, page)))
     # The last one is the outermost.
     app.add_middleware(middleware.answer_without_body)
     app.add_middleware(middleware.surround, metrics=service.metrics, hosts=hosts)
@@ -115,8 +125,8 @@ def open_app(
     is_path = not address.startswith(tuple(STORES))
     if is_path and not Path(address).exists():
         raise no_such(address)
-    token = read_token(token_file) if token_file else None
-    tokens = Tokens(token, read_token(read_token_file, "--read-token-file") if read_token_file else None)
+    token = _read_token(token_file) if token_file else None
+    tokens = Tokens(token, _read_token(read_token_file, "--read-token-file") if read_token_file else None)
     if token is not None and token == tokens.read:
         raise InputError("--read-token-file: holds the token of --token-file, so that whoever reads could write")
     store = open_store(address, mapped=mapped)
@@ -142,3 +152,85 @@ def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
 
     encoder: QueryEncoder = model.to(pick_device("auto"))
     return encoder
+
+
+def _read_token(path: Path, option: str = "--token-file") -> str:
+    """Read the token in a file, its only line."""
+    try:
+        token = path.read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        raise InputError(f"{option} {path}: no such file; write one with: openssl rand -hex 32 > {path}") from None
+    if not _TOKEN.fullmatch(token):
+        raise InputError(f"{option} {path}: a token is one line of at least 16 ASCII characters without spaces")
+    return token
+
+
+class _MonitoringRoute(middleware.Route):
+    """A route that is answered however busy the server is."""
+
+    takes_place = False
+
+
+_STATUSES: dict[int | str, dict[str, Any]] = {500: PROBLEMS[500], 503: PROBLEMS[503]}
+_MEDIA_TYPES = {"html": "text/html", "css": "text/css", "svg": "image/svg+xml", "js": "text/javascript"}
+_router = APIRouter(tags=["server"], responses=_STATUSES, route_class=middleware.Route)
+#: ``/health`` needs no token: a balancer or a container's check has none.
+_health_router = APIRouter(tags=["server"], responses=_STATUSES)
+
+
+@_router.get("/info")
+def info(service: CurrentService) -> Info:
+    """Return what is searched, which queries can be encoded, and the limits of requests."""
+    facts = service.store.info()
+    encoding = service.encoding.result() if service.encoding.done() else None
+    return Info(
+        items=facts["items"],
+        n_bits=facts["n_bits"],
+        codes=facts["codes"],
+        model=facts["model"],
+        asks=list(encoding.batchers) if encoding else ["text", "image"],
+        words_alone=encoding is not None and encoding.words_alone,
+        writable=service.tokens.write is not None and service.store.writable,
+        loading=list(service.warm_up.steps),
+        limits=asdict(service.limits) | MOST,
+    )
+
+
+@_router.get("/labels")
+def labels(service: CurrentService) -> Labels:
+    """Return the labels of all items."""
+    return Labels(labels=service.store.label_counts())
+
+
+@_health_router.get("/health")
+async def health(service: CurrentService) -> Health:
+    """Return ``ok`` if the server works and its store can be read. Needs no token and waits for no other request."""
+    items = await run_sync(len, service.store, limiter=service.monitoring)
+    return Health(status="ok", items=items)
+
+
+async def _metrics(service: CurrentService) -> Response:
+    """Return requests, seconds, batch sizes and items, for Prometheus. Waits for no other request."""
+    text = await run_sync(service.metrics.text, limiter=service.monitoring)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+_METRICS = {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus's text format."}
+_router.add_api_route(
+    "/metrics", _metrics, response_class=Response, responses={200: _METRICS}, route_class_override=_MonitoringRoute
+)
+
+
+def _make_page_router() -> APIRouter:
+    """Return routes to the page's files, which are read once; no other file can be requested."""
+    page = APIRouter(include_in_schema=False)
+    for file in (files("channelhash.serve") / "page").iterdir():
+        media_type = _MEDIA_TYPES[file.name.rpartition(".")[2]]
+        address = {"index.html": "/", "docs.html": "/docs"}.get(file.name, f"/{file.name}")
+        page.add_api_route(address, partial(_send, file.read_bytes(), media_type), methods=["GET"])
+    return page
+
+
+async def _send(content: bytes, media_type: str) -> Response:
+    headers = {"Cache-Control": "no-cache", "ETag": middleware.content_tag(content)}
+    return Response(content, media_type=media_type, headers=headers)

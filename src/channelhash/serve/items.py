@@ -15,10 +15,10 @@ from starlette.convertors import PathConvertor, register_url_convertor
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
+from channelhash.search.store import Item
 from channelhash.serve import schemas
 from channelhash.serve.images import MAX_SIDE
-from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, content_tag
-from channelhash.serve.routing import Route, WriteRoute
+from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, Route, content_tag
 from channelhash.serve.service import CurrentService, Outputs, Service
 from channelhash.utils.files import atomic_path
 from channelhash.utils.image_files import open_image
@@ -30,12 +30,18 @@ class _AnyText(PathConvertor):
     regex = r"[\s\S]+"
 
 
+class _WriteRoute(Route):
+    """A route that needs the token for writing."""
+
+    writes = True
+
+
 register_url_convertor("id", _AnyText())
 _CACHED = {"Cache-Control": "private, max-age=300"}
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _UNCHANGED = {"description": "The client has it already, as its header If-None-Match says."}
 readers = APIRouter(tags=["items"], responses=PROBLEMS, route_class=Route)
-writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS, route_class=WriteRoute)
+writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS, route_class=_WriteRoute)
 
 
 @readers.get("/items")
@@ -70,7 +76,7 @@ async def _facets(service: CurrentService) -> schemas.Facets:
 @readers.get("/items/{item_id:id}")
 def _get_item(item_id: str, service: CurrentService) -> schemas.ItemResponse:
     """Return one item: its codes and metadata. Percent-encode the id, slashes too."""
-    return schemas.make_item_response(service.get_item(item_id))
+    return _make_item(service.get_item(item_id))
 
 
 @readers.get(
@@ -162,6 +168,12 @@ def _delete_item(item_id: str, service: CurrentService) -> schemas.WriteResponse
     if service.image_folder is not None:
         _image_copy(service.image_folder, item_id).unlink(missing_ok=True)
     return schemas.WriteResponse(items=deleted)
+
+
+def _make_item(item: Item) -> schemas.ItemResponse:
+    """Return one item with all its codes as a response."""
+    codes = {modality: code.tobytes().hex() for modality, code in item.codes.items()}
+    return schemas.ItemResponse(codes=codes, **dict(schemas.make_browsed_item(item)))
 
 
 def _image_copy(folder: Path, item_id: str) -> Path:

@@ -1,6 +1,6 @@
 """Requests and responses of the HTTP API, from which its description (``/openapi.json``) is made."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -21,7 +21,6 @@ from pydantic import (
 
 from channelhash.search.catalogue import Order, date_of
 from channelhash.search.hits import Hit
-from channelhash.search.query import Part
 from channelhash.search.store import Item
 from channelhash.utils.image_files import open_image, upright_size
 
@@ -60,7 +59,7 @@ Count = Annotated[int, Field(ge=1, le=MOST["k"])]
 _Picture = Annotated[
     UploadFile, Field(description="JPEG, PNG, WebP, GIF, BMP or TIFF.", json_schema_extra={"format": "binary"})
 ]
-_Kind = Literal["words", "without", "image", "item", "without_item", "code", "label", "folder", "month", "where"]
+Kind = Literal["words", "without", "image", "item", "without_item", "code", "label", "folder", "month", "where"]
 # Generators of clients take each entry of "anyOf" or "oneOf" for a whole request, so neither is used.
 _NO_QUERY: dict[str, JsonValue] = {"properties": {name: {"type": "null"} for name in ("text", "id", "code")}}
 
@@ -126,8 +125,7 @@ class SearchRequest(SearchOptions):
     """The query: ``text``, ``id`` or ``code``, or ``text`` and one of the others, which are then added up."""
 
     model_config = _strict(
-        ("id", "code"),
-        examples=[{"text": "a dog on a beach -people", "k": 5}, {"id": "17", "text": "at night"}],
+        ("id", "code"), examples=[{"text": "a dog on a beach -people", "k": 5}, {"id": "17", "text": "at night"}]
     )
 
     text: _Words | None = Field(None, description='"two dogs"^2 is a phrase that counts twice, -people is not wanted.')
@@ -175,7 +173,7 @@ class _Result(Photograph):
 class Understood(BaseModel):
     """One part of what was asked."""
 
-    kind: _Kind
+    kind: Kind
     value: str = Field(description="The words, id, code, name or filter; empty for an uploaded picture.")
     weight: float = Field(1.0, description="How much words count beside other parts.")
 
@@ -399,18 +397,6 @@ def make_result(hit: Hit) -> _Result:
     return _Result(**hit.as_dict() | own | _photograph(hit.metadata, hit.image))
 
 
-def make_item_response(item: Item) -> ItemResponse:
-    """Return one item with all its codes as a response.
-
-    >>> import numpy as np
-    >>> item = Item("17", {"text": np.array([255], np.uint8)}, {"text": "a dog", "year": 2020})
-    >>> make_item_response(item).codes, make_item_response(item).metadata
-    ({'text': 'ff'}, {'year': 2020})
-    """
-    codes = {modality: code.tobytes().hex() for modality, code in item.codes.items()}
-    return ItemResponse(codes=codes, **dict(make_browsed_item(item)))
-
-
 def make_browsed_item(item: Item) -> _BrowsedItem:
     """Return one item without its codes as a response.
 
@@ -427,37 +413,6 @@ def make_browsed_item(item: Item) -> _BrowsedItem:
         metadata=metadata,
         **_photograph(metadata, str(image or "")),
     )
-
-
-def understood(options: SearchOptions, words: Sequence[Part]) -> list[Understood]:
-    """Return the parts of a search: what is wanted, what is not, and what the answers are narrowed to.
-
-    Args:
-        options: the request.
-        words: the parts of its text.
-
-    >>> from channelhash.search.query import parse_question
-    >>> parts = understood(SearchRequest(text="a dog -people", month="2019-07"), parse_question("a dog -people"))
-    >>> [(part.kind, part.value) for part in parts]
-    [('words', 'a dog'), ('without', 'people'), ('month', '2019-07')]
-    """
-    found = [Understood(kind="image", value="")] if isinstance(options, ImageSearch) else []
-    found += [
-        Understood(kind=kind, value=value) for kind, key in _QUERIES.items() if (value := getattr(options, key, ""))
-    ]
-    for part in words:
-        kind: _Kind = "without" if part.weight < 0 else "words"
-        found.append(Understood(kind=kind, value=part.content, weight=abs(part.weight)))
-    for kind, key in _CONDITIONS.items():
-        value = getattr(options, key, None) or []
-        found += [Understood(kind=kind, value=one) for one in ([value] if isinstance(value, str) else value)]
-    return found
-
-
-# Kind of a part of a search -> the key of the request that holds it; before and after its words.
-_QUERIES: dict[_Kind, str] = {"item": "id", "code": "code"}
-_CONDITIONS: dict[_Kind, str] = {"without": "minus", "without_item": "minus_ids", "label": "label"}
-_CONDITIONS |= {"folder": "folder", "month": "month", "where": "where"}
 
 
 def _photograph(metadata: Mapping[str, Any], path: str) -> dict[str, Any]:

@@ -1,8 +1,12 @@
-"""``POST /search``, ``POST /search/image`` and ``GET /duplicates``: the nearest items of a query, and of each other."""
+"""``/search``, ``/duplicates`` and ``/explain``: the items nearest to a query, items alike, and why two match."""
 
 import asyncio
+import io
 import time
+from collections.abc import Callable
 from functools import partial
+from math import inf
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -10,23 +14,28 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, File, HTTPException, Query, Response
 
 from channelhash.codes import PackedCodes, check_packed
+from channelhash.explanation import api
+from channelhash.explanation.occlusion import Encode
 from channelhash.search import query as queries
 from channelhash.search.duplicates import find_duplicates
 from channelhash.search.fused import DEPTH, Page, answer_page
 from channelhash.search.hits import Hits
 from channelhash.search.hits import Query as SearchQuery
 from channelhash.search.hits import SearchOptions as StoreOptions
+from channelhash.search.items import choose_modality
+from channelhash.search.store import Item
 from channelhash.serve import schemas
-from channelhash.serve.middleware import PROBLEMS
-from channelhash.serve.routing import Route
+from channelhash.serve.images import open_upload
+from channelhash.serve.middleware import PROBLEMS, Route
 from channelhash.serve.service import CurrentService, Outputs, Service
+from channelhash.utils.image_files import STORED_FORMATS, open_image
 
-router = APIRouter(tags=["search"], responses=PROBLEMS, route_class=Route)
+router = APIRouter(responses=PROBLEMS, route_class=Route)
 # Ids that the response has of one group of duplicates.
 _IDS = 100
 
 
-@router.post("/search", response_model=schemas.SearchResponse)
+@router.post("/search", tags=["search"], response_model=schemas.SearchResponse)
 async def search(request: schemas.SearchRequest, service: CurrentService) -> Response:
     """Return the items that answer words, an item of the store or a code, or words and one of the others together."""
     start = time.perf_counter()
@@ -46,7 +55,7 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
     return await service.search(work, _is_quick(request))
 
 
-@router.post("/search/image", response_model=schemas.SearchResponse)
+@router.post("/search/image", tags=["search"], response_model=schemas.SearchResponse)
 async def search_by_image(service: CurrentService, request: Annotated[schemas.ImageSearch, File()]) -> Response:
     """Return the items nearest to an uploaded picture, and to words if there are any. The picture is not kept."""
     start = time.perf_counter()
@@ -58,7 +67,7 @@ async def search_by_image(service: CurrentService, request: Annotated[schemas.Im
         return await _search_parts(service, request, words, parts, start)
 
 
-def unpack_hex(service: Service, code: str) -> PackedCodes:
+def _unpack_hex(service: Service, code: str) -> PackedCodes:
     """Read a packed code from hexadecimal digits, or refuse with status 422 if it does not fit the store's."""
     n_bits = service.store.n_bits
     if n_bits is None:
@@ -77,7 +86,7 @@ def unpack_hex(service: Service, code: str) -> PackedCodes:
 def _stored_query(service: Service, request: schemas.SearchRequest) -> tuple[SearchQuery, str]:
     """Return a stored item or a code as a query, and the modality of the item's code that asks."""
     if request.id is None:
-        return SearchQuery(unpack_hex(service, request.code or "")), ""
+        return SearchQuery(_unpack_hex(service, request.code or "")), ""
     item = service.get_item(request.id)
     searched = service.store.choose_modality(request.modality)
     modality = request.query_modality or (searched if searched in item.codes else min(item.codes))
@@ -149,7 +158,7 @@ def _search(
         results=[schemas.make_result(hit) for hit in page.hits],
         close=page.hits.close,
         offset=options.offset,
-        understood=schemas.understood(options, words),
+        understood=_understood(options, words),
         duplicates=page.alike,
         note=page.hits.note,
         seconds=time.perf_counter() - start,
@@ -172,7 +181,30 @@ def _answer(service: Service, options: schemas.SearchOptions, query: SearchQuery
     return answer_page(service.store, query, store_options, options.offset, schemas.MOST["k"], left_out)
 
 
-@router.get("/duplicates")
+def _understood(options: schemas.SearchOptions, words: list[queries.Part]) -> list[schemas.Understood]:
+    """Return the parts of a search: what is wanted, what is not, and what the answers are narrowed to."""
+    found = [schemas.Understood(kind="image", value="")] if isinstance(options, schemas.ImageSearch) else []
+    found += [
+        schemas.Understood(kind=kind, value=value)
+        for kind, key in _QUERIES.items()
+        if (value := getattr(options, key, ""))
+    ]
+    for part in words:
+        kind = "without" if part.weight < 0 else "words"
+        found.append(schemas.Understood(kind=kind, value=part.content, weight=abs(part.weight)))
+    for kind, key in _CONDITIONS.items():
+        value = getattr(options, key, None) or []
+        found += [schemas.Understood(kind=kind, value=one) for one in ([value] if isinstance(value, str) else value)]
+    return found
+
+
+# Kind of a part of a search -> the key of the request that holds it; before and after its words.
+_QUERIES: dict[schemas.Kind, str] = {"item": "id", "code": "code"}
+_CONDITIONS: dict[schemas.Kind, str] = {"without": "minus", "without_item": "minus_ids", "label": "label"}
+_CONDITIONS |= {"folder": "folder", "month": "month", "where": "where"}
+
+
+@router.get("/duplicates", tags=["search"])
 async def duplicates(
     service: CurrentService,
     radius: Annotated[int | None, Query(ge=0, description="Bits that codes are apart at most.")] = None,
@@ -198,3 +230,90 @@ async def duplicates(
         )
 
     return await run_sync(work, limiter=service.grouping)
+
+
+@router.post("/explain", tags=["explain"], response_model=schemas.ExplainResponse)
+async def explain(request: schemas.ExplainRequest, service: CurrentService) -> Response:
+    """Explain why two of words, stored items and codes match: bits, their labels, and what parts and words matter."""
+
+    def make_sides() -> tuple[api.Side, api.Side]:
+        return _make_side(service, request.first), _make_side(service, request.second)
+
+    return await _explain(service, make_sides, request)
+
+
+@router.post("/explain/image", tags=["explain"], response_model=schemas.ExplainResponse)
+async def explain_image(service: CurrentService, request: Annotated[schemas.ImageExplanation, File()]) -> Response:
+    """Explain why an uploaded picture matches a stored item. The picture is not kept."""
+    async with service.open_image(request.image) as (_, content):
+
+        def make_sides() -> tuple[api.Side, api.Side]:
+            uploaded = _encode_file(service, content, "your picture")
+            return uploaded, _make_side(service, schemas.ExplainItem(id=request.id, modality=request.modality))
+
+        return await _explain(service, make_sides, request)
+
+
+async def _explain(
+    service: Service, make_sides: Callable[[], tuple[api.Side, api.Side]], options: schemas.MapOptions
+) -> Response:
+    """Encode the pair, find its labels, draw its maps and write the answer, in a worker thread."""
+    start = time.perf_counter()
+
+    def work() -> Response:
+        limits = service.limits
+        settings = api.MapSettings(options.cells, options.patch, options.fill, limits.words, limits.patches)
+        explanation = api.explain_pair(
+            make_sides(), service.bit_labels(), _encoders(service), settings if options.maps else None
+        )
+        answer = schemas.ExplainResponse(**explanation.as_dict(), seconds=time.perf_counter() - start)
+        return Response(answer.model_dump_json(), media_type="application/json")
+
+    return await run_sync(work, limiter=service.explaining)
+
+
+def _encoders(service: Service) -> dict[str, Encode]:
+    return {modality: partial(service.encode_from_thread, modality) for modality in service.encoding.result().batchers}
+
+
+def _make_side(service: Service, request: schemas.ExplainItem) -> api.Side:
+    """Return one item of the pair, as the request names it."""
+    if request.text is not None:
+        return api.encode_side("text", request.text, partial(service.encode_from_thread, "text"))
+    store = service.store
+    n_bits = store.n_bits or 0
+    if request.code is not None:
+        code = _unpack_hex(service, request.code)
+        default = "text" if store.modalities and "image" not in store.modalities else "image"
+        return api.unpack_side(code, request.modality or default, "a code", n_bits, "only its bits are known")
+    item = service.get_item(request.id or "")
+    modality = request.modality or choose_modality(None, sorted(item.codes), "this item")
+    if modality not in item.codes:
+        raise HTTPException(422, f"modality: this item has no {modality} code, only {' and '.join(item.codes)}")
+    if problem := service.encoding.result().problems.get(modality):
+        return api.unpack_side(item.codes[modality], modality, item.id, n_bits, problem)
+    path = item.metadata.get("image")
+    if modality == "image" and isinstance(path, str) and path:
+        return _load_image(service, item, Path(path))
+    return api.load_side(item, modality, n_bits, _encoders(service))
+
+
+def _load_image(service: Service, item: Item, path: Path) -> api.Side:
+    """Encode an item's image, checked like an upload, but with as many pixels as indexing reads.
+
+    No response names its path.
+    """
+    code, n_bits = item.codes["image"], service.store.n_bits or 0
+    try:
+        content = path.read_bytes()
+        open_upload(content, inf, service.limits.side, STORED_FORMATS)
+    except (OSError, HTTPException):
+        problem = "its picture is not there any more, cannot be read or is too large"
+        return api.unpack_side(code, "image", item.id, n_bits, problem)
+    return api.compare_with_stored(_encode_file(service, content, item.id), code, n_bits)
+
+
+def _encode_file(service: Service, content: bytes, name: str) -> api.Side:
+    """Encode an image from its file's content, opened twice: a model may decode it smaller."""
+    outputs = service.encode_from_thread("image", [open_image(io.BytesIO(content))])[0]
+    return api.Side("image", name, outputs, open_image(io.BytesIO(content)))

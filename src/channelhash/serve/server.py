@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from channelhash.errors import InputError, JobError
-from channelhash.serve.middleware import LOOPBACK, SHARED
+from channelhash.serve.middleware import SHARED
 from channelhash.utils.processes import interrupts_held
 from channelhash.utils.typed_settings import trusting
 
@@ -32,6 +32,8 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
+# Host names by which this machine reaches a server of its own.
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Seconds that running requests have to finish after the signal to stop.
 _GRACE = 30
 #: Seconds for a request to begin with its whole header, and for a client to take the next bytes of an answer.
@@ -87,7 +89,7 @@ def allowed_hosts(host: str, names: Collection[str]) -> frozenset[str] | None:
     except ValueError:
         is_loopback = host.lower() == "localhost"
     if is_loopback:
-        return LOOPBACK | {host.lower(), *map(str.lower, names)}
+        return _LOOPBACK | {host.lower(), *map(str.lower, names)}
     return frozenset({host.lower(), *map(str.lower, names)}) if names else None
 
 

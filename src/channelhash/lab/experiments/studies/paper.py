@@ -22,11 +22,7 @@ from channelhash.lab.experiments.tables import all_views, architectures_table, g
 
 def _losses_tables(results: Sequence[Result]) -> list[Table]:
     """Return scores by method and code length, tests of every pair, and the paper's numbers beside them."""
-    return [
-        *all_views(losses_table, results),
-        *significance_tables(results),
-        *comparison_tables(results, "losses"),
-    ]
+    return [*all_views(losses_table, results), *significance_tables(results), *comparison_tables(results, "losses")]
 
 
 #: The paper's main table: each loss at each code length.
