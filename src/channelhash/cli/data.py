@@ -12,8 +12,8 @@ from channelhash.cli.output import percent, print_json, print_table, progress_ba
 app = command_group("Make, inspect and check data sets.")
 
 
-@app.command()
-def synthesize(
+@app.command("synthesize")
+def _synthesize(
     root: Path = typer.Argument(..., help="Folder to write to."),
     images: int = typer.Option(3000, "--images", help="Number of pictures."),
     seed: Seed = 0,
@@ -32,8 +32,8 @@ def synthesize(
     show({"root": str(root), "images": images, "seed": seed}, as_json, drawn, command)
 
 
-@app.command()
-def download(
+@app.command("download")
+def _download(
     name: str = typer.Argument(..., help="Data set: mirflickr25k or nuswide."),
     root: Path = typer.Option(..., help="Folder of the data set."),
     as_json: AsJson = False,
@@ -63,7 +63,7 @@ def download(
 
 
 @app.command("explain-text")
-def explain_text(text: str = typer.Argument(..., help="Hashtags or words."), as_json: AsJson = False) -> None:
+def _explain_text(text: str = typer.Argument(..., help="Hashtags or words."), as_json: AsJson = False) -> None:
     """Show how words are read: kept, corrected, split, or dropped. The vocabulary is SymSpell's English words.
 
     Example: channelhash data explain-text "goldengate brigde 2007"
@@ -78,8 +78,8 @@ def explain_text(text: str = typer.Argument(..., help="Hashtags or words."), as_
     print_table("Reading", ["word", "outcome", "tokens", "unknown parts"], rows)
 
 
-@app.command()
-def describe(
+@app.command("describe")
+def _describe(
     name: str = typer.Argument(..., help="Kind of data, data.kind in a configuration: table, coco, features, …"),
     root: Path | None = typer.Option(None, help="Folder of the data (for a table: of its pictures)."),
     path: Path | None = typer.Option(None, help="File of the data, for kinds that are a file."),

@@ -1,22 +1,31 @@
-"""``channelhash encode``, ``evaluate`` and ``recall``: codes and their scores."""
+"""``channelhash encode``, ``evaluate``, ``recall``, ``experiment``, ``report``, ``landscape``: codes and scores."""
 
-from collections.abc import Mapping, Sequence
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from channelhash.cli import output
-from channelhash.cli.options import AsJson, Engine, EngineName, SavedModel, SkipBad, TrustCode, Workers
+from channelhash.cli.options import AsJson, Overrides, Quick, SavedModel, SkipBad, TrustCode
+from channelhash.cli.output import percent
 from channelhash.cli.stopping import when_stopped
-from channelhash.errors import InputError
+from channelhash.errors import InputError, JobError
+from channelhash.lab.experiments.studies import EXPERIMENTS
 from channelhash.utils.addresses import Place, place
 
 _Split = Literal["test", "validation"]
 _Checkpoint = Literal["last", "best"]
 #: Whose released evaluation code is followed, see `metrics.conventions`; a test compares them.
 _ConventionName = StrEnum("_ConventionName", ["qinlab", "sch", "hyp2"])
+_Engine = Literal["local", "ray"]
+_EngineName = Annotated[_Engine | None, typer.Option(help="Process shards here (local, the default) or on Ray.")]
+_Workers = Annotated[
+    int | None, typer.Option(min=1, help="With --engine ray: workers; by default one per core or GPU.")
+]
 
 
 def encode(
@@ -25,8 +34,8 @@ def encode(
     out: str = typer.Option(..., help="Parquet file to write, or a folder of shards (a name without ending)."),
     root: str | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
     skip_bad: SkipBad = False,
-    engine: EngineName = None,
-    workers: Workers = None,
+    engine: _EngineName = None,
+    workers: _Workers = None,
     shard_items: int | None = typer.Option(None, min=1, help="For shards: items per shard, 16384 by default."),
     trust_code: TrustCode = False,
     as_json: AsJson = False,
@@ -95,8 +104,8 @@ def evaluate(
     leak_free: bool = typer.Option(False, "--leak-free", help="For a run: no training rows in the retrieval set."),
     query: str | None = typer.Option(None, help="Instead of a run: a Parquet file of query codes with labels."),
     database: str | None = typer.Option(None, help="With --query: database codes, Parquet or a folder of shards."),
-    engine: EngineName = None,
-    workers: Workers = None,
+    engine: _EngineName = None,
+    workers: _Workers = None,
     codes: Path | None = typer.Option(None, help="Instead of a run: .mat, .npz, .h5 or .npy with B_q, B_r, L_q, L_r."),
     array: list[str] = typer.Option([], help="With --codes: the file's name of an array, such as B_q=codes_test."),
     task: str | None = typer.Option(None, help='With --codes: modalities of B_q and B_r, such as "image->text".'),
@@ -151,7 +160,7 @@ def _print_result(result: dict[str, Any], title: str, written: str) -> None:
     if not any("map_tie_aware" in report for report in result["tasks"].values()):
         typer.echo("No labels: each query's own counterpart is searched (Recall@K, median rank); mAP needs labels")
         written = written.split(", plots")[0] if written.startswith("Scores") else ""
-    output.print_scores(f"{title}, {result['n_bits']} bits, in %", result["tasks"])
+    _print_scores(f"{title}, {result['n_bits']} bits, in %", result["tasks"])
     if left_out := max(report.get("own_left_out", 0) for report in result["tasks"].values()):
         typer.echo(f"{left_out:,} times a query was in the database itself (same id): left out, as no answer to itself")
     if written:
@@ -174,7 +183,7 @@ def _evaluate_run(
 def _evaluate_files(
     query: Place,
     database: Place,
-    engine: Engine | None,
+    engine: _Engine | None,
     workers: int | None,
     out: Path | None,
     conventions: Sequence[str],
@@ -233,4 +242,165 @@ def recall(
     if as_json:
         output.print_json(result)
     else:
-        output.print_recall(result)
+        _print_recall(result)
+
+
+def _print_scores(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print all scores of each task in percent, one column per task."""
+    reports = list(tasks.values())
+    labelled = "map_tie_aware" in reports[0]
+    counts = ("queries counted", "queries skipped")
+    shown = _SCORES if labelled else {label: _SCORES[label] for label in counts}
+    rows = [[label, *map(format_score, reports)] for label, format_score in shown.items()]
+    for key, metric in {"map_at": "mAP", "precision_at": "P", "recall_at": "Recall"}.items():
+        for z in reports[0].get(key, ()):
+            rows.append([f"{metric}@{z}", *(percent(report.get(key, {}).get(z)) for report in reports)])
+    rows += _convention_rows(reports)
+    if "recall_at" in reports[0]:
+        for label, key in {"median rank": "median_rank", "items of Recall@": "recall_items"}.items():
+            rows.append([label, *(f"{report[key]:,.10g}" if key in report else "–" for report in reports)])
+    output.print_table(title, ["score", *map(_arrow, tasks)], rows, numeric=True)
+
+
+def _convention_rows(reports: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return two rows a figure: what a stable sort gives, and the range of any sort; digits as papers print them."""
+    rows = []
+    for name, figures in reports[0].get("conventions", {}).items():
+        for figure in figures:
+            cells = [report["conventions"][name][figure] for report in reports]
+            label = f"{name}: {figure.replace('map', 'mAP')}"
+            rows.append([f"{label}, stable sort", *(percent(cell["in_order"], 2) for cell in cells)])
+            ends = ([percent(cell[end], 2) for end in ("lower", "upper")] for cell in cells)
+            rows.append([f"{label}, any sort", *map(" – ".join, ends)])
+    return rows
+
+
+def _print_recall(result: Mapping[str, Any]) -> None:
+    """Print what `evaluate_pairs` returns, a table for each task."""
+    tests = f", mean of {result['tests']} tests" if result["tests"] > 1 else ""
+    for task in next(iter(result["rankings"].values())):
+        rows = []
+        for ranking, scores in result["rankings"].items():
+            recall, rank = scores[task]["recall_at"], scores[task]["median_rank"]
+            rows.append([ranking, *map(percent, recall.values()), f"{rank:.1f}"])
+        title = f"{_arrow(task)}, recall in %, {result['images']:,} images{tests}"
+        output.print_table(title, ["ranking", *(f"R@{k}" for k in recall), "median rank"], rows, numeric=True)
+
+
+def _arrow(task: str) -> str:
+    return task.replace("->", " → ")
+
+
+_SCORES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "mAP tie-aware": lambda r: percent(r["map_tie_aware"]),
+    "mAP, ties worst": lambda r: percent(r["map_lower"]),
+    "mAP, ties best": lambda r: percent(r["map_upper"]),
+    "mAP, ties in database order": lambda r: percent(r["map_in_order"]),
+    "mAP tie-aware, 95 % interval": lambda r: " – ".join(percent(r["map_interval"][end]) for end in ("lower", "upper")),
+    "chance level": lambda r: percent(r["chance"]),
+    "NDCG": lambda r: percent(r["ndcg"]),
+    "NDCG by label similarity": lambda r: percent(r["ndcg_graded"]),
+    "ROC-AUC micro": lambda r: percent(r["roc_auc_micro"]),
+    "ROC-AUC macro": lambda r: percent(r["roc_auc_macro"]),
+    "precision within 2 bits": lambda r: percent(r["radius_2"]["precision"]),
+    "queries counted": lambda r: str(r["queries"]),
+    "queries skipped": lambda r: str(r["skipped"]),
+}
+
+
+def experiment(
+    name: str = typer.Argument(..., help=f"Which grid: {', '.join(EXPERIMENTS)}; or python:module:NAME."),
+    dataset: str = typer.Option("synthetic", help="Base configuration: synthetic, mirflickr25k or nuswide."),
+    config: Path | None = typer.Option(None, help="Base configuration as a YAML file, instead of --dataset."),
+    data: Path | None = typer.Option(None, help="Folder or file of the data, instead of the base configuration's."),
+    settings: Overrides = [],
+    bits: str | None = typer.Option(None, help="Code lengths, e.g. 16,32; the paper's by default."),
+    seeds: int = typer.Option(3, min=1, help="Runs per cell of the grid, with the seeds 0, 1, ..."),
+    quick: Quick = False,
+    out: Path | None = typer.Option(None, help="The grid's folder; experiments/<name>-<data> by default."),
+    jobs: int = typer.Option(1, min=1, help="Number of runs at a time."),
+    devices: str | None = typer.Option(None, help="Devices that the jobs use in turn, e.g. cuda:0,cuda:1."),
+    losses: str | None = typer.Option(None, help="Losses instead of the experiment's: dsch,python:mymodule:MyLoss."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Check everything, time a few steps of a run of each model."),
+    as_json: AsJson = False,
+) -> None:
+    """Train and evaluate a grid of runs, and write its tables and plots. Finished runs are never repeated.
+
+    Example: channelhash experiment losses --dataset synthetic --quick
+    """
+    from channelhash.lab.experiments.experiment import base_configuration, load_experiment, make_grid, write_outputs
+    from channelhash.lab.experiments.runner import Execution, plan_grid
+    from channelhash.utils.typed_settings import trusting
+
+    study = load_experiment(name)
+    folder = (
+        out or Path("experiments") / f"{study.name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
+    )
+    base = base_configuration(config or dataset, folder, data, settings, quick)
+    command = shlex.join(["channelhash", *sys.argv[1:]])
+    names = losses.split(",") if losses is not None else ()
+    grid = make_grid(study, base, _numbers(bits) if bits else None, seeds, names, command)
+    if dry_run:
+        plans = plan_grid(grid)
+        if as_json:
+            output.print_json({"runs": [run.name for run in grid.runs], "plans": plans})
+            return
+        for plan in plans:
+            output.print_plan(f"{grid.title}: {plan.pop('runs')} runs of {plan.pop('model')}, each", plan)
+        return
+    places = devices.split(",") if devices else ()
+    when_stopped(f"finished runs and the last checkpoints of the others are kept in {folder}")
+    with trusting(grid.python_names):
+        results = study.run(grid, folder, Execution(jobs, places, output.say))
+        tables = write_outputs(study, folder)
+    if as_json:
+        output.print_json({"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]})
+    else:
+        typer.echo(next(path for path in tables if path.suffix == ".md").read_text(encoding="utf-8"))
+        typer.echo(f"All tables, plots and scores are in {folder}. Next: channelhash report {folder}")
+    failed = [result for result in results if result.status != "finished"]
+    if failed:
+        raise JobError(f"{len(failed)} of {len(results)} runs failed, the first: {failed[0].name}: {failed[0].error}")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--bits {text}: write code lengths as 16,32,64") from None
+
+
+def report(
+    folder: Path = typer.Argument(..., metavar="DIR", help="Folder of a run or of an experiment."),
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML page about a run or an experiment, DIR/report.html, that needs no other file.
+
+    How good it is beside chance, retrieval examples, training curve, plots, scores, data, health of the codes,
+    configuration, environment, and the command to repeat it. The page loads nothing and can be passed on as it is.
+
+    Example: channelhash report runs/table
+    """
+    from channelhash.lab.report import write_report
+
+    when_stopped("the page is written at the end")
+    path = write_report(folder)
+    output.show({"report": path}, as_json, f"Report in {path}")
+
+
+def landscape(
+    out: Path = typer.Option(Path("landscape.html"), help="HTML page to write."), as_json: AsJson = False
+) -> None:
+    """Draw what a pair costs under SCH and DSCH, over similarity and distance, on a page with sliders.
+
+    The page is one file and needs no network: open it in a browser.
+
+    Example: channelhash landscape --out landscape.html
+    """
+    from channelhash.lab.experiments.landscape import write_page
+
+    if out.is_dir():
+        raise InputError(f"--out {out}: is a folder; name the page, such as {out / 'landscape.html'}")
+    write_page(out)
+    output.show({"page": str(out)}, as_json, f"Page in {out}; open it in a browser")

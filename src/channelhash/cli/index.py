@@ -3,7 +3,7 @@
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 app = options.command_group("Create stores of codes, add items and delete them; check, repair and back up.")
 
+_CodesMethod = Literal["auto", "learned", "sign", "itq", "cca-itq"]
 _STORE = typer.Argument(..., help="A store's folder, its pictures' folder, or postgresql://… or milvus+http://….")
 _FOLDER = typer.Argument(..., help="A store's folder.")
 _SOURCE = (
@@ -26,13 +27,13 @@ _SOURCE = (
 )
 
 
-@app.command()
-def create(
+@app.command("create")
+def _create(
     store: str = _STORE,
     source: Path | None = typer.Argument(None, help=_SOURCE),
     encoder: options.Encoder = [],
     model: Path | None = typer.Option(None, help="A run's folder or a saved model; the same as --encoder RUN."),
-    codes: options.CodesMethod = typer.Option("auto", help="auto: the encoder's own, else cca-itq or itq, fitted."),
+    codes: _CodesMethod = typer.Option("auto", help="auto: the encoder's own, else cca-itq or itq, fitted."),
     bits: int = typer.Option(256, min=1, help="Code length."),
     seed: options.Seed = 0,
     projections: bool | None = typer.Option(None, help="Keep outputs beside the bits; by default with fitted codes."),
@@ -81,8 +82,8 @@ def create(
     _report(store, done, as_json)
 
 
-@app.command()
-def add(
+@app.command("add")
+def _add(
     store: str = _STORE,
     source: Path | None = typer.Argument(None, help=f"{_SOURCE} By default the folder that the store was made from."),
     model: Path | None = typer.Option(
@@ -115,8 +116,8 @@ def add(
     _report(store, done, as_json)
 
 
-@app.command()
-def delete(
+@app.command("delete")
+def _delete(
     store: str = _STORE,
     ids: list[str] = typer.Argument(None, metavar="ID", help="Ids of items to remove; or give --where."),
     where: options.Where = None,
@@ -141,8 +142,8 @@ def delete(
     show(result, as_json, f"{deleted} items deleted, {left} left in {store}")
 
 
-@app.command()
-def info(store: options.SearchableStore, as_json: options.AsJson = False) -> None:
+@app.command("info")
+def _info(store: options.SearchableStore, as_json: options.AsJson = False) -> None:
     """Describe what a store holds.
 
     Example: channelhash index info photos.store
@@ -159,8 +160,8 @@ def info(store: options.SearchableStore, as_json: options.AsJson = False) -> Non
         print_table(str(facts.pop("address")), ["", ""], [[name, _in_words(value)] for name, value in facts.items()])
 
 
-@app.command()
-def push(
+@app.command("push")
+def _push(
     store: Path = typer.Argument(..., help="A store's folder."),
     target: str = typer.Argument(..., help="Another store, such as postgresql://USER@HOST/DATABASE."),
     as_json: options.AsJson = False,
@@ -181,8 +182,8 @@ def push(
     show({"target": target, **asdict(done)}, as_json, *lines)
 
 
-@app.command()
-def export_faiss(
+@app.command("export-faiss")
+def _export_faiss(
     store: options.SearchableStore,
     out: Path = typer.Argument(..., help="FAISS file to write; FILE.items.parquet beside it holds the items' ids."),
     modality: str | None = typer.Option(None, help="Modality to export; image if there are any."),
@@ -202,8 +203,8 @@ def export_faiss(
     show(result, as_json, f"{count} codes in {out}, their ids in {items_file(out)}")
 
 
-@app.command()
-def import_faiss(
+@app.command("import-faiss")
+def _import_faiss(
     store: str = typer.Argument(..., help="Store to write to; it is created if it does not exist."),
     file: Path = typer.Argument(..., help="FAISS file; without FILE.items.parquet beside it, the ids are its numbers."),
     modality: str | None = typer.Option(None, help="Modality of the codes; by default the file's own, or image."),
@@ -220,8 +221,8 @@ def import_faiss(
     show({"store": store, "items": count}, as_json, f"{count} codes of {file} are in {store}")
 
 
-@app.command()
-def check(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
+@app.command("check")
+def _check(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
     """Read all of a store and list what is damaged; exit 1 if anything is. Others may use the store meanwhile.
 
     Example: channelhash index check photos.store
@@ -237,8 +238,8 @@ def check(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
-def repair(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
+@app.command("repair")
+def _repair(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
     """Keep all whole items of a damaged store, list the others, and make anew what can be made from them.
 
     A damaged database is kept beside the new one, as items.sqlite.damaged. Nobody else may have the store open.
@@ -255,8 +256,8 @@ def repair(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
     show({"store": store, "damaged": damaged, "lost": lost, "items": repaired.n_items}, as_json, *lines)
 
 
-@app.command()
-def backup(
+@app.command("backup")
+def _backup(
     store: str = _FOLDER,
     to: Path = typer.Argument(..., help="New folder to write; it is a store, which can be searched."),
     as_json: options.AsJson = False,

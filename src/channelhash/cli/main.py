@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import typer
 
-from channelhash.cli import config, data, evaluate, experiment, index, search, serve, train
+from channelhash.cli import data, evaluate, index, search, serve, train
 from channelhash.cli.options import command_group
+from channelhash.cli.output import printable
 from channelhash.cli.stopping import next_command, obey_signals
 from channelhash.errors import InputError, JobError, NoSpaceError, check_address, hide_secrets
 from channelhash.utils.optional_imports import naming_extra
@@ -29,13 +30,13 @@ _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "distill": train.distill,
     "export": train.export,
     "data": data.app,
-    "config": config.app,
-    "list": config.names,
+    "config": train.configurations,
+    "list": train.names,
     "evaluate": evaluate.evaluate,
     "recall": evaluate.recall,
-    "report": experiment.report,
-    "experiment": experiment.experiment,
-    "landscape": experiment.landscape,
+    "report": evaluate.report,
+    "experiment": evaluate.experiment,
+    "landscape": evaluate.landscape,
 }
 
 app = command_group(
@@ -106,8 +107,6 @@ def _write_every_sign(stream: object) -> None:
 def _fail(message: str, status: int, debug: bool) -> None:
     if debug:
         typer.echo(hide_secrets(traceback.format_exc()), err=True, nl=False)
-    from channelhash.cli.output import printable  # rich, which commands that succeed without tables do without
-
     typer.echo(f"error: {printable(hide_secrets(' '.join(message.split())))}", err=True)
     sys.exit(status)
 

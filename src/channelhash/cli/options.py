@@ -1,7 +1,6 @@
 """Arguments and options that several commands share, declared once; their help in groups, as wide as the terminal."""
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,8 +8,6 @@ import typer
 from typer.core import TyperGroup
 
 Modality = Literal["image", "text"]
-CodesMethod = Literal["auto", "learned", "sign", "itq", "cca-itq"]
-Engine = Literal["local", "ray"]
 
 
 def _consent(context: typer.Context, trust_code: bool) -> bool:
@@ -33,14 +30,11 @@ Encoder = Annotated[
         "image=KIND:WHAT and text=KIND:WHAT."
     ),
 ]
-EngineName = Annotated[Engine | None, typer.Option(help="Process shards here (local, the default) or on Ray.")]
 Exclude = Annotated[
     list[str], typer.Option(metavar="PATTERN", help="Leave out such files of a folder, as in a .gitignore: 'raw/'.")
 ]
-Modalities = Annotated[list[str], typer.Option(help="Modality to include; all by default. May be repeated.")]
 Overrides = Annotated[list[str], typer.Option("--set", help="Override a key: section.key=value. May be repeated.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Use a small data set and few epochs, only to try it out.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out bad rows and unreadable pictures, and list them.")]
@@ -50,16 +44,6 @@ TrustCode = Annotated[
     bool, typer.Option("--trust-code", callback=_consent, help="Run code that a folder names (python:module:NAME).")
 ]
 Where = Annotated[str | None, typer.Option(help="Only items that pass a filter: \"label = 'dog' AND year > 2019\".")]
-Workers = Annotated[int | None, typer.Option(min=1, help="With --engine ray: workers; by default one per core or GPU.")]
-
-
-def read_overrides(settings: Sequence[str], skip_bad: bool) -> list[str]:
-    """Return the configuration keys that ``--set`` and ``--skip-bad`` override.
-
-    >>> read_overrides(["train.epochs=3"], skip_bad=True)
-    ['train.epochs=3', 'data.skip_bad=true']
-    """
-    return [*settings, *(["data.skip_bad=true"] if skip_bad else [])]
 
 
 class _Commands(TyperGroup):

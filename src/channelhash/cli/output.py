@@ -7,7 +7,6 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -31,7 +30,7 @@ _SECONDS = 30.0
 def print_json(result: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout and nothing else.
 
-    >>> print_json({"epochs": 3, "run": Path("runs/a")})
+    >>> print_json({"epochs": 3, "run": "runs/a"})
     {"epochs": 3, "run": "runs/a"}
     """
     print(json.dumps(result, default=str))
@@ -162,65 +161,13 @@ def print_table(
     (_results if fits else _wide).print(table)
 
 
-def print_names(names: Mapping[str, str], as_json: bool) -> None:
-    """Print names and what they mean, as one JSON object or in two columns without a frame."""
-    if as_json:
-        print_json(names)
-        return
-    table = Table.grid(padding=(0, 2))
-    for name, meaning in names.items():
-        table.add_row(name, meaning)
-    _results.print(table)
+def percent(share: float | None, digits: int = 1) -> str:
+    """Format a share as percent, an undefined one as a dash.
 
-
-def print_tasks(title: str, rows: Mapping[str, Mapping[str, Any]], first: str) -> None:
-    """Print the tie-aware mAP of each task in percent: one line per loss (or run), chance level below."""
-    reports = next(iter(rows.values()))
-    cells = [[name, *(percent(report["map_tie_aware"]) for report in tasks.values())] for name, tasks in rows.items()]
-    chance = ["chance", *(percent(report["chance"]) for report in reports.values())]
-    print_table(title, [first, *map(_arrow, reports)], cells, chance, numeric=True)
-
-
-def print_scores(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print all scores of each task in percent, one column per task."""
-    reports = list(tasks.values())
-    labelled = "map_tie_aware" in reports[0]
-    counts = ("queries counted", "queries skipped")
-    shown = _SCORES if labelled else {label: _SCORES[label] for label in counts}
-    rows = [[label, *map(format_score, reports)] for label, format_score in shown.items()]
-    for key, metric in {"map_at": "mAP", "precision_at": "P", "recall_at": "Recall"}.items():
-        for z in reports[0].get(key, ()):
-            rows.append([f"{metric}@{z}", *(percent(report.get(key, {}).get(z)) for report in reports)])
-    rows += _convention_rows(reports)
-    if "recall_at" in reports[0]:
-        for label, key in {"median rank": "median_rank", "items of Recall@": "recall_items"}.items():
-            rows.append([label, *(f"{report[key]:,.10g}" if key in report else "–" for report in reports)])
-    print_table(title, ["score", *map(_arrow, tasks)], rows, numeric=True)
-
-
-def _convention_rows(reports: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return two rows a figure: what a stable sort gives, and the range of any sort; digits as papers print them."""
-    rows = []
-    for name, figures in reports[0].get("conventions", {}).items():
-        for figure in figures:
-            cells = [report["conventions"][name][figure] for report in reports]
-            label = f"{name}: {figure.replace('map', 'mAP')}"
-            rows.append([f"{label}, stable sort", *(percent(cell["in_order"], 2) for cell in cells)])
-            ends = ([percent(cell[end], 2) for end in ("lower", "upper")] for cell in cells)
-            rows.append([f"{label}, any sort", *map(" – ".join, ends)])
-    return rows
-
-
-def print_recall(result: Mapping[str, Any]) -> None:
-    """Print what `evaluate_pairs` returns, a table for each task."""
-    tests = f", mean of {result['tests']} tests" if result["tests"] > 1 else ""
-    for task in next(iter(result["rankings"].values())):
-        rows = []
-        for ranking, scores in result["rankings"].items():
-            recall, rank = scores[task]["recall_at"], scores[task]["median_rank"]
-            rows.append([ranking, *map(percent, recall.values()), f"{rank:.1f}"])
-        title = f"{_arrow(task)}, recall in %, {result['images']:,} images{tests}"
-        print_table(title, ["ranking", *(f"R@{k}" for k in recall), "median rank"], rows, numeric=True)
+    >>> percent(0.1234), percent(None)
+    ('12.3', '–')
+    """
+    return "–" if share is None else f"{100 * share:.{digits}f}"
 
 
 def print_plan(title: str, plan: Mapping[str, Any]) -> None:
@@ -233,45 +180,12 @@ def print_plan(title: str, plan: Mapping[str, Any]) -> None:
     print_table(title, ["what", "value"], rows)
 
 
-def print_trained(result: Mapping[str, Any], folder: Path) -> None:
-    """Print the result of a training, and the next command."""
-    typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}")
-    if result["problems"]:
-        typer.echo(f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}")
-    if result["validation"]:
-        rows = [[_arrow(task), percent(value)] for task, value in result["validation"].items()]
-        from channelhash.training.trainer import MEASURES  # PyTorch, which has just trained
-
-        measure = MEASURES[result["measure"]]
-        print_table(f"Validation, {measure} in %", ["task", measure.removeprefix("tie-aware ")], rows)
-    typer.echo(f"Next: channelhash evaluate {folder}")
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    """Format a share as percent, an undefined one as a dash.
-
-    >>> percent(0.1234), percent(None)
-    ('12.3', '–')
-    """
-    return "–" if share is None else f"{100 * share:.{digits}f}"
-
-
-def _arrow(task: str) -> str:
-    return task.replace("->", " → ")
-
-
-_SCORES: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "mAP tie-aware": lambda r: percent(r["map_tie_aware"]),
-    "mAP, ties worst": lambda r: percent(r["map_lower"]),
-    "mAP, ties best": lambda r: percent(r["map_upper"]),
-    "mAP, ties in database order": lambda r: percent(r["map_in_order"]),
-    "mAP tie-aware, 95 % interval": lambda r: " – ".join(percent(r["map_interval"][end]) for end in ("lower", "upper")),
-    "chance level": lambda r: percent(r["chance"]),
-    "NDCG": lambda r: percent(r["ndcg"]),
-    "NDCG by label similarity": lambda r: percent(r["ndcg_graded"]),
-    "ROC-AUC micro": lambda r: percent(r["roc_auc_micro"]),
-    "ROC-AUC macro": lambda r: percent(r["roc_auc_macro"]),
-    "precision within 2 bits": lambda r: percent(r["radius_2"]["precision"]),
-    "queries counted": lambda r: str(r["queries"]),
-    "queries skipped": lambda r: str(r["skipped"]),
-}
+def print_names(names: Mapping[str, str], as_json: bool) -> None:
+    """Print names and what they mean, as one JSON object or in two columns without a frame."""
+    if as_json:
+        print_json(names)
+        return
+    table = Table.grid(padding=(0, 2))
+    for name, meaning in names.items():
+        table.add_row(name, meaning)
+    _results.print(table)

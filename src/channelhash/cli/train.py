@@ -1,18 +1,24 @@
-"""``channelhash demo``, ``train``, ``extend``, ``distill`` and ``export``"""
+"""``channelhash demo``, ``train``, ``extend``, ``distill``, ``export``, ``config …`` and ``list``"""
 
 import json
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from channelhash.cli import options, output
+from channelhash.cli.output import percent
 from channelhash.cli.stopping import resumed_command
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
     from channelhash.config import RunConfig
+
+_Modalities = Annotated[list[str], typer.Option(help="Modality to include; all by default. May be repeated.")]
+_Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")]
 
 
 def demo(
@@ -35,10 +41,10 @@ def demo(
         return
     rows = result["rows"]
     title = f"Tie-aware mAP in %, {rows['query']} queries against {rows['retrieval']} items, {rows['train']} trained on"
-    output.print_tasks(title, result["losses"], "loss")
+    _print_tasks(title, result["losses"])
     answered = []
     for text, fit in result["texts"].items():
-        shares = [output.percent(fit["fitting"] / fit["shown"]), output.percent(fit["chance"])]
+        shares = [percent(fit["fitting"] / fit["shown"]), percent(fit["chance"])]
         answered.append([text, f"{fit['fitting']} of {fit['shown']}", *shares])
     title = "Pictures found that show all of what the words ask for"
     output.print_table(title, ["words", "fit", "%", "chance, %"], answered, numeric=True)
@@ -50,6 +56,14 @@ def demo(
     typer.echo("Next, words of your own, and photographs of your own (pip install 'channelhash[photos]'):")
     typer.echo(f'  channelhash search {run} --text "boats on the sea"')
     typer.echo('  channelhash search FOLDER "boats on the sea" --sheet answers.png')
+
+
+def _print_tasks(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the tie-aware mAP of each task in percent: one line per loss, chance level below."""
+    reports = next(iter(rows.values()))
+    cells = [[name, *(percent(report["map_tie_aware"]) for report in tasks.values())] for name, tasks in rows.items()]
+    chance = ["chance", *(percent(report["chance"]) for report in reports.values())]
+    output.print_table(title, ["loss", *(task.replace("->", " → ") for task in reports)], cells, chance, numeric=True)
 
 
 def _run(config: "RunConfig", folder: Path, resume: bool) -> dict[str, Any] | None:
@@ -71,7 +85,7 @@ def train(
     epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the configuration's."),
     out: Path | None = typer.Option(None, help="The run's folder; runs/<name of the file> by default."),
     settings: options.Overrides = [],
-    resume: options.Resume = False,
+    resume: _Resume = False,
     skip_bad: options.SkipBad = False,
     dry_run: bool = typer.Option(False, "--dry-run", help="Check all, time a few steps, print sizes and estimates."),
     trust_code: options.TrustCode = False,
@@ -93,7 +107,7 @@ def train(
         raise InputError("name a configuration file, a --preset or a --model, one of the three")
     config = config or preset_path(preset or (preset_of_model(model) if model else "recommended"))
     short = _short_overrides(config, data, images, epochs)
-    resolved = read_config(config, [*short, *options.read_overrides(settings, skip_bad)])
+    resolved = read_config(config, [*short, *_read_overrides(settings, skip_bad)])
     if dry_run:
         plan = plan_run(resolved)
         if as_json:
@@ -107,7 +121,26 @@ def train(
     if as_json:
         output.print_json(result)
     else:
-        output.print_trained(result, folder)
+        _print_trained(result, folder)
+
+
+def _read_overrides(settings: Sequence[str], skip_bad: bool) -> list[str]:
+    """Return the configuration keys that ``--set`` and ``--skip-bad`` override."""
+    return [*settings, *(["data.skip_bad=true"] if skip_bad else [])]
+
+
+def _print_trained(result: Mapping[str, Any], folder: Path) -> None:
+    """Print the result of a training, and the next command."""
+    typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}")
+    if result["problems"]:
+        typer.echo(f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}")
+    if result["validation"]:
+        rows = [[task.replace("->", " → "), percent(value)] for task, value in result["validation"].items()]
+        from channelhash.training.trainer import MEASURES  # PyTorch, which has just trained
+
+        measure = MEASURES[result["measure"]]
+        output.print_table(f"Validation, {measure} in %", ["task", measure.removeprefix("tie-aware ")], rows)
+    typer.echo(f"Next: channelhash evaluate {folder}")
 
 
 def _short_overrides(config: Path, data: Path | None, images: Path | None, epochs: int | None) -> list[str]:
@@ -130,7 +163,7 @@ def extend(
     out: Path | None = typer.Option(None, help="The new run's folder; <RUN>-extended by default."),
     root: options.TableRoot = None,
     settings: options.Overrides = [],
-    resume: options.Resume = False,
+    resume: _Resume = False,
     skip_bad: options.SkipBad = False,
     trust_code: options.TrustCode = False,
     as_json: options.AsJson = False,
@@ -141,7 +174,7 @@ def extend(
     """
     from channelhash.runs.extend import DESCRIPTION, extension_config
 
-    overrides = options.read_overrides(settings, skip_bad)
+    overrides = _read_overrides(settings, skip_bad)
     config = extension_config(run, data, root, overrides)
     folder = out or run.with_name(f"{run.name}-extended")
     if (result := _run(config, folder, resume)) is None:
@@ -152,17 +185,17 @@ def extend(
         return
     items, labels = description["items"], description["labels"]
     typer.echo(f"{items['new']} new items beside {items['old']}; new labels: {', '.join(labels['new']) or 'none'}")
-    output.print_trained(result, folder)
+    _print_trained(result, folder)
 
 
 def distill(
     run: Path = typer.Argument(..., help="Folder of a finished run, the teacher."),
     student: str = typer.Option(..., help="Name of a model, or a YAML file with the section model (data, train)."),
     data: Path | None = typer.Option(None, help="Another source of the same items, joined by id."),
-    modalities: options.Modalities = [],
+    modalities: _Modalities = [],
     out: Path | None = typer.Option(None, help="The student's folder; runs/<run>-<student> by default."),
     settings: options.Overrides = [],
-    resume: options.Resume = False,
+    resume: _Resume = False,
     trust_code: options.TrustCode = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -204,10 +237,10 @@ def _comparison(result: Mapping[str, Any]) -> list[list[str]]:
     columns = [maps["teacher->teacher"], maps["student->student"], maps["student->teacher"]]
     rows = []
     for task, chance in result["chance"].items():
-        shares = [output.percent(column.get(task)) for column in columns]
-        rows.append([task.replace("->", " → "), *shares, output.percent(chance)])
+        shares = [percent(column.get(task)) for column in columns]
+        rows.append([task.replace("->", " → "), *shares, percent(chance)])
     for modality, share in result["agreement"].items():
-        rows.append([f"equal bits of {modality}s, %", "", output.percent(share), "", ""])
+        rows.append([f"equal bits of {modality}s, %", "", percent(share), "", ""])
     sides = ("teacher", "student")
     rows.append(["parameters", *[f"{size[side]['parameters']:,}" for side in sides], "", ""])
     rows.append(["saved model, MB", *[f"{size[side]['bytes'] / 1e6:.2f}" for side in sides], "", ""])
@@ -218,7 +251,7 @@ def _comparison(result: Mapping[str, Any]) -> list[list[str]]:
 def export(
     run: options.SavedModel,
     onnx: bool = typer.Option(False, "--onnx", help="Write one ONNX file per modality, described by export.json."),
-    modalities: options.Modalities = [],
+    modalities: _Modalities = [],
     out: Path | None = typer.Option(None, help="Folder to write, new or empty; RUN/onnx by default."),
     trust_code: options.TrustCode = False,
     as_json: options.AsJson = False,
@@ -248,3 +281,78 @@ def export(
         for modality, file in files.items()
     ]
     output.show(result, as_json, *lines, f"How to use them: {folder / DESCRIPTION}")
+
+
+configurations = options.command_group("Show the configurations that ship with the package.")
+
+
+@configurations.command("list")
+def _list(as_json: options.AsJson = False) -> None:
+    """List the configurations that `channelhash train --preset NAME` takes.
+
+    Example: channelhash config list
+    """
+    from channelhash.runs.presets import presets, summary
+
+    output.print_names({name: summary(path) for name, path in presets().items()}, as_json)
+
+
+@configurations.command("show")
+def _show(name: str = typer.Argument(..., help="Name of a configuration, as config list prints it.")) -> None:
+    """Print a configuration, to change it; `channelhash train FILE` takes what is saved in a file.
+
+    Example: channelhash config show recommended
+    """
+    from channelhash.runs.presets import preset_path
+
+    typer.echo(preset_path(name).read_text(encoding="utf-8"), nl=False)
+
+
+_Kind = Literal["losses", "models", "encoders", "data", "stores", "experiments"]
+
+
+def names(kind: _Kind = typer.Argument(..., help="What to list."), as_json: options.AsJson = False) -> None:
+    """List the losses, models, encoders, kinds of data, stores or experiments that a configuration or command may name.
+
+    Example: channelhash list losses
+    """
+    output.print_names(_meanings(kind), as_json)
+
+
+_STORES = {
+    "FOLDER": "made by index create; a folder of photographs is searched as it is",
+    "RUN": "a run's folder: its retrieval set, to be read only",
+    "FILE.parquet": "codes, to be read only",
+    "postgresql://ADDRESS": "a schema of PostgreSQL with pgvector: postgresql://user@host/database?store=name",
+    "milvus+ADDRESS": "a collection of Milvus: milvus+http://host:19530/name",
+}
+
+
+def _meanings(kind: _Kind) -> dict[str, str]:
+    """Return what each name means; of what a file implements, that file's first line."""
+    if kind == "stores":
+        return _STORES
+    if kind == "encoders":
+        from channelhash.models.description import ENCODER_FORMS
+
+        return {word: meaning.replace("`", "") for word, meaning in ENCODER_FORMS.items()}
+    if kind == "experiments":
+        from channelhash.lab.experiments.experiment import load_experiment
+        from channelhash.lab.experiments.studies import EXPERIMENTS
+
+        return {name: load_experiment(name).title for name in EXPERIMENTS}
+    modules: dict[str, str]
+    if kind == "losses":
+        from channelhash.losses import LOSSES
+
+        modules = {name: loss.__module__ for name, loss in LOSSES.items()}
+    elif kind == "models":
+        from channelhash.models.registry import MODELS
+
+        modules = {name: model.create.__module__ for name, model in MODELS.items()}
+    else:
+        from channelhash.data import DATA_KINDS
+
+        modules = {name: source.load.__module__ for name, source in DATA_KINDS.items()}
+    lines = {name: (sys.modules[module].__doc__ or "").partition("\n")[0] for name, module in modules.items()}
+    return {name: re.sub(r"^``\w+``: ", "", line).replace("`", "") for name, line in lines.items()}
