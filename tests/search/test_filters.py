@@ -23,7 +23,7 @@ from channelhash.search.filters import (
     parse_filter,
     passes,
 )
-from channelhash.search.sqlite.filters import to_sqlite
+from channelhash.search.sql_filters import to_sqlite
 from channelhash.search.sqlite.tables import connect
 
 

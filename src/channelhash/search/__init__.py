@@ -96,7 +96,7 @@ def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:
 
 
 def _open_postgres(address: str, n_bits: int | None, model: str, projections: bool = False) -> Store:
-    from channelhash.search.postgres.store import PostgresStore
+    from channelhash.search.postgres import PostgresStore
 
     return PostgresStore(address, n_bits, model, projections)
 

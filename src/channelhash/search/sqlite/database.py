@@ -16,8 +16,8 @@ from channelhash.errors import InputError
 from channelhash.search.filters import Filter
 from channelhash.search.items import Metadata, Value
 from channelhash.search.rank import Ranking
+from channelhash.search.sql_filters import to_sqlite
 from channelhash.search.sqlite import tables
-from channelhash.search.sqlite.filters import to_sqlite
 from channelhash.search.sqlite.folder import Facts, Manifest
 from channelhash.search.sqlite.guard import Guard
 from channelhash.search.sqlite.tables import State, read_state

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.search.rank import Ranking
-from channelhash.search.sqlite.filters import SqlCondition
+from channelhash.search.sql_filters import SqlCondition
 
 # Thai; Lao; Burmese; Khmer; Korean; Kana, Bopomofo and Chinese, at first with their iteration marks; Yi.
 _LETTERS = (
@@ -170,7 +170,7 @@ class WordSearch:
     >>> make_words(connection)
     >>> _ = connection.execute("INSERT INTO items VALUES (1, 'cat.jpg', '{}'), (2, '2019/dog.jpg', '{}')")
     >>> add_words(connection, [1, 2])
-    >>> WordSearch(connection)("a white dog", (), 10, SqlCondition("1", ())).ids
+    >>> WordSearch(connection)("a white dog", (), 10, SqlCondition("true", ())).ids
     ['2019/dog.jpg']
     """
 
@@ -202,7 +202,7 @@ class WordSearch:
         suffix = f" NOT ({' OR '.join(unwanted)})" if unwanted else ""
 
         def rows(expression: str, limit: int) -> NDArray[np.int64]:
-            join = "" if where.sql == "1" else "CROSS JOIN items ON number = words.rowid"
+            join = "" if where.sql == "true" else "CROSS JOIN items ON number = words.rowid"
             sql = f"SELECT words.rowid FROM words {join} WHERE words MATCH ? AND {where.sql} LIMIT ?"
             found = self._connection.execute(sql, (f"({expression}){suffix}", *where.parameters, limit))
             return np.fromiter((number for (number,) in found), np.int64)

@@ -1,5 +1,9 @@
-"""The address and the connections of one store to its database: one a transaction, kept for the next."""
+"""Connections of a store to its database: their address, what is sent over them, one a transaction, kept for the next.
 
+Codes are sent as `Bits`, metadata as jsonb that keeps every number.
+"""
+
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -7,16 +11,20 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+import numpy as np
 from pydantic import Field
 
+from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError, check_address
-from channelhash.search.postgres.tables import connect
+from channelhash.search.items import Metadata
+from channelhash.search.sql_filters import EXPONENT, as_decimal
 from channelhash.utils.files import one_line
 from channelhash.utils.optional_imports import library
 from channelhash.utils.processes import keep_forever
 from channelhash.utils.typed_settings import Settings, read_settings
 
-_DEFAULT_STORE = "channelhash"
+_BIT_OID = 1560  # of the type bit(n), https://www.postgresql.org/docs/current/catalog-pg-type.html
+_LENGTH_BYTES = 4  # the number of bits, before the bits
 
 #: The most candidates that pgvector allows HNSW to keep while it searches.
 MOST_EF_SEARCH = 1000
@@ -29,37 +37,18 @@ class _Options(Settings):
     ef_search: int = Field(100, ge=1, le=MOST_EF_SEARCH)
 
 
-class _PostgresAddress(NamedTuple):
-    """A store and the database that it is in.
-
-    Attributes:
-        text: as it was given.
-        database: the address of the database as libpq knows it.
-        schema: the schema that holds the store's tables.
-        ef_search: candidates of a search by the index HNSW; 0 where searches compare every code.
-
-    >>> parse_address("postgresql://localhost/photos").ef_search
-    0
-    """
-
-    text: str
-    database: str
-    schema: str
-    ef_search: int
-
-
-def parse_address(text: str) -> _PostgresAddress:
+def parse_address(text: str) -> tuple[str, str, int]:
     """Parse ``postgresql://user@host:port/database?store=NAME&index=hnsw&ef_search=100``.
 
-    ``store`` names the schema that holds the store, `_DEFAULT_STORE` where it is left out. With ``index=hnsw`` searches
-    are approximate. All other options go to libpq
-    (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS).
+    ``store`` names the schema that holds the store. With ``index=hnsw`` searches are approximate. All other options go
+    to libpq (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS).
 
-    Raises:
-        InputError: it holds a password, or one of these options has a value that it cannot have.
+    Returns:
+        The address of the database as libpq knows it, the schema, and the candidates of a search by the index HNSW, 0
+        where searches compare every code.
 
-    >>> parse_address("postgresql://localhost/photos?store=holidays&sslmode=require")[1:3]
-    ('postgresql://localhost/photos?sslmode=require', 'holidays')
+    >>> parse_address("postgresql://localhost/photos?store=holidays&sslmode=require")
+    ('postgresql://localhost/photos?sslmode=require', 'holidays', 0)
     """
     check_address(text)
     try:
@@ -68,7 +57,7 @@ def parse_address(text: str) -> _PostgresAddress:
         raise InputError(f"{text}: {error}; write it as postgresql://USER@HOST:PORT/DATABASE") from None
     # To libpq a + is no space.
     values = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
-    schema = values.pop("store", _DEFAULT_STORE)
+    schema = values.pop("store", "channelhash")
     if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema) or schema in ("public", "information_schema"):
         raise InputError(
             f"{text}: store is {schema!r}, not a name of lower-case letters, digits and '_', or PostgreSQL's own"
@@ -77,7 +66,65 @@ def parse_address(text: str) -> _PostgresAddress:
     if options.index is None and "ef_search" in options.model_fields_set:
         raise InputError(f"{text}: ef_search belongs to index=hnsw; leave it out")
     database = urlunsplit(parts._replace(query=urlencode(values, quote_via=quote)))
-    return _PostgresAddress(text, database, schema, options.ef_search if options.index else 0)
+    return database, schema, options.ef_search if options.index else 0
+
+
+class Bits(NamedTuple):
+    """A packed code, to be sent as ``bit(n_bits)``.
+
+    >>> Bits(8, bytes([7])).n_bits
+    8
+    """
+
+    n_bits: int
+    packed: bytes
+
+
+def to_codes(sent: list[bytes], n_bits: int) -> PackedCodes:
+    """Return codes ``(n, ceil(n_bits / 8))`` of what a binary cursor reads.
+
+    >>> to_codes([bytes([0, 0, 0, 8, 7])], 8).tolist()
+    [[7]]
+    """
+    width = _LENGTH_BYTES + -(-n_bits // 8)
+    return np.frombuffer(b"".join(sent), np.uint8).reshape(len(sent), width)[:, _LENGTH_BYTES:]
+
+
+def _connect(database: str) -> Any:
+    """Open a connection that commits every statement on its own.
+
+    Strings are sent as UTF-8, whatever the database's encoding is. No statement is prepared on the server: a pool of
+    connections (PgBouncer) may send the next one to another.
+    """
+    psycopg = library("psycopg", "postgres")
+
+    class BitsDumper(psycopg.adapt.Dumper):  # type: ignore[misc, name-defined]
+        format = psycopg.pq.Format.BINARY
+        oid = _BIT_OID
+
+        def dump(self, code: Bits) -> bytes:
+            return code.n_bits.to_bytes(_LENGTH_BYTES, "big") + code.packed
+
+    options = {"application_name": "channelhash", "client_encoding": "UTF8", "connect_timeout": 10}
+    connection = psycopg.connect(database, autocommit=True, prepare_threshold=None, **options)
+    connection.adapters.register_dumper(Bits, BitsDumper)
+    library("psycopg.types.json", "postgres").set_json_dumps(_as_jsonb, connection)
+    return connection
+
+
+def _as_jsonb(metadata: Metadata) -> str:
+    """Return metadata as JSON of which jsonb keeps every value, and whether it is a whole number.
+
+    >>> _as_jsonb({"year": 2020, "weight": 1e16, "text": None})
+    '{"year": 2020, "weight": 10000000000000000.0, "text": null}'
+    """
+    fields = []
+    for key, value in metadata.items():
+        text = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, float) and abs(value) >= EXPONENT:
+            text = f"{as_decimal(value):f}.0"
+        fields.append(f"{json.dumps(key, ensure_ascii=False)}: {text}")
+    return f"{{{', '.join(fields)}}}"
 
 
 class Connections:
@@ -87,10 +134,12 @@ class Connections:
 
     Args:
         address: of the store.
+        database: where it is, as libpq knows it.
     """
 
-    def __init__(self, address: _PostgresAddress) -> None:
+    def __init__(self, address: str, database: str) -> None:
         self._address = address
+        self._database = database
         self._psycopg = library("psycopg", "postgres")
         self._lock = threading.Lock()
         self._idle: list[Any] = []
@@ -127,12 +176,12 @@ class Connections:
             connection.execute("COMMIT")
         except self._psycopg.errors.UntranslatableCharacter as error:
             remedy = "keep the store in a database of UTF-8: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
-            raise InputError(f"{self._address.text}: {error.diag.message_primary}; {remedy}") from None
+            raise InputError(f"{self._address}: {error.diag.message_primary}; {remedy}") from None
         except self._psycopg.errors.InsufficientPrivilege as error:
             remedy = "open it as its owner, or let the owner GRANT this to the user"
-            raise InputError(f"{self._address.text}: {one_line(error)}; {remedy}") from None
+            raise InputError(f"{self._address}: {one_line(error)}; {remedy}") from None
         except self._psycopg.Error as error:
-            raise JobError(f"{self._address.text}: {one_line(error)}; see the log of the server") from None
+            raise JobError(f"{self._address}: {one_line(error)}; see the log of the server") from None
         finally:
             self._give_back(connection)
 
@@ -141,15 +190,15 @@ class Connections:
         while True:
             with self._lock:
                 if self._closed:
-                    raise ValueError(f"{self._address.text}: this store is closed")
+                    raise ValueError(f"{self._address}: this store is closed")
                 kept = self._idle.pop() if self._idle else None
             try:
-                connection = kept or connect(self._address.database)
+                connection = kept or _connect(self._database)
                 connection.execute(begin)
             except self._psycopg.Error as error:
                 if kept is None:
                     hint = "is the server there, and PGPASSWORD right?"
-                    raise InputError(f"{self._address.text}: cannot be opened ({one_line(error)}); {hint}") from None
+                    raise InputError(f"{self._address}: cannot be opened ({one_line(error)}); {hint}") from None
                 kept.close()
             else:
                 return connection

@@ -15,7 +15,7 @@ from tests.search.postgres_server import database, postgres_address
 import channelhash as ch
 from channelhash.errors import InputError, JobError
 from channelhash.search.index.brute_force import nearest
-from channelhash.search.postgres.connections import parse_address
+from channelhash.search.postgres_connections import parse_address
 from channelhash.search.store import Store
 
 N = 3000
@@ -84,7 +84,7 @@ def test_what_is_there_is_opened_as_it_was_made(full):
 
 
 def test_a_foreign_schema_is_left_alone(address):
-    schema = parse_address(address).schema
+    schema = parse_address(address)[1]
     ask(f"CREATE SCHEMA {schema} CREATE TABLE other ()")
     with pytest.raises(InputError, match="was not made by channelhash"):
         ch.open_store(address)
@@ -159,7 +159,7 @@ def test_connections_that_were_lost_are_replaced(full):
 
 def test_a_failing_statement_is_one_line_and_the_store_goes_on(full):
     with opened(full) as store:
-        schema = parse_address(full).schema
+        schema = parse_address(full)[1]
         ask(f"ALTER TABLE {schema}.items RENAME TO away")
         try:
             with pytest.raises(JobError, match="does not exist") as failed:
@@ -212,7 +212,7 @@ def test_hnsw_is_asked_where_the_address_says_so_and_nowhere_else(full):
         filtered = store.search(queries, 10, where="row < 30")
         assert all(len(ids) == 10 and max(ids) < "00030" for ids in filtered.ids)
     with opened(f"{full}&index=hnsw&ef_search=1") as store:
-        ask(f"ANALYZE {parse_address(full).schema}.items")
+        ask(f"ANALYZE {parse_address(full)[1]}.items")
         short = store.search(queries, 10)
         assert [row.tolist() for row in short.distances] != expected  # the index was asked, and looked at little
         assert short.ids == [
