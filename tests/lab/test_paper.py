@@ -9,15 +9,15 @@ import pytest
 import yaml
 
 from channelhash.lab.experiments.experiment import METHODS, PAPER_KINDS, paper_configuration
-from channelhash.lab.experiments.paper import (
+from channelhash.lab.experiments.studies.paper import (
+    _GAMMAS,
     _LOSSES,
+    _comparison_tables,
     _differences,
     _is_same_model,
     _within_spread,
-    comparison_tables,
     load_printed,
 )
-from channelhash.lab.experiments.studies.paper import _GAMMAS
 from channelhash.lab.experiments.tables import Spread
 from channelhash.losses import LOSSES as ALL_LOSSES
 from data.mirflickr_tree import write_tree
@@ -207,7 +207,7 @@ SCH = LOSSES["SCH"]
 
 
 def comparison_table(results, table):
-    return next(iter(comparison_tables(results, table)), None)
+    return next(iter(_comparison_tables(results, table)), None)
 
 
 def run(method="DSCH", seed=0, shares=0.8, loss=DSCH, **more):

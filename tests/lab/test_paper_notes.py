@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from channelhash.lab.experiments.paper import _within_spread, load_printed
+from channelhash.lab.experiments.studies.paper import _within_spread, load_printed
 from channelhash.lab.experiments.tables import Spread
 
 PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "paper-notes.md").read_text(encoding="utf-8")

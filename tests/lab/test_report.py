@@ -15,7 +15,7 @@ from PIL import Image
 from channelhash.codes.code_set import CodeSet
 from channelhash.lab.experiments.tables import Cell, Table, write_tables
 from channelhash.lab.report import write_report
-from channelhash.lab.report.scores import print_score
+from channelhash.lab.report.page import print_score
 from small_runs import assert_refused, feature_config, run_command, write_features
 
 VOID = {"meta", "img", "br", "line", "circle", "polyline", "link", "hr", "input"}

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
-from channelhash.lab.report import page, scores
+from channelhash.lab.report import page
 from channelhash.lab.report.run_page import environment_blocks, example_blocks, read_test_codes, run_page
 from channelhash.utils.environment import read_environments
 from channelhash.utils.files import write_text
@@ -108,7 +108,7 @@ def _chance(results: Sequence[Result]) -> dict[str, tuple[float, float]]:
     """Return task -> interval of chance, by the first codes that are there: all runs answer the same queries."""
     codes = (read_test_codes(result.folder) for result in results if result.status == "finished")
     first = next((found for found in codes if found), None)
-    return {standing.task: standing.chance for standing in scores.stand_by_labels(*first)} if first else {}
+    return {standing.task: standing.chance for standing in page.stand_by_labels(*first)} if first else {}
 
 
 def _at_chance(result: Result, levels: Mapping[str, tuple[float, float]]) -> bool:
@@ -118,7 +118,7 @@ def _at_chance(result: Result, levels: Mapping[str, tuple[float, float]]) -> boo
 
 def _how_good(results: Sequence[Result], levels: Mapping[str, tuple[float, float]]) -> list[page.Block]:
     charts = []
-    for task in scores.cross_tasks(dict.fromkeys(task for result in results for task in _last(result))):
+    for task in page.cross_tasks(dict.fromkeys(task for result in results for task in _last(result))):
         rows: dict[str, list[page.Mark]] = {}
         for result in results:
             if task in _last(result):
@@ -133,7 +133,7 @@ def _how_good(results: Sequence[Result], levels: Mapping[str, tuple[float, float
 def _examples(results: Sequence[Result], notes: list[str]) -> list[page.Block]:
     """Search with the run of the best mean mAP across modalities."""
     scored = [
-        (float(np.mean([result.score(task) for task in scores.cross_tasks(_last(result))])), result)
+        (float(np.mean([result.score(task) for task in page.cross_tasks(_last(result))])), result)
         for result in results
         if result.status == "finished" and _last(result)
     ]
@@ -173,7 +173,7 @@ def _run_table(results: Sequence[Result], differing: Sequence[str]) -> page.Tabl
         settings = [_setting(result.settings, name) for name in differing]
         status = "not run yet" if result.status == "missing" else result.status
         seconds = f"{result.seconds:,.1f}" if result.status == "finished" else "–"
-        levels = [scores.print_score(_last(result).get(task, {}).get("map_tie_aware")) for task in tasks]
+        levels = [page.print_score(_last(result).get(task, {}).get("map_tie_aware")) for task in tasks]
         rows.append((result.name, result.method, status, seconds, *levels, *settings))
     return page.Table(header, rows, "Runs, tie-aware mAP after the last epoch, and the settings in which they differ")
 

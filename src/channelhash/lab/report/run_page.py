@@ -15,7 +15,7 @@ import yaml
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_run_config
 from channelhash.errors import InputError
-from channelhash.lab.report import page, scores
+from channelhash.lab.report import page
 from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.metrics.code_health import BitHealth, Bounds, bit_health, channel_health
 from channelhash.runs.fit import create_loss
@@ -84,7 +84,7 @@ _BITS: dict[str, Callable[[BitHealth], float | None]] = {
 
 
 def _bit_table(of_bits: Mapping[str, BitHealth]) -> page.Table:
-    rows = [(name, *(scores.print_score(read(health)) for health in of_bits.values())) for name, read in _BITS.items()]
+    rows = [(name, *(page.print_score(read(health)) for health in of_bits.values())) for name, read in _BITS.items()]
     return page.Table(["codes", *of_bits], rows, "Bits and buckets; shares in %")
 
 
@@ -95,7 +95,7 @@ def _channel_table(query: CodeSet, bounds: Bounds) -> page.Table:
         assert query.labels is not None
         kinds = channel_health(query.codes[first], partner, query.labels, query.n_bits, bounds)
         for kind, health in kinds.items():
-            figures = [scores.print_score(health[name]) for name in ("pairs", "inside", "below", "above")]
+            figures = [page.print_score(health[name]) for name in ("pairs", "inside", "below", "above")]
             rows.append((f"{first}–{second}, {_PAIR_KINDS[kind]}", *figures))
     return page.Table(
         ["pairs of codes", "pairs", "inside, %", "nearer, %", "farther, %"], rows, "Pairs and their channels"
@@ -129,7 +129,7 @@ def example_blocks(query: CodeSet, database: CodeSet, notes: list[str]) -> list[
         notes: gets a line if images cannot be read any more.
     """
     thumbnails: dict[str, str] = {}
-    tasks = scores.cross_tasks(f"{asked}->{found}" for asked in query.codes for found in database.codes)
+    tasks = page.cross_tasks(f"{asked}->{found}" for asked in query.codes for found in database.codes)
     answers = [_answers(query, database, task, thumbnails) for task in tasks]
     if lost := sum(not uri for uri in thumbnails.values()):
         notes.append(f"{lost} pictures of the examples cannot be read any more; their words are shown.")
@@ -191,12 +191,12 @@ def run_page(folder: Path) -> page.Page:
     settings = read_yaml_sections(folder / "config.yaml", "is no run's configuration, which has sections with keys")
     log = _or_note(notes, folder, lambda: read_log(folder / "log.jsonl")) or []
     environments = _or_note(notes, folder, lambda: read_environments(folder / "environment.json")) or []
-    evaluations = _or_note(notes, folder, lambda: scores.read_evaluations(folder)) or []
+    evaluations = _or_note(notes, folder, lambda: page.read_evaluations(folder)) or []
     codes = _or_note(notes, folder, lambda: read_test_codes(folder))
     bounds = _or_note(notes, folder, lambda: _bounds(folder, codes))
     counts = _or_note(notes, folder, lambda: _partitions(folder)) or {}
-    by_labels = scores.stand_by_labels(*codes) if codes else []
-    standings = by_labels or scores.stand_by_recall(evaluations[0][1] if evaluations else {})
+    by_labels = page.stand_by_labels(*codes) if codes else []
+    standings = by_labels or page.stand_by_recall(evaluations[0][1] if evaluations else {})
     notes += _unfinished(folder, settings, log, bool(evaluations), codes is not None)
     if not (folder / "environment.json").exists():
         notes.append("No environment was recorded.")
@@ -205,7 +205,7 @@ def run_page(folder: Path) -> page.Page:
     return page.Page(
         title=name,
         subtitle=_subtitle(settings, counts),
-        verdict=scores.verdict(standings),
+        verdict=page.verdict(standings),
         at_chance=any(standing.at_chance for standing in standings),
         notes=notes,
         facts=[(f"{each.measure} {arrow(each.task)}", f"{100 * each.score:.2f} %") for each in standings],
@@ -214,7 +214,7 @@ def run_page(folder: Path) -> page.Page:
             page.Section("Retrieval examples", examples),
             page.Section("Training", _training(log)),
             page.Section("Plots", page.plots_in(folder / "plots")),
-            page.Section("Scores", [scores.score_table(title, tasks) for title, tasks in evaluations]),
+            page.Section("Scores", [page.score_table(title, tasks) for title, tasks in evaluations]),
             page.Section("Data", _data(folder, counts, codes)),
             page.Section("Code health", _health_blocks(*codes, bounds) if codes else []),
             page.Section("Configuration", [page.Listing(yaml.safe_dump(settings, sort_keys=False))]),
@@ -312,7 +312,7 @@ def _subtitle(settings: _Sections, counts: Mapping[str, int]) -> str:
     )
 
 
-def _how_good(standings: Sequence[scores.Standing]) -> list[page.Block]:
+def _how_good(standings: Sequence[page.Standing]) -> list[page.Block]:
     if not standings:
         return []
     rows, chance = {}, {}
@@ -369,7 +369,7 @@ def _data(folder: Path, counts: Mapping[str, int], codes: tuple[CodeSet, CodeSet
 def _labels(query: CodeSet, database: CodeSet) -> page.Block:
     in_q, in_r = (codes.labels.sum(axis=0).tolist() for codes in (query, database) if codes.labels is not None)
     rows = [
-        (name, f"{q:,}", f"{r:,}", scores.print_score(float(q + r) / (len(query) + len(database))))
+        (name, f"{q:,}", f"{r:,}", page.print_score(float(q + r) / (len(query) + len(database))))
         for name, q, r in zip(query.label_names, in_q, in_r, strict=True)
     ]
     return page.Table(["label", "in Q", "in R", "of all, %"], rows, "Items with each label")
