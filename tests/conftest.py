@@ -59,14 +59,14 @@ def own_signals():
 @pytest.fixture
 def few_english_words(tmp_path, monkeypatch):
     """The 8,000 most frequent words of SymSpell's dictionary for all 82,833, which take seconds to load."""
-    from channelhash.text import hashtag_reader
+    from channelhash.text import word_vectors
 
     name = "frequency_dictionary_en_82_765.txt"
     lines = (files("symspellpy") / name).read_text(encoding="utf-8").splitlines()[:8000]
     (tmp_path / "few words").mkdir()
     (tmp_path / "few words" / name).write_text("\n".join(lines), encoding="utf-8")
-    monkeypatch.setattr(hashtag_reader, "files", lambda package: tmp_path / "few words")
-    monkeypatch.setattr(hashtag_reader, "_speller", lru_cache(hashtag_reader._speller.__wrapped__))
+    monkeypatch.setattr(word_vectors, "files", lambda package: tmp_path / "few words")
+    monkeypatch.setattr(word_vectors, "_speller", lru_cache(word_vectors._speller.__wrapped__))
 
 
 # Folders of tools and of data, which git ignores.

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from channelhash.data.captions import match_captions, read_captions
+from channelhash.data.folder import match_captions, read_captions
 from channelhash.errors import InputError
 
 EXPECTED = {"a.jpg": ["a dog", "it runs"], "b.jpg": ["the sea"]}

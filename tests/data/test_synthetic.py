@@ -7,8 +7,15 @@ import pytest
 from PIL import Image
 
 from channelhash.data.mirflickr import load_mirflickr
-from channelhash.data.scenes import _IMPLIED, LABELS, WORDS, write_hashtags
-from channelhash.data.synthetic import load_simulated, load_synthetic, synthesize
+from channelhash.data.synthetic import (
+    _IMPLIED,
+    _LABELS,
+    WORDS,
+    _write_hashtags,
+    load_simulated,
+    load_synthetic,
+    synthesize,
+)
 from channelhash.errors import InputError
 from channelhash.utils.seeds import generator
 
@@ -24,7 +31,7 @@ def root(tmp_path_factory):
 
 def test_labels_have_a_long_tail_and_imply_one_another(root):
     labels = {number: set() for number in range(1, N + 1)}
-    for name in LABELS:
+    for name in _LABELS:
         for line in (root / "annotations" / f"{name}.txt").read_text().splitlines():
             labels[int(line)].add(name)
     for names in labels.values():
@@ -32,12 +39,12 @@ def test_labels_have_a_long_tail_and_imply_one_another(root):
     sizes = [len(names) for names in labels.values()]
     assert min(sizes) == 0
     assert 7 <= max(sizes) <= 14
-    counts = sorted(sum(name in names for names in labels.values()) for name in LABELS)
+    counts = sorted(sum(name in names for names in labels.values()) for name in _LABELS)
     assert (counts[0] >= 1, counts[-1] > 0.3 * N, counts[3] < 0.08 * N) == (True, True, True)
 
 
 def test_hashtags_are_what_people_write():
-    written = [write_hashtags(frozenset({"dog", "sea", "people"}), generator(0, "tags", n)) for n in range(500)]
+    written = [_write_hashtags(frozenset({"dog", "sea", "people"}), generator(0, "tags", n)) for n in range(500)]
     sizes = [len(tags) for tags in written]
     assert (min(sizes), max(sizes) <= 20, max(sizes) >= 12) == (0, True, True)
     tags = [tag for words in written for tag in words]

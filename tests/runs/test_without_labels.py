@@ -8,7 +8,7 @@ import torch
 
 import channelhash as ch
 from channelhash.config import read_config
-from channelhash.data.describe import describe
+from channelhash.data.collection import describe
 from channelhash.data.features import load_features
 from channelhash.data.splits import draw_splits
 from channelhash.lab.experiments.runner import _run_and_evaluate

@@ -10,7 +10,7 @@ import torch
 
 from channelhash.config import TrainSettings, read_config
 from channelhash.data.collection import load_collection
-from channelhash.data.image_loader import ImageFiles
+from channelhash.data.images import ImageFiles
 from channelhash.errors import JobError
 from channelhash.models import MODELS
 from channelhash.runs.fit import create_model

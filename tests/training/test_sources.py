@@ -7,8 +7,7 @@ from PIL import Image
 
 from channelhash.augment.progressive import Progression, augment_batch
 from channelhash.config import TrainSettings
-from channelhash.data.image_loader import ImageFiles, image_batches
-from channelhash.data.images import Square
+from channelhash.data.images import ImageFiles, Square, image_batches
 from channelhash.training.inputs import Held, _AugmentedImages
 
 TOKENS = torch.arange(1, 241, dtype=torch.int32).reshape(40, 6)

@@ -1,9 +1,11 @@
 """Progressive augmentation by the paper's two tables: plan the operations of each sample in each epoch, and apply them.
 
 Every draw is a function of (seed, epoch, sample): the same whatever the batch, the number of workers or devices, or
-how often a run was resumed (``protocol.md`` § 3).
+how often a run was resumed (``protocol.md`` § 3). Images are ``(3, h, w)`` float tensors in [0, 1] on any device;
+parameters are relative to their size, so that they can be drawn before an image is read.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,8 +14,176 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from channelhash.augment.operations import OPERATIONS, PARTNERED, PLACED, SEEDED
 from channelhash.utils.seeds import generator
+from channelhash.utils.torchvision_compat import InterpolationMode
+from channelhash.utils.torchvision_compat import functional as F
+
+_BILINEAR = InterpolationMode.BILINEAR
+
+
+def flip_horizontally(image: Tensor) -> Tensor:
+    """Mirror left and right.
+
+    >>> flip_horizontally(torch.tensor([[[0.0, 1.0]]])).tolist()
+    [[[1.0, 0.0]]]
+    """
+    return image.flip(-1)
+
+
+def flip_vertically(image: Tensor) -> Tensor:
+    """Mirror top and bottom.
+
+    >>> flip_vertically(torch.tensor([[[0.0], [1.0]]])).tolist()
+    [[[1.0], [0.0]]]
+    """
+    return image.flip(-2)
+
+
+def rotate(image: Tensor, angle: float) -> Tensor:
+    """Rotate by ``angle`` degrees counter-clockwise about the centre; uncovered corners are black.
+
+    >>> rotate(torch.eye(2).expand(3, 2, 2), 90)[0].round().tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    turned: Tensor = F.rotate(image, angle, interpolation=_BILINEAR, fill=[0.0])
+    return turned.clamp(0, 1)
+
+
+def grayscale(image: Tensor) -> Tensor:
+    """Convert to luma (ITU-R BT.601) in all three channels.
+
+    >>> red = torch.tensor([1.0, 0.0, 0.0])[:, None, None]
+    >>> [round(value, 2) for value in grayscale(red).flatten().tolist()]
+    [0.3, 0.3, 0.3]
+    """
+    gray: Tensor = F.rgb_to_grayscale(image, num_output_channels=3)
+    return gray
+
+
+def crop(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tensor:
+    """Cut out a window and resize it to the size of the image.
+
+    Args:
+        image: the image.
+        scale: area of the window as a share of the image's; a window that exceeds the image becomes all of it.
+        ratio: width / height of the window.
+        x: place between leftmost (0) and rightmost (1).
+        y: place between top (0) and bottom (1).
+
+    >>> left = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(3, 4, 4)
+    >>> crop(left, scale=0.25, ratio=1, x=0, y=0).max().item()
+    0.0
+    """
+    full_height, full_width = image.shape[-2:]
+    height, width = _window(image, scale, ratio)
+    if height > full_height or width > full_width:
+        height, width = full_height, full_width
+    top, left = _corner(image, height, width, x, y)
+    cut: Tensor = F.resized_crop(image, top, left, height, width, [full_height, full_width], _BILINEAR, antialias=True)
+    return cut.clamp(0, 1)
+
+
+def erase(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tensor:
+    """Black out a window; arguments as in `crop`, but a side longer than the image's is cut, so that a narrow image
+    does not vanish.
+
+    >>> erase(torch.ones(3, 4, 4), scale=0.25, ratio=1, x=0, y=0)[0].sum().item()
+    12.0
+    """
+    height, width = _window(image, scale, ratio)
+    height, width = min(height, image.shape[-2]), min(width, image.shape[-1])
+    top, left = _corner(image, height, width, x, y)
+    result = image.clone()
+    result[:, top : top + height, left : left + width] = 0
+    return result
+
+
+def color_jitter(image: Tensor, brightness: float, contrast: float, saturation: float, hue: float) -> Tensor:
+    """Change brightness, contrast and saturation by factors, and hue by a share of the colour circle.
+
+    >>> color_jitter(torch.full((3, 2, 2), 0.5), brightness=0.5, contrast=1, saturation=1, hue=0).unique().tolist()
+    [0.25]
+    """
+    image = F.adjust_brightness(image, brightness)
+    image = F.adjust_contrast(image, contrast)
+    image = F.adjust_saturation(image, saturation)
+    changed: Tensor = F.adjust_hue(image, hue)
+    return changed.clamp(0, 1)
+
+
+def uniform_noise(image: Tensor, blending: float, seed: int) -> Tensor:
+    """Compute (1 − b) · x + b · u with u uniform in [0, 1].
+
+    >>> uniform_noise(torch.ones(3, 2, 2), blending=0.5, seed=0).min().item() >= 0.5
+    True
+    """
+    noise = torch.rand(image.shape, generator=torch.Generator().manual_seed(seed)).to(image)
+    return (1 - blending) * image + blending * noise
+
+
+def elastic(image: Tensor, alpha: float, sigma: float, seed: int) -> Tensor:
+    """Move pixels along a smooth random field (Simard et al. 2003).
+
+    The field is uniform in [-1, 1], blurred with ``sigma`` pixels and scaled by ``alpha`` / 2 pixels, as in
+    torchvision's elastic transform, whose defaults the table has. Pixels from outside are black.
+
+    >>> elastic(torch.ones(3, 8, 8), alpha=50, sigma=5, seed=0).shape
+    torch.Size([3, 8, 8])
+    """
+    height, width = image.shape[-2:]
+    field = 2 * torch.rand((2, 1, height, width), generator=torch.Generator().manual_seed(seed)) - 1
+    across, down = (min(int(8 * sigma) + 1 | 1, 2 * side - 1) for side in (width, height))  # mirrored at the border
+    # One axis after the other: the blur of the full square kernel at a fraction of its cost.
+    field = F.gaussian_blur(F.gaussian_blur(field, [across, 1], [sigma, sigma]), [1, down], [sigma, sigma])[:, 0]
+    shift = torch.stack([field[0] * alpha / width, field[1] * alpha / height], dim=-1)
+    moved: Tensor = F.elastic(image, shift[None].to(image.device), interpolation=_BILINEAR, fill=[0.0])
+    return moved.clamp(0, 1)
+
+
+def blend(image: Tensor, partner: Tensor, blending: float) -> Tensor:
+    """Compute (1 − b) · x + b · partner over the full frame.
+
+    >>> blend(torch.ones(3, 1, 1), torch.zeros(3, 1, 1), blending=0.25).flatten().tolist()
+    [0.75, 0.75, 0.75]
+    """
+    return (1 - blending) * image + blending * partner
+
+
+def picture_in_picture(image: Tensor, partner: Tensor, scale: float, x: float, y: float) -> Tensor:
+    """Lay the partner, its sides scaled by ``scale``, over the image at (x, y) as in `crop`.
+
+    >>> picture_in_picture(torch.zeros(3, 4, 4), torch.ones(3, 4, 4), scale=0.5, x=1, y=1)[0].tolist()[3]
+    [0.0, 0.0, 1.0, 1.0]
+    """
+    height, width = (max(1, round(scale * side)) for side in image.shape[-2:])
+    small = F.resize(partner, [height, width], _BILINEAR, antialias=True).clamp(0, 1)
+    top, left = _corner(image, height, width, x, y)
+    result = image.clone()
+    result[:, top : top + height, left : left + width] = small
+    return result
+
+
+def _window(image: Tensor, scale: float, ratio: float) -> tuple[int, int]:
+    """Return (height, width) in pixels of a window of ``scale`` of the area, at least 1; may exceed the image."""
+    area = scale * image.shape[-2] * image.shape[-1]
+    return max(1, round(math.sqrt(area / ratio))), max(1, round(math.sqrt(area * ratio)))
+
+
+def _corner(image: Tensor, height: int, width: int, x: float, y: float) -> tuple[int, int]:
+    """Return (top, left) in pixels of a window at (x, y)."""
+    return round(y * (image.shape[-2] - height)), round(x * (image.shape[-1] - width))
+
+
+_BY_PIXELS = (flip_horizontally, flip_vertically, rotate, grayscale, crop, erase, color_jitter, uniform_noise, elastic)
+#: name in the table -> operation.
+_OPERATIONS: dict[str, Callable[..., Tensor]] = {
+    operation.__name__: operation for operation in (*_BY_PIXELS, blend, picture_in_picture)
+}
+#: Operations with draws in addition to those of their rows: places in [0, 1], a seed, a partner.
+_PLACED = frozenset({"crop", "erase", "picture_in_picture"})
+_SEEDED = frozenset({"uniform_noise", "elastic"})
+PARTNERED = frozenset({"blend", "picture_in_picture"})
+
 
 _Level = Literal["none", "easy", "medium", "hard"]
 
@@ -37,7 +207,7 @@ class Augmentation:
     """One row of the table.
 
     Attributes:
-        name: key of `operations.OPERATIONS`.
+        name: key of `_OPERATIONS`.
         parameters: parameter -> a range (lowest, highest), drawn uniformly, ``ratio`` in the logarithm; or values of
             another number than two, drawn with equal probability.
         probability: of applying the augmentation once it is picked.
@@ -136,7 +306,7 @@ class _Step:
     """One drawn operation.
 
     Attributes:
-        name: key of `OPERATIONS`.
+        name: key of `_OPERATIONS`.
         parameters: arguments of the operation.
         partner: sample that the operation mixes in, or None.
     """
@@ -153,7 +323,7 @@ class Progression:
     Attributes:
         seed: of all draws.
         n_samples: training rows; partners are drawn among the others (a lone sample is its own partner).
-        n_epochs: length of the training, see `tables.mixture`.
+        n_epochs: length of the training, see `_mixture`.
         easy_weights: ``"kinds"`` makes the four kinds of easy augmentation equally likely; with ``"angles"`` each of
             the four angles counts as a kind (rotation 4/7), as in the published code.
         level: use this level instead of a drawn one.
@@ -216,9 +386,9 @@ def _draw(row: Augmentation, random: np.random.Generator, sample: int, n_samples
             parameters[name] = float(np.exp(random.uniform(np.log(values[0]), np.log(values[1]))))
         else:
             parameters[name] = float(random.uniform(values[0], values[1]))
-    if row.name in PLACED:
+    if row.name in _PLACED:
         parameters |= {"x": float(random.random()), "y": float(random.random())}
-    if row.name in SEEDED:
+    if row.name in _SEEDED:
         parameters["seed"] = int(random.integers(2**62))
     partner = None
     if row.name in PARTNERED:
@@ -241,7 +411,7 @@ def apply(image: Tensor, steps: tuple[_Step, ...], partner: Callable[[int], Tens
     """
     for step in steps:
         partners = () if step.partner is None else (partner(step.partner),)
-        image = OPERATIONS[step.name](image, *partners, **step.parameters)
+        image = _OPERATIONS[step.name](image, *partners, **step.parameters)
     return image
 
 

@@ -68,7 +68,7 @@ def _explain_text(text: str = typer.Argument(..., help="Hashtags or words."), as
 
     Example: channelhash data explain-text "goldengate brigde 2007"
     """
-    from channelhash.text.hashtag_reader import english_reader
+    from channelhash.text.word_vectors import english_reader
 
     words = [asdict(reading) for reading in english_reader().read(text)]
     if as_json:
@@ -92,9 +92,7 @@ def _describe(
 
     Example: channelhash data describe table --path items.csv --root images
     """
-    from channelhash.data import resolve_data_kind
-    from channelhash.data.collection import DataSource
-    from channelhash.data.describe import describe as count
+    from channelhash.data import collection, resolve_data_kind
     from channelhash.data.registry import make_splits, read_data_section
     from channelhash.errors import InputError
 
@@ -104,12 +102,13 @@ def _describe(
     problems = []
     splits = None
     with progress_bars() as progress:
-        records = DataSource(name, vars(source), split.only_labels, split.without_labels).load(progress("read"))
+        data = collection.DataSource(name, vars(source), split.only_labels, split.without_labels)
+        records = data.load(progress("read"))
         try:
             splits = make_splits(split, records)
         except InputError as error:  # counted all the same: this command is for diagnosis
             problems.append(str(error))
-        result = count(
+        result = collection.describe(
             records, splits, resolve_data_kind(name).expected, decode, progress("decode pictures") if decode else None
         )
     result["problems"] += problems

@@ -1,21 +1,31 @@
-"""Items to encode: a table, features, or simply a folder of images."""
+"""Items to encode: a table, features, or simply a folder of images, perhaps with captions in a file of their own.
 
+Captions are a table, lines ``name#0<TAB>caption``, or JSON.
+"""
+
+import csv
+import io
+import json
 import os
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from channelhash.data.features import load_features
 from channelhash.data.images import IMAGE_ENDINGS, NOT_A_PICTURE, ending_problem, image_problem
 from channelhash.data.records import Records
-from channelhash.data.table import has_labels, load_table
+from channelhash.data.table import has_labels, load_table, read_rows
 from channelhash.errors import InputError
 from channelhash.utils.addresses import match_any
 from channelhash.utils.array_files import ENDINGS
+from channelhash.utils.files import read_text, reading
+from channelhash.utils.plain_values import text_of
 
 #: The store that belongs to a folder of photographs.
 STORE_FOLDER = ".channelhash"
@@ -212,3 +222,224 @@ def _no_file(entry: os.DirEntry[str], name: str) -> str:
     except OSError as error:  # links that lead to each other, or a path that is too long
         return f"cannot be read ({error.strerror})"
     return "" if _shown(name) == name else "the name is not UTF-8; rename it"
+
+
+#: Columns or keys that may hold the image's file and the caption, in any case; the first that is there counts. An id is
+#: a path in many tables, and COCO's number of an image.
+_FILE_COLUMNS = (
+    *("image", "file", "file_name", "filename", "image_name", "image_path", "path", "filepath"),
+    *("image_id", "id"),
+)
+_CAPTION_COLUMNS = ("text", "caption", "captions", "description", "comment", "sentence", "sentences", "raw")
+
+_NUMBERED = re.compile(r"(?P<name>.+?)((#\w+)?#\d+)?")
+
+# Place for messages, name of an image's file, its caption or captions.
+_Pairs = Iterator[tuple[str, Any, Any]]
+
+
+def read_captions(path: Path) -> dict[str, list[str]]:
+    """Read image file -> its captions, in the order of the file; empty captions are left out.
+
+    Args:
+        path: a table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, or a text file of other ending whose first line
+            names columns) with a column of `_FILE_COLUMNS` and one of `_CAPTION_COLUMNS`, whose cells are a caption or
+            a list of them; a text file of lines ``name<TAB>caption`` or ``name#0<TAB>caption``, as of Flickr8k; or
+            JSON:
+            COCO's ``captions_*.json``, Karpathy's ``dataset_*.json``, ``{name: caption}``, ``{name: [captions]}``, or
+            a list of ``{image, caption}``. An image may have several rows.
+
+    Raises:
+        InputError: the file is missing, has no such columns or a line without a tab, or holds no caption.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tokens = Path(folder, "tokens.txt")
+    ...     _ = tokens.write_text("a.jpg#0\\tA dog .\\na.jpg#1\\tIt runs .\\n")
+    ...     read_captions(tokens)
+    {'a.jpg': ['A dog .', 'It runs .']}
+    """
+    captions: dict[str, list[str]] = {}
+    for place, file, cell in _pairs(path):
+        try:
+            name = text_of(file).strip().removeprefix("./")
+            texts = [text.strip() for text in _texts(cell) if text.strip()]
+        except ValueError as error:
+            raise InputError(f"{place}: {error}; mend it") from None
+        if name and texts:
+            captions.setdefault(name, []).extend(texts)
+    if not captions:
+        raise InputError(f"{path}: holds no captions")
+    return captions
+
+
+def match_captions(
+    captions: dict[str, list[str]], names: Sequence[str], path: Path
+) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Return the captions of each image, and a line if some are of images that are not there.
+
+    A caption's file is an image's path, or the end of one path only: ``1.jpg`` is ``2019/1.jpg``. Letters with accents
+    may be written in either form of Unicode. Where none is the same, letters are compared without their case, ``\\``
+    counts as ``/``, and a file without ending is any image.
+
+    Args:
+        captions: from `read_captions`.
+        names: paths of the images relative to their folder, with ``/``.
+        path: where the captions are from, for the line.
+
+    >>> match_captions({"1.jpg": ["sea"], "lost.jpg": ["x", "y"]}, ["2019/1.jpg", "2.jpg"], Path("c.csv"))
+    ([('sea',), ()], ['c.csv: pictures that are not there: 1, with 2 captions, such as lost.jpg'])
+    """
+    rows = {name: row for row, name in enumerate(names)}
+    composed = [unicodedata.normalize("NFC", name) for name in names]
+    by_stem: dict[str, list[int]] = {}
+    for row, name in enumerate(composed):
+        by_stem.setdefault(_stem(name.rpartition("/")[2]), []).append(row)
+    matched: list[list[str]] = [[] for _ in names]
+    lost: list[str] = []
+    for name, texts in captions.items():
+        written = unicodedata.normalize("NFC", name).replace("\\", "/")
+        alike = [rows[name]] if name in rows else _rows_alike(written, composed, by_stem)
+        if len(alike) == 1:
+            matched[alike[0]] += texts
+        else:
+            lost.append(name)
+    lines = []
+    if lost:
+        count = sum(len(captions[name]) for name in lost)
+        lines = [f"{path}: pictures that are not there: {len(lost)}, with {count} captions, such as {lost[0]}"]
+    return [tuple(texts) for texts in matched], lines
+
+
+def _rows_alike(name: str, names: Sequence[str], by_stem: dict[str, list[int]]) -> list[int]:
+    """Return the rows whose path is ``name`` or ends so, by the strictest comparison that any passes."""
+    has_ending = _stem(name) != name.casefold()
+    for form in (str, str.casefold) if has_ending else (str, str.casefold, _stem):
+        one = form(name)
+        others = {row: form(names[row]) for row in by_stem.get(_stem(name.rpartition("/")[2]), [])}
+        if alike := [row for row, other in others.items() if _ends_alike(one, other)]:
+            return [row for row in alike if others[row] == one] or alike
+    return []
+
+
+def _stem(name: str) -> str:
+    """Return a path without the ending of an image, in lower case."""
+    stem, ending = os.path.splitext(name.casefold())
+    return stem if ending in IMAGE_ENDINGS else name.casefold()
+
+
+def _ends_alike(one: str, other: str) -> bool:
+    """Return whether one path is the end of the other."""
+    return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
+
+
+def _pairs(path: Path) -> _Pairs:
+    """Yield the pairs of a file in its order."""
+    ending = path.suffix.lower()
+    if path.is_dir() or not path.exists():
+        raise InputError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'} of captions")
+    if ending in (".jsonl", ".parquet"):
+        return _of_rows(path)
+    text = read_text(path)
+    if ending == ".json":
+        return _of_json(path, text)
+    header = text.lstrip().partition("\n")[0]
+    separator = max("\t,|;", key=header.count)
+    columns = next(csv.reader([header], delimiter=separator), [])
+    if ending in (".csv", ".tsv") or (_column(columns, _FILE_COLUMNS) and _column(columns, _CAPTION_COLUMNS)):
+        return _of_table(path, text, separator)
+    return _of_lines(path, text)
+
+
+def _of_table(path: Path, text: str, separator: str) -> _Pairs:
+    # Captions hold quotation marks; only commas and semicolons come with cells that are quoted because of them.
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
+    began = 1
+    try:
+        columns = next((cells for cells in reader if cells), [])
+        file, caption = (columns.index(column) for column in _columns(path, columns))
+        began = reader.line_num + 1
+        for cells in reader:
+            place, began = f"{path}, line {began}", reader.line_num + 1
+            if caption == len(columns) - 1 and len(cells) > len(columns):  # separators in a caption without quotes
+                cells[caption:] = [separator.join(cells[caption:])]
+            if separator == "|" and len(cells) == 2 < len(columns):  # in one row of Flickr30k "4|" lacks its bar
+                cells[1:] = cells[1].split(maxsplit=1)
+            if cells and len(cells) != len(columns):
+                raise InputError(f"{place}: has {len(cells)} cells, but the header has {len(columns)}; mend the row")
+            if cells:
+                yield place, cells[file], cells[caption]
+    except csv.Error as error:
+        raise InputError(
+            f"{path}, line {began}: a quotation mark is not closed or not doubled ({error}); mend it"
+        ) from None
+
+
+def _of_rows(path: Path) -> _Pairs:
+    file, caption = _columns(path, read_rows(path, [])[0])
+    for row in read_rows(path, [file, caption])[1]:
+        if row.problem:
+            raise InputError(f"{path}, {row.place}: {row.problem[1]}; mend the row")
+        yield f"{path}, {row.place}", row.cells[file], row.cells[caption]
+
+
+def _columns(path: Path, columns: Sequence[str]) -> tuple[str, str]:
+    """Return the columns of the image's file and of the caption."""
+    file, caption = _column(columns, _FILE_COLUMNS), _column(columns, _CAPTION_COLUMNS)
+    if file is None or caption is None:
+        what, names = ("picture", _FILE_COLUMNS) if file is None else ("caption", _CAPTION_COLUMNS)
+        listed = ", ".join(columns)
+        raise InputError(f"{path}: has no column for the {what}; name one {' or '.join(names[:2])} (it has {listed})")
+    return file, caption
+
+
+def _column(columns: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the first of ``names`` that is a column, as it is written there."""
+    lower = {column.strip().lower(): column for column in reversed(columns)}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def _of_lines(path: Path, text: str) -> _Pairs:
+    for number, line in enumerate(text.splitlines(), start=1):
+        name, tab, caption = line.partition("\t")
+        if line.strip() and not tab:
+            raise InputError(f"{path}, line {number}: has no tab; a table begins with a line such as image,caption")
+        numbered = _NUMBERED.fullmatch(name.strip())
+        yield f"{path}, line {number}", numbered["name"] if numbered else "", caption
+
+
+def _of_json(path: Path, text: str) -> _Pairs:
+    with reading(path, "not JSON", "a file of one JSON object a line ends in .jsonl"):
+        content = json.loads(text)
+    entries, names = content, dict[Any, str]()
+    if isinstance(content, dict) and "annotations" in content:  # COCO, which names images by their numbers
+        entries = content["annotations"]
+        with reading(path, "no image of COCO's list", "it needs id and file_name"):
+            names = {image["id"]: image["file_name"] for image in content["images"]}
+    elif isinstance(content, dict):
+        pairs = [{"image": name, "caption": value} for name, value in content.items()]
+        entries = content.get("images", pairs)
+    for place, entry in enumerate(entries if isinstance(entries, list) else [None]):
+        keys = list(entry) if isinstance(entry, dict) else []
+        file, caption = _column(keys, _FILE_COLUMNS), _column(keys, _CAPTION_COLUMNS)
+        if file is None or caption is None or not isinstance(entry[file], str | int):
+            raise InputError(f"{path}: no JSON of captions: COCO's, Karpathy's, {{name: caption}}, or a list of pairs")
+        name = names.get(entry[file], entry[file])
+        if file == "filename" and "filepath" in entry:  # Karpathy's splits of COCO have the folder there
+            name = f"{entry['filepath']}/{name}"
+        yield f"{path}, entry {place + 1}", name, entry[caption]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the captions in a cell or under a key: a text, or a list of texts or of ``{raw: text}``."""
+    if isinstance(value, str) and value.startswith('["'):  # a list in a table's cell
+        with suppress(ValueError):
+            value = json.loads(value)
+    if isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
+    elif isinstance(value, dict) and (key := _column(list(value), _CAPTION_COLUMNS)):
+        yield from _texts(value[key])
+    else:
+        yield text_of(value)

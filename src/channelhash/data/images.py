@@ -1,4 +1,4 @@
-"""Read image files, and find those that cannot be used."""
+"""Read image files, one by one or in worker processes, and find those that cannot be used."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,9 @@ from channelhash.utils.image_files import HEIF_REMEDY, decode, open_image, reads
 
 if TYPE_CHECKING:
     from torch import Tensor
+from collections.abc import Callable, Iterable, Iterator
+
+from channelhash.utils.processes import interrupts_held
 
 #: An image file, or an opened image.
 ImageInput = Path | str | Image.Image
@@ -260,3 +263,35 @@ def resize_of(recipe: Mapping[str, Any]) -> Resize | Square:
         raise ValueError(f"resize is {mode!r}, not one of {', '.join(_STEPS)}")
     fields = {key: recipe[key] for key in ("size", "short_side", "filter", "fill")}
     return Resize(**fields, mode=mode, reduced=recipe.get("reduced", False))
+
+
+class ImageFiles:
+    """A data set, as PyTorch takes it, of images prepared for a model: row number -> ``(3, s, s)`` uint8."""
+
+    def __init__(self, paths: Sequence[Path], prepare: Callable[[Any], "Tensor"]) -> None:
+        self.paths, self.prepare = list(paths), prepare
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, row: int) -> "Tensor":
+        return self.prepare([self.paths[row]])[0]
+
+
+def image_batches(images: Any, batches: Iterable[Sequence[Any]], workers: int) -> "Iterator[Tensor]":
+    """Yield the images of each batch, in order, ``(b, 3, s, s)``; no ``workers`` read in this process.
+
+    ``batches`` are the keys of each batch, as the data set ``images`` takes them; drawn as they are needed.
+    """
+    import torch
+
+    loader = torch.utils.data.DataLoader(
+        images,
+        batch_sampler=batches,  # type: ignore[arg-type]
+        num_workers=workers,
+        pin_memory=torch.cuda.is_available(),
+        generator=torch.Generator(),  # or the loader draws from the generator that dropout draws from
+    )
+    with interrupts_held():
+        loaded = iter(loader)
+    yield from loaded

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.codes.code_set import CodeSet
-from channelhash.data.image_loader import ImageFiles, image_batches
-from channelhash.data.images import ImageInput
+from channelhash.data.images import ImageFiles, ImageInput, image_batches
 from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Frozen, Precision, load_weights, read_saved_weights, weights_hash

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from channelhash.data.captions import match_captions, read_captions
 from channelhash.data.collection import load_collection
-from channelhash.data.folder import find_images, item_ids, load_any
+from channelhash.data.folder import find_images, item_ids, load_any, match_captions, read_captions
 from channelhash.data.records import Records
 from channelhash.data.table import TABLE_ENDINGS, Row, read_rows
 from channelhash.errors import InputError

@@ -22,7 +22,7 @@ from channelhash.augment.progressive import TABLE_EPOCHS, EasyWeights, Progressi
 from channelhash.codes import PackedCodes
 from channelhash.config import TrainSettings
 from channelhash.data.collection import Collection
-from channelhash.data.image_loader import ImageFiles, image_batches
+from channelhash.data.images import ImageFiles, image_batches
 from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError
 from channelhash.models.backbones import memory_advice

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard, fetch
-from channelhash.data.label_cells import split_labels
-from channelhash.data.table import image_of
+from channelhash.data.table import image_of, split_labels
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, Place, open_address
 from channelhash.utils.files import reading

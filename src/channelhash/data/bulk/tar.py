@@ -16,7 +16,7 @@ from typing import Any
 
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard
 from channelhash.data.images import IMAGE_ENDINGS
-from channelhash.data.label_cells import split_labels
+from channelhash.data.table import split_labels
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, Place, open_address
 from channelhash.utils.files import one_line, reading
