@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bulk.made_inputs import WIDTHS, N, feature_rows, picture_items, write_feature_parquet, write_tar
-from channelhash.data.bulk import KINDS, batches, input_files
-from channelhash.data.bulk.batches import RawBatch, fetch
+from channelhash.data import bulk
+from channelhash.data.bulk import KINDS, RawBatch, _fetch, input_files
 from channelhash.errors import InputError, JobError
 from channelhash.utils.addresses import folder_of, list_files
 from picture_runs import write_pictures
@@ -305,10 +305,10 @@ def test_a_disk_that_fails_ends_the_job_but_a_missing_image_does_not(tmp_path, m
     def fail(address: str) -> bytes:
         raise OSError("the network is down")
 
-    assert fetch([str(tmp_path / "lost.png")]) == [f"no such picture {tmp_path / 'lost.png'}"]
-    monkeypatch.setattr(batches, "read_bytes", fail)
+    assert _fetch([str(tmp_path / "lost.png")]) == [f"no such picture {tmp_path / 'lost.png'}"]
+    monkeypatch.setattr(bulk, "read_bytes", fail)
     with pytest.raises(JobError, match=r"a\.png: cannot be read now \(the network is down\); the same command goes on"):
-        fetch(["a.png"])
+        _fetch(["a.png"])
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_an_object_store_that_refuses_or_fails_ends_the_job_and_makes_no_item_ba
 
     monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", fail)
     with pytest.raises(kind, match=says):
-        fetch(["memory://none/a.jpg"])
+        _fetch(["memory://none/a.jpg"])
 
 
 def test_one_column_can_hold_pictures_and_paths_of_pictures(tmp_path):

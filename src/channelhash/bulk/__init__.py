@@ -17,8 +17,7 @@ import torch
 
 from channelhash.bulk.workers import LOCAL, Workers
 from channelhash.codes.code_set import CodeSet, joined
-from channelhash.data.bulk import KINDS, input_files
-from channelhash.data.bulk.batches import Bad, RawBatch, Shard
+from channelhash.data.bulk import KINDS, Bad, RawBatch, Shard, input_files
 from channelhash.errors import InputError, JobError
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import add_conventions, count_tasks, report_tasks, save_scores
