@@ -48,7 +48,7 @@ def _create(
     Example: channelhash index create photos.store photos --captions captions.csv
     """
     from channelhash.models.description import extra_of, read_words
-    from channelhash.search.photo_folders import holds_files, is_store
+    from channelhash.search import holds_files, kind_of
 
     if source is not None and _holds_codes(source, model or encoder or root or captions or exclude or projections):
         from channelhash.photos.code_files import create_from_codes
@@ -68,7 +68,7 @@ def _create(
     new = NewCodes(str(model) if model is not None else read, codes, bits, seed)
 
     def go_on() -> list[str]:
-        if source is None or not ("://" in store or is_store(Path(store))):
+        if source is None or not ("://" in store or kind_of(Path(store)) == "store"):
             return same_command()
         given: dict[str, list[Any]] = {"--root": [root], "--exclude": exclude, "--captions": [captions]}
         options = [str(part) for name, values in given.items() for value in values if value for part in (name, value)]
@@ -305,7 +305,7 @@ def _report(store: str, done: "Indexed", as_json: bool) -> None:
 def _folder(store: str) -> Path:
     if "://" in store:
         raise InputError(f"{store}: only a store in a folder is checked, repaired and backed up here; ask its server")
-    from channelhash.search.photo_folders import find_or_keep
+    from channelhash.search import find_or_keep
 
     path = find_or_keep(Path(store))
     if not path.is_dir():

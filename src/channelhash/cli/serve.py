@@ -9,7 +9,7 @@ import typer
 
 from channelhash.cli.options import Captions, Encoder, Exclude, SearchableStore, StoreModel, TrustCode
 from channelhash.cli.output import say
-from channelhash.cli.photos import bring_up_to_date
+from channelhash.cli.search import bring_up_to_date
 from channelhash.cli.stopping import when_stopped
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, binarize, unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import labels_from_names
-from channelhash.search.photo_folders import is_run
+from channelhash.search import kind_of
 from channelhash.search.store import Store
 
 Outputs = NDArray[np.float32]
@@ -213,7 +213,7 @@ def load_bit_labels(store: Store) -> BitLabels | None:
     store of more than 5 million items.
     """
     path = Path(store.address)
-    if is_run(path):
+    if kind_of(path) == "run":
         path = path / "codes" / "test-retrieval.parquet"
     return _count_bit_labels(CodeSet.load(path)) if path.suffix == ".parquet" else _count_items(store)
 

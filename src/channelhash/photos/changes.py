@@ -14,9 +14,8 @@ from channelhash.data.images import image_problem
 from channelhash.errors import InputError
 from channelhash.models.description import fit_facts, read_description
 from channelhash.photos.source import Source, read_photo_source, read_source, with_modalities
-from channelhash.search import open_store
+from channelhash.search import find_store, open_store
 from channelhash.search.items import Value
-from channelhash.search.photo_folders import find_store
 from channelhash.search.store import Listed, Store
 from channelhash.utils.files import content_hash
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress

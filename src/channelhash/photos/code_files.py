@@ -11,9 +11,8 @@ import numpy as np
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.photos.changes import Indexed
-from channelhash.search import STORES, open_store
+from channelhash.search import STORES, find_or_keep, kind_of, open_store
 from channelhash.search.items import check_ids
-from channelhash.search.photo_folders import find_or_keep, is_store
 from channelhash.search.sqlite.tables import metadata_of
 from channelhash.search.store import Item, Store
 from channelhash.utils.progress import Progress
@@ -59,7 +58,7 @@ def add_codes(address: str, file: Path, progress: Progress = lambda done, total:
             another model's, or an id occurs twice.
     """
     codes = CodeSet.load(file)
-    if not address.startswith(tuple(STORES)) and not is_store(find_or_keep(Path(address))):
+    if not address.startswith(tuple(STORES)) and kind_of(find_or_keep(Path(address))) != "store":
         raise InputError(f"{address}: no store; make one with `channelhash index create {address} {file}`")
     with closing(open_store(address, codes.n_bits, codes.model)) as store:
         if store.model and not codes.model:
@@ -73,7 +72,7 @@ def claim_folder(folder: Path) -> None:
     Raises:
         InputError: there is a store, a file or something else.
     """
-    if is_store(folder):
+    if kind_of(folder) == "store":
         raise InputError(f"{folder}: already a store; add to it with `channelhash index add {folder} SOURCE`")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file; name a folder for the store")

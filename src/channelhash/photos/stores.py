@@ -26,11 +26,10 @@ from channelhash.photos.changes import Indexed, fit_of
 from channelhash.photos.code_files import claim_folder
 from channelhash.photos.encode import Batch, encodable, encode_batches, index_source, with_captions
 from channelhash.photos.source import Source, read_photo_source, read_source, write_photo_source
-from channelhash.search import STORES, open_store
+from channelhash.search import STORES, choose_place, find_or_keep, find_store, kind_of, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
 from channelhash.search.items import NoStoreError
-from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_store
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.sqlite.folder import StoreFolder, hold_run
 from channelhash.search.store import Store
@@ -279,7 +278,7 @@ def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[N
     if address.startswith(tuple(STORES)) or Path(address).is_file():
         return nullcontext()
     folder = find_or_keep(Path(address))
-    if is_store(folder) and not StoreFolder(folder).writable:
+    if kind_of(folder) == "store" and not StoreFolder(folder).writable:
         raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
     return hold_run(folder, progress)
 
@@ -320,7 +319,7 @@ def default_address(source: Path) -> str:
 def _holds_items(address: str) -> bool:
     """Return whether there is a store at an address."""
     if not address.startswith(tuple(STORES)):
-        return is_store(Path(address))
+        return kind_of(Path(address)) == "store"
     try:
         with closing(open_store(address)) as store:
             return len(store) > 0
@@ -424,7 +423,7 @@ def add_to_store(
         InputError: there is no such store, it cannot be written to, its codes are another model's; or as
             `index_source`.
     """
-    if not address.startswith(tuple(STORES)) and not is_store(find_or_keep(Path(address))):
+    if not address.startswith(tuple(STORES)) and kind_of(find_or_keep(Path(address))) != "store":
         raise InputError(f"{address}: no store; make one with `channelhash index create {address} SOURCE`")
     with _only_run(address, progress):
         return _add_to_store(address, source, model, progress, prune)

@@ -1,16 +1,34 @@
 """Search in codes: stores, exact nearest codes, answers for people."""
 
-from collections.abc import Callable
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from channelhash.codes.code_set import CodeSet
+from channelhash.data.folder import STORE_FOLDER
 from channelhash.errors import InputError, check_address
 from channelhash.search.index import CodeIndex
 from channelhash.search.items import NoStoreError, check_count
-from channelhash.search.photo_folders import find_or_keep, is_run, is_store
 from channelhash.search.store import Answers, Item, Store
+from channelhash.utils.files import cache_folder
 
-Opener = Callable[..., Store]
+_Opener = Callable[..., Store]
+
+# What the first bytes of a run's, a store's and a model's files hold: other programs, too, write a config.json.
+_MODEL = rb'(?s)(?=.*"name":)(?=.*"n_bits":)(?=.*"architecture":)'
+_MARKS = {
+    "run": {"config.yaml": rb"(?ms)\A(?=.*^data:)(?=.*^model:)(?=.*^loss:)(?=.*^train:)"},  # in any order
+    "store": {
+        "store.json": rb'"channelhash store',
+        "items.sqlite": rb"CREATE TABLE removed \(serial",
+        "model/config.json": _MODEL,
+    },
+    "model": {"config.json": _MODEL},
+}
+_ENOUGH = 65536
 
 
 def open_store(
@@ -64,7 +82,7 @@ def open_store(
             raise InputError(f"{path}: holds codes without projections; make a store in a folder")
         return open_codes(CodeSet.load(codes), text, path if codes != path else None, n_bits, model)
     store = open_folder(path, Facts(n_bits or 0, model, projections), mapped)
-    return store if is_store(path) else _existing(store, n_bits)
+    return store if kind_of(path) == "store" else _existing(store, n_bits)
 
 
 def _existing(store: Store, n_bits: int | None) -> Store:
@@ -81,12 +99,87 @@ def _existing(store: Store, n_bits: int | None) -> Store:
 
 def _codes_at(path: Path) -> Path | None:
     """Return the file of codes that a run's folder holds or that ``path`` is; None for a store."""
-    if is_run(path):
+    kind = kind_of(path)
+    if kind == "run":
         codes = path / "codes" / "test-retrieval.parquet"
         if not codes.exists():
             raise InputError(f"{path}: this run has no codes yet; write them with `channelhash evaluate {path}`")
         return codes
-    return path if path.suffix == ".parquet" else None
+    return path if kind == "codes" else None
+
+
+def kind_of(path: Path) -> str:
+    """Return what is at a path: a ``"run"``, ``"store"``, ``"model"``, ``"codes"`` or plain ``"folder"``; else ``""``.
+
+    A store may be damaged, or one whose first items are yet to come.
+
+    >>> kind_of(Path(os.sep)), kind_of(Path("lost.store"))
+    ('folder', '')
+    """
+    if path.is_dir():
+        return next(
+            (kind for kind, marks in _MARKS.items() if any(_holds(path / n, marks[n]) for n in marks)), "folder"
+        )
+    return "codes" if path.suffix == ".parquet" else ""
+
+
+def _holds(file: Path, mark: bytes) -> bool:
+    """Return whether a file begins with what only this package writes."""
+    try:
+        with open(file, "rb") as opened:
+            return re.search(mark, opened.read(_ENOUGH)) is not None
+    except OSError:
+        return False
+
+
+def holds_files(address: str) -> bool:
+    """Return whether an address is that of a plain folder with files in it, hidden ones left out."""
+    path = Path(address)
+    return "://" not in address and kind_of(path) == "folder" and any(path.glob("[!.]*"))
+
+
+def find_store(folder: Path) -> Path | None:
+    """Return the store that was made of a plain folder: in it, or in the user's cache; None if there is none."""
+    return next((place for place in _places(folder) if kind_of(place) == "store"), None)
+
+
+def find_or_keep(path: Path) -> Path:
+    """Return the store of a plain folder that has one, and every other path as it is."""
+    return (find_store(path) if kind_of(path) == "folder" else None) or path
+
+
+def choose_place(folder: Path) -> Path:
+    """Return where a new store belongs: in the photographs' folder, or in the user's cache if that is read-only.
+
+    Raises:
+        InputError: neither can be written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as photos:
+    ...     choose_place(Path(photos)).name
+    '.channelhash'
+    """
+    for place in _places(folder):
+        try:
+            place.mkdir(parents=True, exist_ok=True)  # the only sure test
+            if os.access(place, os.W_OK):
+                return place
+            reason: str | None = "Permission denied"
+        except OSError as error:
+            reason = error.strerror
+        finally:
+            with suppress(OSError):
+                place.rmdir()
+    where = f"{place}: no store can be made here or in {folder} ({reason})"
+    raise InputError(f"{where}; name one: `channelhash index create STORE {folder}`")
+
+
+def _places(folder: Path) -> Iterator[Path]:
+    """Yield where the store of a plain folder may be: in it, or in the cache of a user who has one."""
+    yield folder / STORE_FOLDER
+    where = os.path.realpath(folder)
+    with suppress(InputError):
+        yield cache_folder() / f"{Path(where).name}-{hashlib.sha256(os.fsencode(where)).hexdigest()[:16]}"
 
 
 def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:
@@ -102,7 +195,7 @@ def _open_postgres(address: str, n_bits: int | None, model: str, projections: bo
 
 
 #: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else is a path.
-STORES: dict[str, Opener] = {
+STORES: dict[str, _Opener] = {
     "milvus+": _open_milvus,
     "postgresql://": _open_postgres,
 }

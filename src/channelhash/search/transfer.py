@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
-from channelhash.search import KEEP_PROJECTIONS, open_store
+from channelhash.search import KEEP_PROJECTIONS, find_or_keep, open_store
 from channelhash.search.items import NoStoreError, check_ids
-from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.sqlite.folder import Facts, StoreFolder, read_facts
 from channelhash.search.sqlite.store import open_folder
 from channelhash.search.store import Item, Store

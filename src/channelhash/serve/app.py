@@ -18,8 +18,7 @@ from channelhash._version import __version__
 from channelhash.data.folder import no_such
 from channelhash.errors import InputError, check_address
 from channelhash.models.exported import ExportedModel
-from channelhash.search import STORES, open_store
-from channelhash.search.photo_folders import find_or_keep
+from channelhash.search import STORES, find_or_keep, open_store
 from channelhash.search.query import QueryEncoder, load_encoder, load_query_encoder
 from channelhash.search.store import Store
 from channelhash.serve import items, middleware, search

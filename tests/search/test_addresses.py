@@ -8,8 +8,7 @@ import pytest
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.search import photo_folders
-from channelhash.search.photo_folders import _is_plain_folder, choose_place, find_or_keep, find_store
+from channelhash.search import choose_place, find_or_keep, find_store, kind_of
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def fill(place: Path) -> None:
 
 
 def test_the_store_in_the_folder_is_opened_by_its_name(photos):
-    assert _is_plain_folder(photos)
+    assert kind_of(photos) == "folder"
     assert find_store(photos) is None
     assert find_or_keep(photos) == photos
     fill(choose_place(photos))
@@ -56,7 +55,7 @@ def test_a_folder_that_cannot_be_written_has_its_store_in_the_cache(photos, tmp_
 
 
 def test_where_nothing_can_be_written_one_line_says_what_to_do(photos, monkeypatch):
-    monkeypatch.setattr(photo_folders.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(InputError, match="no store can be made"):
         choose_place(photos)
 
@@ -73,7 +72,7 @@ OURS = {
 def test_stores_runs_and_models_are_no_plain_folders_and_those_of_other_programs_are(photos, own):
     (photos / own).parent.mkdir(exist_ok=True)
     (photos / own).write_text(OURS[own])
-    assert not _is_plain_folder(photos)
+    assert kind_of(photos) != "folder"
     for content in ("", '{"name": "gallery", "format": "store"}', "data: here\nmodel: Canon\n"):
         (photos / own).write_text(content)
-        assert _is_plain_folder(photos)
+        assert kind_of(photos) == "folder"
