@@ -11,14 +11,13 @@ import channelhash as ch
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
-from channelhash.models.aligned import fit_scales
+from channelhash.models.aligned import fit_scales, rotate_outputs
 from channelhash.models.encoders import open_encoder
 from channelhash.runs import fit
 from channelhash.runs.folder import open_run
 from channelhash.runs.presets import preset_path
 from channelhash.training import inputs as training_inputs
 from channelhash.training.inputs import _cached_features
-from channelhash.training.rotation import rotate_outputs
 from channelhash.utils.progress import no_stage_progress
 from picture_runs import tiny_clip, write_pictures
 from small_runs import assert_refused, run_command

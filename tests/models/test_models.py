@@ -14,7 +14,7 @@ from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.heads import hash_head
-from channelhash.models.text_encoders import TransformerText, _sinusoidal_positions
+from channelhash.models.small import TransformerText, _sinusoidal_positions
 from small_stores import small_model
 
 TEXTS = ("a red car", "sunset over the sea", "dog", "two dogs by the sea", "red sunset", "car")

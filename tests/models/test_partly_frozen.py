@@ -10,8 +10,8 @@ from torch import nn
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.backbones import PartlyFrozen
-from channelhash.models.open_clip import load_open_clip
-from channelhash.models.photo_encoder import image_layers, image_tower, missing_packages
+from channelhash.models.cliphash import load_open_clip
+from channelhash.models.encoders import image_layers, image_tower, missing_packages
 from channelhash.models.tdsrdh import load_torchvision
 from picture_runs import clip_model, picture_records, resnet_model, tiny_clip
 

@@ -4,19 +4,24 @@ The heads bring the sides of any encoder into one space of k numbers, whose sign
 them are codes, too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import numpy as np
+import torch
 from pydantic import Field
 from torch import Tensor
 
+from channelhash.channels import unit_rows
 from channelhash.data.records import Records
 from channelhash.errors import InputError
+from channelhash.losses.contrastive import contrastive_term
 from channelhash.models.description import FEATURES
 from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.fitted import feature_widths
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import aligned_head
+from channelhash.utils.seeds import derive_seed, generator
 
 #: A number in [0, 1].
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -43,7 +48,7 @@ def create_aligned_model(
         noise: spread of Gaussian noise on the standardized features while training.
         drop_features: probability of dropping a feature while training.
         nested: numbers p < k of leading outputs whose signs are to be codes, too: after the training, outputs are
-            rotated to that end, which changes no cosine (`channelhash.training.rotation`). Only for a loss of cosines,
+            rotated to that end, which changes no cosine (`channelhash.models.aligned`). Only for a loss of cosines,
             such as ``contrastive``; None never rotates.
 
     Raises:
@@ -109,3 +114,75 @@ def fit_scales(model: HashModel, inputs: Mapping[str, Tensor]) -> None:
         head: Any = branch.head
         unit, standardize, *_ = head
         standardize.fit(unit(branch.encoder(rows)))
+
+
+_BATCH, _RATE = 1024, 3e-3
+
+
+def rotate_outputs(
+    model: HashModel,
+    inputs: dict[str, Tensor],
+    images: Tensor,
+    n_leading: Sequence[int],
+    seed: int,
+    steps: int = 300,
+) -> None:
+    """Learn a rotation R of the outputs of both sides and make it part of their heads.
+
+    R is a random rotation times e^(A − Aᵀ), and A minimises the mean over p of InfoNCE (`contrastive_term`) of the
+    signs of the first p rotated outputs, p in ``n_leading`` and k. Heads drop and disturb features as in their
+    training, for they know the training rows too well.
+
+    Args:
+        model: an ``aligned`` model without frozen encoders (`HashModel.on_features`); is left in evaluation mode.
+        inputs: modality -> prepared inputs of ``n`` training rows.
+        images: ``(n,)`` which image each row shows; a batch holds a row of each at most.
+        n_leading: lengths p of the codes that the leading outputs are to be.
+        seed: of the draws.
+        steps: of Adam, of a batch each.
+
+    Time O(k³ + b k (b + k)) a step, for batches of b = 1,024 rows.
+    """
+    torch.manual_seed(derive_seed(seed, "rotation"))
+    draws, device = generator(seed, "rotation"), model.device
+    lengths = sorted({*n_leading, model.n_bits})
+    start = torch.linalg.qr(torch.randn(model.n_bits, model.n_bits))[0].to(device)
+    free = torch.zeros_like(start, requires_grad=True)
+    optimizer = torch.optim.Adam([free])
+    model.train()
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = _RATE * (1 - step / steps)
+        rows = draws.permutation(len(images))[:_BATCH]
+        rows = rows[np.unique(images[rows].numpy(), return_index=True)[1]]
+        with torch.no_grad():
+            outputs = model({modality: values[rows].to(device) for modality, values in inputs.items()})
+        rotation = start @ torch.matrix_exp(free - free.T)
+        rotated = {modality: values @ rotation for modality, values in outputs.items()}
+        loss = torch.stack([_of_signs(rotated, length) for length in lengths]).mean()
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    with torch.no_grad():
+        rotation = start @ torch.matrix_exp(free - free.T)
+        for modality in inputs:
+            head: Any = model.branch(modality).head
+            head[-1].rotate(rotation)
+    model.eval()
+
+
+def _of_signs(outputs: dict[str, Tensor], length: int) -> Tensor:
+    bits = {modality: _signs(values[:, :length]) for modality, values in outputs.items()}
+    return contrastive_term(bits, next(iter(bits.values()))[:, :0])
+
+
+def _signs(codes: Tensor) -> Tensor:
+    """Return the signs of ``(n, k)`` codes, −1 or 1, with the gradient of tanh (a straight-through estimate).
+
+    Codes are scaled to a mean square of 1 in each row before the tanh, so their length does not matter.
+
+    >>> _signs(torch.tensor([[0.5, -2.0]])).tolist()
+    [[1.0, -1.0]]
+    """
+    soft = torch.tanh(unit_rows(codes) * codes.shape[1] ** 0.5)
+    hard = torch.where(codes >= 0, 1.0, -1.0).to(codes.dtype)
+    return soft + (hard - soft).detach()

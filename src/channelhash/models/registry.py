@@ -2,9 +2,9 @@
 
 from channelhash.models.aligned import build_aligned_branches, create_aligned_model
 from channelhash.models.cliphash import build_cliphash_branches, create_cliphash_model
-from channelhash.models.feature_heads import build_features_branches, create_features_model
 from channelhash.models.fitted import build_fitted_branches, create_fitted_model
 from channelhash.models.hash_model import ModelKind
+from channelhash.models.heads import build_features_branches, create_features_model
 from channelhash.models.small import build_small_branches, create_small_model
 from channelhash.models.tdsrdh import build_tdsrdh_branches, create_tdsrdh_model
 

@@ -25,10 +25,10 @@ from channelhash.models.backbones import (
     weights_source,
 )
 from channelhash.models.cliphash import check_raw_items
+from channelhash.models.encoders import IMAGE_WIDTH, IMAGES, image_layers
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
-from channelhash.models.photo_encoder import IMAGE_WIDTH, IMAGES, image_layers
-from channelhash.models.text_encoders import TransformerText, VocabularyTokens, WordTable
+from channelhash.models.small import TransformerText, VocabularyTokens, WordTable
 from channelhash.text.tokens import Vocabulary
 from channelhash.text.word_vectors import (
     SEGMENTATION_WORDS,

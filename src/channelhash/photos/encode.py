@@ -18,7 +18,7 @@ from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
 from channelhash.models import HashModel
-from channelhash.models.feature_heads import FeatureRows
+from channelhash.models.heads import FeatureRows
 from channelhash.photos.changes import (
     STATE,
     Indexed,

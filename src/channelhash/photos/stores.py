@@ -19,8 +19,8 @@ from channelhash.models import HashModel, load_model
 from channelhash.models.description import FEATURES, Word, in_one_word
 from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open_encoder
 from channelhash.models.exported import FOLDER, is_exported
-from channelhash.models.feature_heads import FeatureRows
 from channelhash.models.fitted import MIN_PAIRS, N_BITS, Codes, feature_widths, fit_codes, fitted_part
+from channelhash.models.heads import FeatureRows
 from channelhash.models.onnx_export import export_onnx
 from channelhash.photos.changes import Indexed, fit_of
 from channelhash.photos.code_files import claim_folder

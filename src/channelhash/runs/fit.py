@@ -18,7 +18,7 @@ from channelhash.losses import HashLoss, make_loss, resolve_loss
 from channelhash.metrics import hamming_histogram
 from channelhash.metrics.recall import instance_recall
 from channelhash.models import HashModel, resolve_model
-from channelhash.models.aligned import fit_scales
+from channelhash.models.aligned import fit_scales, rotate_outputs
 from channelhash.training.distributed import local_device
 from channelhash.training.inputs import (
     Source,
@@ -29,7 +29,6 @@ from channelhash.training.inputs import (
     prepare_inputs,
     training_sources,
 )
-from channelhash.training.rotation import rotate_outputs
 from channelhash.training.trainer import Validation, Validator, train
 from channelhash.utils.environment import pick_device
 from channelhash.utils.progress import StageProgress

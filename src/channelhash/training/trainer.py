@@ -16,10 +16,9 @@ from channelhash.errors import JobError
 from channelhash.losses import HashLoss
 from channelhash.models.backbones import load_weights, memory_advice, read_weights
 from channelhash.models.hash_model import HashModel
-from channelhash.training.checkpoints import load_checkpoint, save_checkpoint
 from channelhash.training.distributed import from_first, rank, wait_for_all
 from channelhash.training.inputs import TrainingSet
-from channelhash.training.step import Steps
+from channelhash.training.step import Steps, load_checkpoint, save_checkpoint
 from channelhash.utils.files import reading, space_for, write_text
 from channelhash.utils.progress import Progress, no_progress, note
 from channelhash.utils.seeds import derive_seed
