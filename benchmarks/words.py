@@ -8,8 +8,7 @@ import numpy as np
 
 from channelhash.codes import binarize, pack
 from channelhash.search import open_store
-from channelhash.search.fused import answer
-from channelhash.search.hits import Query, SearchOptions
+from channelhash.search.hits import Query, SearchOptions, answer
 from channelhash.search.index import compile_loops
 from channelhash.search.store import Store
 from channelhash.utils.seeds import generator

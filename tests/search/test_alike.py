@@ -14,13 +14,13 @@ from channelhash.errors import InputError
 from channelhash.search import duplicates as module
 from channelhash.search.duplicates import (
     DuplicateGroup,
+    _alike,
     _Copy,
     _read_copies,
+    _read_small,
     _split_alike,
-    alike,
     default_radius,
     find_duplicates,
-    read_copy,
 )
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.utils.seeds import generator
@@ -59,7 +59,7 @@ def without_means(grey):
 @given(st.integers(0, 1000), st.integers(1, 12))
 def test_alike_is_the_correlation_and_the_colours_that_it_says(draws, n):
     copies = copies_of(draws, n)
-    assert alike(copies, copies[::-1]).tolist() == [[literally_alike(a, b) for b in copies[::-1]] for a in copies]
+    assert _alike(copies, copies[::-1]).tolist() == [[literally_alike(a, b) for b in copies[::-1]] for a in copies]
 
 
 @settings(max_examples=15)
@@ -93,7 +93,7 @@ def test_a_chain_joins_no_two_different_pictures():
     one, other = (draw.normal(0, 40, (16, 16)) for _ in range(2))
     greys = [(128 + one * np.cos(turn) + other * np.sin(turn)).clip(0, 255).astype(np.uint8) for turn in (0, 0.5, 1)]
     copies = [_Copy("", grey, np.zeros((4, 4, 3), np.uint8), False) for grey in greys]
-    near = alike(copies, copies)
+    near = _alike(copies, copies)
     assert near[0, 1]
     assert near[1, 2]
     assert not near[0, 2]
@@ -101,7 +101,7 @@ def test_a_chain_joins_no_two_different_pictures():
 
 
 def read(path):
-    copy = read_copy(str(path))
+    copy = _read_small(str(path))
     assert copy is not None
     return copy
 
@@ -129,7 +129,7 @@ def test_pages_of_one_layout_are_alike_only_to_their_copies(tmp_path):
     groups = _split_alike(np.zeros((len(files), 1), np.uint8), copies, None)
     assert [[files[place].name[0] for place in group] for group in groups] == [[number] * 4 for number in "01"]
     shapes = [copy._replace(text=False) for copy in copies]
-    assert alike(shapes, shapes).all(), "small copies alone do not tell them apart"
+    assert _alike(shapes, shapes).all(), "small copies alone do not tell them apart"
 
 
 def test_one_changed_line_makes_another_page(tmp_path):
@@ -138,10 +138,10 @@ def test_one_changed_line_makes_another_page(tmp_path):
     page.paste(lines(1).crop((370, 380, 490, 410)), (370, 380))
     page.save(tmp_path / "b.png")
     one, other = read(tmp_path / "a.png"), read(tmp_path / "b.png")
-    assert not alike([one], [other]).any()
+    assert not _alike([one], [other]).any()
     (tmp_path / "b.png").unlink()
     module._read_detail.cache_clear()
-    assert not alike([one], [other]).any(), "it has gone since its small copy was read"
+    assert not _alike([one], [other]).any(), "it has gone since its small copy was read"
 
 
 def test_pictures_without_shape_are_compared_by_colour(tmp_path):
@@ -185,18 +185,18 @@ def test_copies_are_alike_and_other_photographs_are_not(tmp_path):
     turned.save(tmp_path / "telephone.jpg", exif=exif)
     turned.save(tmp_path / "lying.png")
     itself = [read(tmp_path / "itself.png")]
-    assert alike(itself, [read(tmp_path / name) for name in (*copies, "telephone.jpg")]).all()
+    assert _alike(itself, [read(tmp_path / name) for name in (*copies, "telephone.jpg")]).all()
     for number in range(1, 9):
         photograph(number).save(tmp_path / f"{number}.png")
     others = [read(tmp_path / f"{number}.png") for number in range(1, 9)]
-    assert not alike([*itself, read(tmp_path / "lying.png")], others).any()
+    assert not _alike([*itself, read(tmp_path / "lying.png")], others).any()
 
 
 @pytest.mark.parametrize("size", [(1024, 32), (32, 1024)])
 def test_a_panorama_is_alike_to_its_jpeg(tmp_path, size):
     for name in ("a.png", "a.jpg"):
         photograph(3).resize(size).save(tmp_path / name)
-    assert alike([read(tmp_path / "a.png")], [read(tmp_path / "a.jpg")]).all()
+    assert _alike([read(tmp_path / "a.png")], [read(tmp_path / "a.jpg")]).all()
 
 
 def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_path):
@@ -204,7 +204,7 @@ def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_pat
     photograph(0).save(file)
     first = read(file)
     photograph(1).save(file)
-    assert not alike([first], [read(file)]).any()
+    assert not _alike([first], [read(file)]).any()
     file.write_bytes(file.read_bytes()[:200])
     (tmp_path / "a.eps").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
     assert _read_copies([str(file), str(tmp_path / "gone.png"), str(tmp_path / "a.eps"), ""]) == [None] * 4

@@ -9,8 +9,8 @@ from PIL import Image
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.models.fitted import _cca_itq
-from channelhash.search.fused import answer
-from channelhash.search.hits import Query, SearchOptions, _fold, judge_hits, search_hits
+from channelhash.search.duplicates import fold
+from channelhash.search.hits import Query, SearchOptions, _judge_hits, answer, search_hits
 from channelhash.search.match import _FIRST, FEWEST, find_reference, is_close, learn_nonsense
 from channelhash.search.match import nonsense as nonsense_texts
 from channelhash.search.query import query_like, search_store
@@ -154,8 +154,8 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     assert shares[1] <= 0.2
     query = Query(ch.codes.pack(nonsense[:1] >= 0)[0], nonsense[0], "text")
     hits = search_hits(store, query)
-    assert judge_hits(store, query, "image", hits, cosines=[1.0] * _FIRST).close
-    assert judge_hits(store, query, "image", hits, cosines=[-1.0] * _FIRST).close is False
+    assert _judge_hits(store, query, "image", hits, cosines=[1.0] * _FIRST).close
+    assert _judge_hits(store, query, "image", hits, cosines=[-1.0] * _FIRST).close is False
     store.close()
 
 
@@ -191,7 +191,7 @@ def test_folding_is_what_a_loop_over_kept_codes_does():
                 expected[min(near)].append(row)
             else:
                 expected[row] = []
-        assert _fold(codes, radius) == expected
+        assert fold(codes, radius) == expected
 
 
 def test_what_nonsense_has_in_common_tells_it_in_a_store_of_few_items(tmp_path):

@@ -6,8 +6,7 @@ import pytest
 from channelhash.codes import binarize, pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.search import open_store
-from channelhash.search.fused import DEPTH, answer, answer_page
-from channelhash.search.hits import Query, SearchOptions
+from channelhash.search.hits import DEPTH, Query, SearchOptions, answer, answer_page
 from channelhash.search.sqlite.store import open_codes
 from channelhash.utils.seeds import generator
 

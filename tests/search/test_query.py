@@ -14,8 +14,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.search.fused import answer
-from channelhash.search.hits import Query, SearchOptions, search_hits
+from channelhash.search.hits import Query, SearchOptions, answer, search_hits
 from channelhash.search.query import (
     _MAX_PARTS,
     Part,
@@ -287,7 +286,7 @@ def test_what_has_more_of_the_words_than_the_last_of_many_goes_first(monkeypatch
     texts = ("dog", "black dog", "black dog", "dog", *["black"] * 30)
     codes = np.array([[0], [1], [1], *[[255]] * 31], np.uint8)
     ids = [f"{number:02}" for number in range(len(codes))]
-    monkeypatch.setattr("channelhash.search.fused.DEPTH", 3)
+    monkeypatch.setattr("channelhash.search.hits.DEPTH", 3)
     with closing(open_codes(ch.CodeSet(ids, {"image": codes}, None, 8, texts=texts))) as store:
         hits = answer(store, Query(codes[0], words="black dog"), SearchOptions(k=3))
     assert [hit.id for hit in hits] == ["01", "02", "00"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.search.hits import SearchOptions, rank_codes, search_hits
+from channelhash.search.hits import SearchOptions, _rank_codes, search_hits
 from channelhash.search.query import query_like
 from channelhash.search.rank import _asymmetric_distances, _quantize, cosines
 from channelhash.search.sqlite import answering
@@ -43,7 +43,7 @@ def test_ties_are_ordered_by_what_is_known(store, monkeypatch, first):
         code = ch.codes.pack(question[None] >= 0)[0]
         expected = literal(question, store.projected)
         for k in (1, 7, N):
-            ranked = rank_codes(store, code, question, k)
+            ranked = _rank_codes(store, code, question, k)
             assert ranked.keys == sorted(ranked.keys)
             if store.projected or first > 1 or k == N:
                 assert list(zip(ranked.distances, ranked.ids, strict=True)) == [row[1:] for row in expected[:k]]
@@ -51,10 +51,10 @@ def test_ties_are_ordered_by_what_is_known(store, monkeypatch, first):
                 assert ranked.distances == sorted(bit for _, bit, _ in expected)[:k]
         for radius, limit in ((2, None), (2, 4), (0, None)):
             within = [row[1:] for row in literal(question, projected=False) if row[1] <= radius]
-            ranked = rank_codes(store, code, question, limit, radius)
+            ranked = _rank_codes(store, code, question, limit, radius)
             if first > 1 or limit is None:
                 assert list(zip(ranked.distances, ranked.ids, strict=True)) == within[:limit]
-        by_bits = rank_codes(store, code, None, 9)
+        by_bits = _rank_codes(store, code, None, 9)
         assert list(zip(by_bits.distances, by_bits.ids, strict=True)) == sorted(row[1:] for row in expected)[:9]
 
 

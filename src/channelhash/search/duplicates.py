@@ -80,12 +80,12 @@ def _read_copies(paths: Sequence[str]) -> list[_Copy | None]:
     [None, None]
     """
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(read_copy, paths))
+        return list(pool.map(_read_small, paths))
 
 
-def read_copy(path: str) -> _Copy | None:
+def _read_small(path: str) -> _Copy | None:
     """Read the small copy of one picture file; the last ones are kept until their files change."""
-    return _try(_read_copy, path) if path else None
+    return _try(__read_small, path) if path else None
 
 
 def _try(read: Callable[[str, int], _Read], path: str) -> _Read | None:
@@ -99,7 +99,7 @@ def _try(read: Callable[[str, int], _Read], path: str) -> _Read | None:
 
 
 @lru_cache(_CACHED)
-def _read_copy(path: str, _changed: int) -> _Copy:
+def __read_small(path: str, _changed: int) -> _Copy:
     with open_image(path) as opened:
         image = _shrink(decode(opened, 2 * _TEXT_SIDE), _TEXT_SIDE)
     grey = image.convert("L")
@@ -125,7 +125,7 @@ def _read_detail(path: str, _changed: int) -> _Detail:
     return _Detail(cells.round().astype(np.uint8), grid)
 
 
-def alike(copies: Sequence[_Copy], others: Sequence[_Copy], shape: float = _SHAPE) -> _Pairs:
+def _alike(copies: Sequence[_Copy], others: Sequence[_Copy], shape: float = _SHAPE) -> _Pairs:
     """Return for each of ``n`` pictures and each of ``m`` others whether they are alike.
 
     Args:
@@ -138,7 +138,7 @@ def alike(copies: Sequence[_Copy], others: Sequence[_Copy], shape: float = _SHAP
 
     >>> dark, colour = np.outer(np.arange(16), np.arange(16)).astype(np.uint8) // 2, np.zeros((4, 4, 3), np.uint8)
     >>> one, *more = [_Copy("", grey, colour, False) for grey in (dark, 2 * dark, 2 * dark[::-1])]
-    >>> alike([one], more).tolist()
+    >>> _alike([one], more).tolist()
     [[True, False]]
     """
     a, a_energies = _unit(_stack(copy.grey for copy in copies), _CONTRAST)
@@ -235,7 +235,7 @@ def _split_alike(codes: PackedCodes, copies: Sequence[_Copy], radius: int | None
     """
     numbers = np.arange(len(codes))
     for tile, other in combinations_with_replacement(_tiles(len(codes)), 2):
-        near = alike(copies[tile], copies[other])
+        near = _alike(copies[tile], copies[other])
         if radius is not None:
             near &= hamming_distances(codes[tile], codes[other]) <= radius
         near &= numbers[tile, None] != numbers[other]
@@ -259,7 +259,7 @@ def _cliques(copies: Sequence[_Copy]) -> list[NDArray[np.int64]]:
     numbers = np.zeros(len(copies), dtype=np.int64)
     sizes: list[int] = []
     for tile in _tiles(len(copies)):
-        near = np.hstack([alike(copies[tile], copies[other], _CHAIN) for other in _tiles(tile.stop)])
+        near = np.hstack([_alike(copies[tile], copies[other], _CHAIN) for other in _tiles(tile.stop)])
         for place in range(tile.start, min(tile.stop, len(copies))):
             counts = np.bincount(numbers[:place], near[place - tile.start, :place], len(sizes))
             fitting = np.flatnonzero(counts == sizes)
@@ -325,8 +325,8 @@ def find_duplicates(
 ) -> list[DuplicateGroup]:
     """Find the groups of items whose pictures are all alike, or, where there are none to compare, whose codes are near.
 
-    Codes of a small copy are often far from the original's, so by default pictures alone decide, see `alike`. Groups by
-    codes alone are connected by steps of at most ``radius`` bits: the ends of a chain may be farther apart, as
+    Codes of a small copy are often far from the original's, so by default pictures alone decide. Groups by codes alone
+    are connected by steps of at most ``radius`` bits: the ends of a chain may be farther apart, as
     `DuplicateGroup.distances` show.
 
     Args:
@@ -397,6 +397,42 @@ def _by_pictures(store: Store, ids: list[str], codes: PackedCodes, radius: int |
         if len(others) > 1:
             groups += [others[places] for places in _by_codes(codes[others], n_bits, radius)]
     return sorted(groups, key=lambda group: (-len(group), int(group[0])))
+
+
+def fold(codes: PackedCodes, radius: int, most: int | None = None, images: Sequence[str] = ()) -> dict[int, list[int]]:
+    """Fold each code into the first earlier one within ``radius`` bits that is not folded itself.
+
+    Args:
+        codes: ``(n, b)`` packed codes, best answer first.
+        radius: in bits, inclusive.
+        most: number of codes that stay, at most; others are left out.
+        images: paths of ``n`` pictures that must be alike, too, see `find_duplicates`; none where codes alone count.
+
+    Returns:
+        Place of each code that stays -> places of the codes that were folded into it. Unlike in a group of duplicates,
+        all of these are within the radius. O(n m) for the m that stay.
+
+    >>> fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
+    {0: [2], 1: [4], 3: []}
+    """
+    folded: dict[int, list[int]] = {}
+    for place in range(len(codes)):
+        stay = list(folded)
+        near = np.flatnonzero(hamming_distances(codes[place : place + 1], codes[stay])[0] <= radius).tolist()
+        first = next((stay[n] for n in near if not images or _same_picture(images[stay[n]], images[place])), None)
+        if first is not None:
+            folded[first].append(place)
+        elif most is None or len(folded) < most:
+            folded[place] = []
+    return folded
+
+
+def _same_picture(path: str, other: str) -> bool:
+    """Return whether two pictures are alike; those that cannot be read are."""
+    first, second = _read_small(path), _read_small(other)
+    if first is None or second is None:
+        return first is second
+    return bool(_alike([first], [second])[0, 0])
 
 
 def draw_groups(store: Store, groups: Sequence[DuplicateGroup], path: Path, most: int = 8) -> None:

@@ -1,6 +1,6 @@
-"""Find the items of a store that are nearest to a query, and what is known of them.
+"""Answer a query by what a store has: the codes of each modality and the words, each alone or all as one ranking.
 
-Items are ranked by their codes, and by all that is known beside these:
+By codes, items are ranked by all that is known beside these:
 
 * A question of which the model's outputs are known, to a store with projections: in two stages, by score.
 * To a store without, and within a radius: by distance, and equal distances by how sure the model was of the bits that
@@ -10,7 +10,7 @@ Items are ranked by their codes, and by all that is known beside these:
 What is equal by all that is in the order of ids.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,32 +20,23 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.errors import InputError
-from channelhash.search.duplicates import alike, read_copy
+from channelhash.search.duplicates import fold
 from channelhash.search.items import Value
 from channelhash.search.match import find_reference, is_close, match_shares
-from channelhash.search.rank import FIRST, rerank
+from channelhash.search.rank import FIRST, Ranking, fuse_partial, rerank
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
 
 
-class RankedCodes(NamedTuple):
-    """Items, best first.
-
-    Attributes:
-        ids: the items' ids.
-        distances: number of bits in which each item's code differs from the question's.
-        keys: what they are ordered by, ascending; items of equal keys are equally good.
-
-    >>> RankedCodes(["a"], [3], [3.0]).ids
-    ['a']
-    """
+class _RankedCodes(NamedTuple):
+    """Items, best first: their ids, distances in bits, and keys, ascending; items of equal keys are equally good."""
 
     ids: list[str]
     distances: list[int]
     keys: list[float]
 
 
-def rank_codes(
+def _rank_codes(
     store: Store,
     code: PackedCodes,
     outputs: NDArray[Any] | None,
@@ -53,69 +44,39 @@ def rank_codes(
     radius: int | None = None,
     modality: str | None = None,
     where: str | None = None,
-) -> RankedCodes:
-    """Return the best ``count`` items, or of those within ``radius`` bits the best ``count`` or all.
-
-    Args:
-        store: searched.
-        code: ``(ceil(n_bits / 8),)`` of the question.
-        outputs: ``(n_bits,)``, whose signs the code is; None where they are not known.
-        count: None only with a radius.
-        radius, modality, where: see `Store.search_radius`.
-
-    >>> import channelhash as ch
-    >>> from channelhash.search.sqlite.store import open_codes
-    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[64], [128]], np.uint8)}, None, n_bits=2))
-    >>> code, outputs = np.array([192], np.uint8), np.array([0.9, 0.1])
-    >>> rank_codes(store, code, None, count=2).ids, rank_codes(store, code, outputs, count=2).ids
-    (['a', 'b'], ['b', 'a'])
-    """
+) -> _RankedCodes:
+    """Return the best ``count`` items, or, only with a radius, all within it; by bits alone without ``outputs``."""
     if outputs is not None and store.projected and radius is None and count is not None:
         scored = store.search_projections(outputs[None], count, modality, where)
-        return RankedCodes(scored.ids[0], scored.distances[0].tolist(), (-scored.scores[0]).tolist())
+        return _RankedCodes(scored.ids[0], scored.distances[0].tolist(), (-scored.scores[0]).tolist())
     if outputs is not None:
         found = store.search_surest(outputs[None], count, modality, where, radius)
-        return RankedCodes(found.ids[0], found.distances[0].tolist(), found.keys[0].tolist())
+        return _RankedCodes(found.ids[0], found.distances[0].tolist(), found.keys[0].tolist())
     if radius is not None:
         answers = store.search_radius(code[None], radius, modality, where, count)
     else:
         answers = store.search(code[None], count or FIRST, modality, where)
     distances = answers.distances[0].tolist()
-    return RankedCodes(answers.ids[0], distances, distances)
+    return _RankedCodes(answers.ids[0], distances, distances)
 
 
-def _fold(
-    codes: PackedCodes, radius: int, most: int | None = None, same: Callable[[int, int], bool] = lambda one, other: True
-) -> dict[int, list[int]]:
-    """Fold each code into the first earlier one within ``radius`` bits that is not folded itself.
+#: Items that each ranking gives, or more if more answers are asked for.
+DEPTH = 100
+#: Why what is written cannot be compared with the codes of an encoder without a text side, and what to do.
+ALONE = (
+    "these codes are of images alone, which a text cannot be compared with; make the store with at least 100 captions "
+    "(`channelhash index create STORE PHOTOS --captions FILE`) or with an encoder of texts, too (`--encoder "
+    "openclip:NAME/WEIGHTS`), or ask with --image or --like"
+)
 
-    Args:
-        codes: ``(n, b)`` packed codes, best answer first.
-        radius: in bits, inclusive.
-        most: number of codes that stay, at most; others are left out.
-        same: whether two places may be near-duplicates; asked of those within the radius only.
-
-    Returns:
-        Place of each code that stays -> places of the codes that were folded into it. Unlike in a group of duplicates,
-        all of these are within the radius. O(n m) for the m that stay.
-
-    >>> _fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
-    {0: [2], 1: [4], 3: []}
-    """
-    folded: dict[int, list[int]] = {}
-    for place in range(len(codes)):
-        stay = list(folded)
-        near = np.flatnonzero(hamming_distances(codes[place : place + 1], codes[stay])[0] <= radius).tolist()
-        first = next((stay[other] for other in near if same(stay[other], place)), None)
-        if first is not None:
-            folded[first].append(place)
-        elif most is None or len(folded) < most:
-            folded[place] = []
-    return folded
-
-
+_WORDS = "words"
+# Share of a question's words, by weight, that an item must have so that words speak for it beside codes: "the" alone
+# does not.
+_COVERAGE = 0.7
+# Answers that are looked at where near-duplicates are folded.
+_MOST_FOLDED = 400
 # Answers that are looked at, at most, to find enough that are no near-duplicates.
-_MOST = 10_000
+_MOST_LOOKED_AT = 10_000
 
 
 @dataclass(frozen=True)
@@ -155,8 +116,8 @@ class SearchOptions:
         rerank: number of nearest items to reorder by asymmetric distance, see `channelhash.search.rank`, whether or
             not the store keeps projections; with ``k``, a search returns the best ``k`` of them.
         collapse: fold answers within so many bits of an earlier one into it, if their pictures are alike, see
-            `collapse_hits` and `Hit.duplicates`; up to 10,000 answers are looked at for ``k`` that stay.
-        by: what `channelhash.search.fused.answer` searches: ``"image"`` or ``"text"`` codes, ``"words"``, or ``"all"``
+            `Hit.duplicates`; up to 10,000 answers are looked at for ``k`` that stay.
+        by: what `answer` searches: ``"image"`` or ``"text"`` codes, ``"words"``, or ``"all"``
             that the store has.
 
     Raises:
@@ -251,7 +212,7 @@ class Hits(list[Hit]):
 def search_hits(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
     """Find the items nearest to a query, nearest first, in a store that is not empty.
 
-    Of a query whose outputs are known more is known than its bits: `ranked_codes` says how items are ordered by them.
+    Of a query whose outputs are known more is known than its bits: `_rank_codes` says how items are ordered by them.
     Otherwise equal distances are in the order of ids.
 
     Raises:
@@ -270,27 +231,27 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
         raise InputError("--rerank: of a stored item only its bits are known; ask with --text or --image")
     count = options.k if options.radius is None else options.limit
     wanted = count and max(count, n_reranked)
-    most = max(wanted or 0, _MOST)
+    most = max(wanted or 0, _MOST_LOOKED_AT)
     looked_at = wanted and (min(most, 4 * wanted) if options.collapse is not None else wanted)
     outputs = None if n_reranked else query.outputs
     while True:
-        ranked = rank_codes(store, query.code, outputs, looked_at, options.radius, modality, options.where)
+        ranked = _rank_codes(store, query.code, outputs, looked_at, options.radius, modality, options.where)
         items = store.get(ranked.ids)
-        found = [make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
+        found = [_make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
         by_cosine = store.projected and outputs is not None and options.radius is None
-        hits = judge_hits(store, query, modality, found, cosines=[-key for key in ranked.keys] if by_cosine else None)
+        hits = _judge_hits(store, query, modality, found, cosines=[-key for key in ranked.keys] if by_cosine else None)
         close, n_found = hits.close, len(hits)
         if n_reranked and hits and query.outputs is not None:
             order = rerank(query.outputs, np.stack([hit.code for hit in hits]), n_reranked)
             hits = Hits(hits[place] for place in order.tolist())
         if options.collapse is not None:
-            hits = Hits(collapse_hits(hits, options.collapse, modality, count))
+            hits = Hits(_collapse(hits, options.collapse, modality, count))
         if looked_at is None or count is None or len(hits) >= count or n_found < looked_at or looked_at >= most:
             return Hits(hits[:count], close)
         looked_at = min(most, 4 * looked_at)
 
 
-def judge_hits(
+def _judge_hits(
     store: Store,
     query: Query,
     modality: str,
@@ -298,15 +259,10 @@ def judge_hits(
     nearest: Sequence[int] | None = None,
     cosines: Sequence[float] | None = None,
 ) -> Hits:
-    """Say what the distances of hits mean, by code of ``modality``; nothing where the query has no code.
+    """Say what the distances of hits to codes of ``modality`` mean; nothing where the query has no code.
 
-    Args:
-        store: where they were found.
-        query: the query.
-        modality: the modality that was searched.
-        hits: found by whatever; their distances are to codes of ``modality``.
-        nearest: the distances of the nearest items, which say whether anything is close; left out, those of ``hits``.
-        cosines: the cosines of the best items, which say so better, see `Store.search_projections`.
+    ``nearest``, the distances of the nearest items, say whether anything is close; else those of ``hits``. ``cosines``
+    of the best items say so better, see `Store.search_projections`.
     """
     reference = find_reference(store, query.modality, modality) if len(query.code) else None
     distances = [hit.distance for hit in hits if hit.distance is not None]
@@ -317,21 +273,13 @@ def judge_hits(
     return Hits(found, is_close(reference, distances if nearest is None else nearest, cosines, query.outputs))
 
 
-def collapse_hits(hits: Sequence[Hit], radius: int, modality: str, most: int | None = None) -> list[Hit]:
-    """Fold near-duplicates of an earlier hit into it, and return the first ``most`` that stay; see `_fold`.
+def _collapse(hits: Sequence[Hit], radius: int, modality: str, most: int | None = None) -> list[Hit]:
+    """Fold near-duplicates of an earlier hit into it, and return the first ``most`` that stay.
 
     Of hits by codes of images, pictures are compared, too, as `channelhash.search.duplicates.find_duplicates` does.
     """
-
-    def same(one: int, other: int) -> bool:
-        if modality != "image":
-            return True
-        first, second = read_copy(hits[one].image), read_copy(hits[other].image)
-        if first is None or second is None:
-            return first is second
-        return bool(alike([first], [second])[0, 0])
-
-    folded = _fold(np.stack([hit.code for hit in hits]), radius, most, same) if hits else {}
+    images = [hit.image for hit in hits] if modality == "image" else []
+    folded = fold(np.stack([hit.code for hit in hits]), radius, most, images) if hits else {}
     return [replace(hits[place], duplicates=[hits[other].id for other in others]) for place, others in folded.items()]
 
 
@@ -344,7 +292,7 @@ def draw_hits(hits: Sequence[Hit], query: str | Path, path: Path) -> None:
     write_contact_sheet([cells], path)
 
 
-def make_hit(item: Item, distance: int | None, modality: str) -> Hit:
+def _make_hit(item: Item, distance: int | None, modality: str) -> Hit:
     """Return an item as what was found, with its code of a modality."""
     metadata = dict(item.metadata)
     text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
@@ -358,3 +306,186 @@ def make_hit(item: Item, distance: int | None, modality: str) -> Hit:
         item.codes[modality],
         tuple(sorted(item.codes)),
     )
+
+
+def answer(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
+    """Find the items that answer a query best, in a store that is not empty.
+
+    A query with words is answered by what the store has of codes of images, codes of texts and words, fused by
+    reciprocal ranks (`channelhash.search.rank`); ties by distance, then by id. `SearchOptions.by` names one of them.
+    Without a code, words alone answer. Another query is answered by codes alone, see `search_hits`, and so is one with
+    a modality, radius or re-ranking.
+
+    Raises:
+        InputError: the store or the query lacks what ``by`` names, or other options contradict it; or as `search_hits`.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> codes = ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8, texts=("a dog", ""))
+    >>> query = Query(np.array([3], np.uint8), words="dog")
+    >>> [(hit.id, hit.distance) for hit in answer(open_codes(codes), query)]
+    [('a', 2), ('b', 1)]
+    """
+    options = options or SearchOptions()
+    rankings = _choose(store, query, options)
+    if len(rankings) == 1 and rankings[0] != _WORDS:
+        return search_hits(store, query, replace(options, modality=rankings[0], by=None))
+    if options.rerank is not None:
+        raise InputError("--rerank: orders the answers of one modality's codes; name it, --by image or --by text")
+    coded = {modality: _by_code(store, query, options, modality) for modality in rankings if modality != _WORDS}
+    nearest: dict[str, int] = {}
+    for ranked in coded.values():
+        nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ranked.ids, ranked.distances, strict=True)}
+    found = {modality: Ranking(ranked.ids, ranked.keys) for modality, ranked in coded.items()}
+    if _WORDS in rankings:
+        found[_WORDS] = _by_words(store, query, options, nearest, alone=not coded)
+    scores = fuse_partial(found, _lacking(store, found))
+    order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
+    count = options.k if options.radius is None else options.limit
+    n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
+    by_cosine = bool(coded) and store.projected and query.outputs is not None and options.radius is None
+    judged = _judged(store, query, order[:n_found], coded, by_cosine)
+    close = judged.close
+    if close is False and _WORDS in found and order:  # all of the words need no code to confirm them
+        whole = store.search_words(query.words, len(order), options.where, query.without, coverage=1.0)
+        close = not set(whole.ids).isdisjoint(order[:n_found])
+    hits = list(judged)
+    if options.collapse is not None:
+        hits = _collapse(hits, options.collapse, store.choose_modality(), count)
+    note = "" if query.words_coded or options.by == _WORDS else f"what you wrote is looked for by its words: {ALONE}"
+    return Hits(hits[:count], close if coded or hits else False, note)
+
+
+def _judged(store: Store, query: Query, names: Sequence[str], coded: dict[str, _RankedCodes], by_cosine: bool) -> Hits:
+    """Return the items of these ids as hits, and what their distances mean."""
+    searched = store.choose_modality()
+    hits = [_make_hit(item, None, searched if searched in item.codes else min(item.codes)) for item in store.get(names)]
+    if len(query.code) and hits:
+        distances = hamming_distances(query.code[None], np.stack([hit.code for hit in hits]))[0].tolist()
+        hits = [replace(hit, distance=distance) for hit, distance in zip(hits, distances, strict=True)]
+    ranked = coded.get(searched, _RankedCodes([], [], []))
+    cosines = [-key for key in ranked.keys] if by_cosine else None
+    return _judge_hits(store, query, searched, hits, ranked.distances, cosines)
+
+
+def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
+    """Return what answers: modalities of codes, and ``"words"``."""
+    by, asked_otherwise = options.by, options.radius is not None or options.rerank is not None
+    if options.modality is not None and by not in (None, options.modality):
+        raise InputError(f"--by {by}: says what is searched, and so does --modality; leave that out")
+    if by in ("image", "text"):
+        rankings = [store.choose_modality(by)]
+    elif by == _WORDS:
+        rankings = [_WORDS]
+    elif by is None and (options.modality is not None or asked_otherwise or not query.words):
+        rankings = [store.choose_modality(options.modality)]
+    else:
+        rankings = [*store.modalities] if len(query.code) else []
+        rankings += [_WORDS] if store.has_words and query.words else []
+    if not query.words_coded and _WORDS not in rankings:
+        raise InputError(ALONE)
+    if rankings == [_WORDS] and not query.words:
+        raise InputError("--by words: the question has no words; add some, or search by image or text")
+    if rankings == [_WORDS] and options.radius is not None:
+        raise InputError("--by words: words have no distance; leave --radius out")
+    return rankings
+
+
+def _lacking(store: Store, found: dict[str, Ranking]) -> dict[str, list[str]]:
+    """Return the id of each item that was found and has no code of a modality -> the rankings that it cannot be in.
+
+    Without a text code it has hardly any words, so words do not count either unless they found it.
+    """
+    modalities = [name for name in found if name != _WORDS]
+    if len({store.count(modality) for modality in modalities}) < 2:
+        return {}
+    by_words = set(found[_WORDS].ids) if _WORDS in found else set()
+    lacking: dict[str, list[str]] = {}
+    for item in store.get(sorted({name for ranking in found.values() for name in ranking.ids})):
+        lacks = [modality for modality in modalities if modality not in item.codes]
+        if _WORDS in found and "text" in lacks and item.id not in by_words:
+            lacks.append(_WORDS)
+        if lacks:
+            lacking[item.id] = lacks
+    return lacking
+
+
+def _by_code(store: Store, query: Query, options: SearchOptions, modality: str) -> _RankedCodes:
+    count = max(DEPTH, options.k) if options.radius is None else options.limit
+    return _rank_codes(store, query.code, query.outputs, count, options.radius, modality, options.where)
+
+
+def _by_words(store: Store, query: Query, options: SearchOptions, near: Collection[str], alone: bool) -> Ranking:
+    """Rank by words; within a radius, only what is near."""
+    depth = max(DEPTH, options.k)
+    ids, keys = store.search_words(query.words, depth, options.where, query.without, 0.0 if alone else _COVERAGE)
+    whole = len(ids)
+    if not alone and whole == depth:
+        # Of many items with equal scores only some came: which, says nothing about them.
+        whole = sum(score > keys[-1] for score in keys)
+    places = [place for place in range(whole) if options.radius is None or ids[place] in near]
+    return Ranking([ids[place] for place in places], [keys[place] for place in places])
+
+
+# Answers that can be turned over to, at most, if nobody says otherwise.
+_MOST_PAGED = 1000
+
+
+class Page(NamedTuple):
+    """Some of a query's answers.
+
+    Attributes:
+        hits: the answers of the page.
+        alike: ids of the near-duplicates of the item that was left out; None where none was, or none are folded.
+    """
+
+    hits: Hits
+    alike: list[str] | None
+
+
+def answer_page(
+    store: Store,
+    query: Query,
+    options: SearchOptions,
+    offset: int = 0,
+    most: int = _MOST_PAGED,
+    leave_out: str | None = None,
+) -> Page:
+    """Return ``options.k`` answers to a query from ``offset`` on; over all offsets, each comes once.
+
+    The ranking is that of `answer` for its `DEPTH` best, behind which come those that the same
+    finds among its ``most`` best: what fused rankings say of the first hundred depends on how deep they go.
+
+    Args:
+        store: searched.
+        query: the query.
+        options: which items to return; ``k`` of them, also within a radius.
+        offset: answers before the first of the page.
+        most: answers of all pages.
+        leave_out: id of an item that is no answer; with ``options.collapse``, nor are its near-duplicates.
+
+    Raises:
+        InputError: as `answer`.
+
+    >>> import numpy as np, channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a", "b", "c"], {"image": np.array([[0], [1], [7]], np.uint8)}, None, n_bits=8))
+    >>> page = answer_page(store, Query(np.array([0], np.uint8)), SearchOptions(k=1), offset=1, leave_out="a")
+    >>> [hit.id for hit in page.hits]
+    ['c']
+    """
+    end = offset + options.k + (leave_out is not None)
+    # With a radius, the depth of fused rankings is the number of answers.
+    first = DEPTH if options.radius is not None else min(end, DEPTH)
+    hits = answer(store, query, replace(options, k=first, limit=first))
+    if len(hits) < end and (len(hits) == DEPTH or options.collapse is not None):
+        seen = {name for hit in hits for name in (hit.id, *(hit.duplicates or ()))}
+        rest = most + (leave_out is not None)
+        further = answer(store, query, replace(options, k=rest, limit=rest))
+        hits += [hit for hit in further if seen.isdisjoint((hit.id, *(hit.duplicates or ())))]
+    own = [(hit.id, *(hit.duplicates or ())) for hit in hits if leave_out in (hit.id, *(hit.duplicates or ()))]
+    left_out = [name for group in own for name in group]
+    others = [hit for hit in hits if hit.id not in left_out]
+    folds = leave_out is not None and options.collapse is not None
+    alike = [name for name in left_out if name != leave_out] if folds else None
+    return Page(Hits(others[offset : offset + options.k], hits.close, hits.note), alike)

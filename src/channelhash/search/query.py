@@ -26,8 +26,7 @@ from channelhash.data.folder import no_such
 from channelhash.errors import InputError
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
 from channelhash.search import STORES, open_store
-from channelhash.search.fused import answer
-from channelhash.search.hits import Hits, Query, SearchOptions
+from channelhash.search.hits import Hits, Query, SearchOptions, answer
 from channelhash.search.match import lacks_nonsense, learn_nonsense, nonsense
 from channelhash.search.store import Item, Store
 from channelhash.utils.files import atomic_path
@@ -414,7 +413,7 @@ def search_store(
         model: see `load_encoder`.
 
     Raises:
-        InputError: as `load_encoder`, `_question_parts`, `query_like` and `channelhash.search.fused.answer`.
+        InputError: as `load_encoder`, `_question_parts`, `query_like` and `channelhash.search.hits.answer`.
     """
     options = options or SearchOptions()
     if text is None and image is None and like is None:

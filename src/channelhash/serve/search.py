@@ -18,8 +18,7 @@ from channelhash.explanation import api
 from channelhash.explanation.occlusion import Encode
 from channelhash.search import query as queries
 from channelhash.search.duplicates import find_duplicates
-from channelhash.search.fused import DEPTH, Page, answer_page
-from channelhash.search.hits import Hits
+from channelhash.search.hits import DEPTH, Hits, Page, answer_page
 from channelhash.search.hits import Query as SearchQuery
 from channelhash.search.hits import SearchOptions as StoreOptions
 from channelhash.search.items import choose_modality

@@ -25,7 +25,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.explanation.api import encode_items
 from channelhash.explanation.bit_labels import BitLabels, load_bit_labels
 from channelhash.search.catalogue import Catalogue, Order, make_catalogue, month_filter
-from channelhash.search.fused import ALONE
+from channelhash.search.hits import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.match import find_reference
 from channelhash.search.query import QueryEncoder, learn_close
