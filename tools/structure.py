@@ -2,7 +2,6 @@
 
     python tools/structure.py            the table
     python tools/structure.py --list     also what is too long, too wide, or without an example
-    python tools/structure.py --room losses --list
 
 Counted: modules at the root; units (packages and modules directly below ``channelhash``), the arrows between them and
 the longest chain of imports; functions of more than 60 lines (docstring included) or with more than 7 parameters
@@ -39,14 +38,12 @@ class Definition(NamedTuple):
         return f"{self.file}:{self.node.lineno} {name}"
 
 
-def definitions(package: Path = PACKAGE, room: str = "") -> list[Definition]:
-    """List all functions, methods and classes of a package, or of the files whose path begins with ``room``."""
+def definitions(package: Path = PACKAGE) -> list[Definition]:
+    """List all functions, methods and classes of a package."""
     found = []
     for path in sorted(package.rglob("*.py")):
-        file = path.relative_to(package)
-        if str(file).startswith(room):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            found += [Definition(file, node, owner) for node, owner in _walk(tree, None)]
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found += [Definition(path.relative_to(package), node, owner) for node, owner in _walk(tree, None)]
     return found
 
 
@@ -116,12 +113,11 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="also list what is counted")
-    parser.add_argument("--room", default="", help="only files whose path below channelhash begins with this")
     options = parser.parse_args()
-    all_ = definitions(room=options.room)
+    all_ = definitions()
     imports, shown = read_imports(), public(all_)
     examples = [d for d in shown if has_example(d)]
-    files = [path for path in PACKAGE.rglob("*.py") if str(path.relative_to(PACKAGE)).startswith(options.room)]
+    files = list(PACKAGE.rglob("*.py"))
     rows = {
         "modules at the root": len(list(PACKAGE.glob("*.py"))),
         "units / import arrows / depth": f"{len(imports)} / {sum(map(len, imports.values()))} / {depth(imports)}",

@@ -7,7 +7,7 @@ command on small data and looks at the call stack whenever a function of the tab
 
 * *On the way*: the files on those stacks. The table lists exactly these, in this order.
 * *All*: those, and every file with a function that runs meanwhile. What all ways use (`COMMON`) and what that calls is
-  not counted, nor is the training and evaluation of a run of a grid, which is a way of its own.
+  not counted, nor is what is a way of its own (`WITHIN`).
 """
 
 import json
@@ -15,8 +15,9 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -29,8 +30,13 @@ PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 
 #: What every way uses: files by the beginnings of their paths.
 COMMON = ("utils/", "codes/", "data/", "models/", "text/", "config.py")
-#: What a grid does with each of its runs.
-RUN_OF_A_GRID = ("lab/experiments/runner.py:_run_and_evaluate",)
+#: Where a way begins that does not begin with its command.
+START = {
+    "One training step": "training/trainer.py:train",
+    "One request": "serve/middleware.py:Route.get_route_handler.<locals>.checked",
+}
+#: What is a way of its own: a run of a grid, the search of a request.
+WITHIN = ("lab/experiments/runner.py:_run_and_evaluate", "search/fused.py:answer_page")
 
 
 class Step(NamedTuple):
@@ -43,13 +49,7 @@ class Step(NamedTuple):
 
 
 class Way(NamedTuple):
-    """What was seen of a way.
-
-    Attributes:
-        spine: the files on the stacks of its steps, in order.
-        files: those and all others that were counted.
-        missed: steps whose function was never called.
-    """
+    """The files on the stacks of a way's steps, those and all others that were counted, and steps never called."""
 
     spine: list[str]
     files: set[str]
@@ -69,40 +69,39 @@ def read_ways(page: str) -> dict[str, list[Step]]:
 
 
 def follow(steps: Sequence[Step], command: Callable[[], Any], start: str = "", aside: Sequence[str] = ()) -> Way:
-    """Run a command and watch for the steps.
+    """Run a command in this process and watch for the steps, also in threads that it starts.
 
-    Args:
-        steps: a table's rows.
-        command: runs the command in this process.
-        start: ``file:function`` from which on files are counted; the command's beginning if empty.
-        aside: functions during which no files are counted, likewise.
+    Files are counted from the function ``start`` on (``file:function``; empty for the beginning), except while a
+    function of ``aside`` runs.
     """
     goals = {f"{step.file}:{step.function}" for step in steps}
     spine: list[str] = []
     files: set[str] = set()
-    pending, counting, depth = set(goals), not start, 0
+    pending, counting, thread = set(goals), not start, threading.local()
 
     def watch(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal counting, depth
+        nonlocal counting
         if event not in ("call", "return") or (file := _file(frame.f_code)) is None:
             return
         place = f"{file}:{frame.f_code.co_qualname}"
         if place in aside or file.startswith(COMMON):
-            depth += 1 if event == "call" else -1
+            thread.depth = getattr(thread, "depth", 0) + (1 if event == "call" else -1)
         if event == "return":
             return
         counting = counting or place == start
-        if counting and pending and not depth:
+        if counting and pending and not getattr(thread, "depth", 0):
             files.add(file)
         if place in pending:
             pending.remove(place)
             spine.extend(file for file in _stack(frame) if file not in spine)
 
-    sys.setprofile(watch)
+    for profile in (sys.setprofile, threading.setprofile):
+        profile(watch)
     try:
         command()
     finally:
-        sys.setprofile(None)
+        for profile in (sys.setprofile, threading.setprofile):
+            profile(None)
     return Way(spine, files | set(spine), pending)
 
 
@@ -124,11 +123,7 @@ def _stack(frame: FrameType | None) -> list[str]:
 
 
 def run_command(*arguments: object) -> None:
-    """Run the command line in this process.
-
-    Raises:
-        SystemExit: the command failed.
-    """
+    """Run the command line in this process."""
     from channelhash.cli.main import main
 
     before, sys.argv = sys.argv, ["channelhash", *map(str, arguments)]
@@ -141,8 +136,20 @@ def run_command(*arguments: object) -> None:
         sys.argv = before
 
 
+def ask_server(store: Path) -> None:
+    """Send a question to a server of a store in this process, once the server is warm."""
+    from fastapi.testclient import TestClient
+
+    from channelhash.serve.app import open_app
+    from channelhash.serve.service import Limits
+
+    with TestClient(open_app(str(store), None, Limits(), None, None)) as client:
+        client.app.state.service.warm_up.join()
+        client.post("/search", json={"text": "boats on the sea"}).raise_for_status()
+
+
 def follow_all(ways: dict[str, list[Step]], folder: Path) -> dict[str, Way]:
-    """Follow the ways "One training step", "One search" and "One grid" with small data below ``folder``."""
+    """Follow the ways of the page with small data below ``folder``."""
     os.environ.setdefault("CHANNELHASH_CACHE", str(folder / "cache"))
     random = np.random.default_rng(0)
     labels = np.eye(4, dtype=bool)[random.integers(0, 4, 120)]
@@ -164,16 +171,16 @@ def follow_all(ways: dict[str, list[Step]], folder: Path) -> dict[str, Way]:
     run_command("evaluate", folder / "drawn")
     train = ["train", folder / "base.yaml", "--out", folder / "run"]
     search = ["search", folder / "drawn", "--text", "boats on the sea"]
+    index = ["index", "create", folder / "store", folder / "images" / "mirflickr", "--model", folder / "drawn"]
     grid = ["experiment", "losses", "--config", folder / "base.yaml", "--out", folder / "grid"]
-    grid += ["--bits", "8", "--seeds", "1"]
-    return {
-        name: follow(ways[name], lambda command=command: run_command(*command), start, aside)
-        for name, command, start, aside in (
-            ("One training step", train, "training/trainer.py:train", ()),
-            ("One search", search, "", ()),
-            ("One grid", grid, "", RUN_OF_A_GRID),
-        )
+    commands = {
+        "One training step": partial(run_command, *train),
+        "One search": partial(run_command, *search),
+        "One request": partial(ask_server, folder / "drawn"),
+        "One indexing": partial(run_command, *index),
+        "One grid": partial(run_command, *grid, "--bits", "8", "--seeds", "1"),
     }
+    return {name: follow(ways[name], command, START.get(name, ""), WITHIN) for name, command in commands.items()}
 
 
 def main() -> None:
