@@ -15,8 +15,7 @@ from channelhash.lab.experiments.comparisons import (
     holm,
     seed_test,
 )
-from channelhash.metrics import paired_test
-from channelhash.metrics.significance import PairedTest
+from channelhash.metrics.report import PairedTest, paired_test
 from lab.grids import made_result
 
 SCH = {"name": "sch", "kappa_q": 0.0}

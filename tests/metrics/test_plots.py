@@ -7,7 +7,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.metrics.plots import _distances_plot, _precision_recall_plot, _radius_plot, write_plots
-from channelhash.metrics.report import evaluate_tasks
+from channelhash.metrics.report import _evaluate_tasks
 
 TASKS = ["image → text", "text → image", "image → image", "text → text"]
 
@@ -19,7 +19,7 @@ def code_sets(n: int, k: int, seed: int = 0) -> ch.CodeSet:
 
 
 def count(query: ch.CodeSet, database: ch.CodeSet) -> dict[str, ch.metrics.HammingHistogram]:
-    return evaluate_tasks(query, database)[1]
+    return _evaluate_tasks(query, database)[1]
 
 
 @pytest.fixture(scope="module")

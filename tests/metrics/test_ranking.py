@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 import channelhash as ch
-from channelhash.metrics import HammingHistogram, ranking
-from channelhash.metrics.ranking import average_precision_at
+from channelhash.metrics import HammingHistogram, histogram
 from metrics import ranking_equations as literal
 
 GROUPS = st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=3).filter(
@@ -35,18 +34,18 @@ def test_the_papers_worked_example(printed, groups):
     distances = np.repeat(range(3), [len(group) for group in groups])
     in_order = np.concatenate(groups)
     assert ch.metrics.average_precision_in_order(distances, in_order) == pytest.approx(printed, abs=5e-4)
-    assert ranking.average_precision(*literal.histograms(groups))[0] == pytest.approx(0.691, abs=5e-4)
+    assert HammingHistogram(*literal.histograms(groups)).mean_average_precision() == pytest.approx(0.691, abs=5e-4)
 
 
 @settings(max_examples=25)
 @given(GROUPS)
 def test_tie_aware_ap_is_the_mean_over_all_orders_and_the_bounds_are_its_ends(groups):
-    total, relevant = literal.histograms(groups)
+    hist = HammingHistogram(*literal.histograms(groups))
     values = [literal.average_precision(order) for order in literal.orders(groups)]
-    lower, upper = ranking.average_precision_bounds(total, relevant)
-    assert ranking.average_precision(total, relevant)[0] == pytest.approx(np.mean(values), abs=1e-12)
-    assert lower[0] == pytest.approx(min(values), abs=1e-12)
-    assert upper[0] == pytest.approx(max(values), abs=1e-12)
+    lower, upper = hist.map_bounds()
+    assert hist.mean_average_precision() == pytest.approx(np.mean(values), abs=1e-12)
+    assert lower == pytest.approx(min(values), abs=1e-12)
+    assert upper == pytest.approx(max(values), abs=1e-12)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=12))
@@ -61,19 +60,19 @@ def test_ap_in_order_keeps_the_order_given_within_ties(items):
 @settings(max_examples=25)
 @given(GROUPS, st.integers(1, 13))
 def test_figures_at_a_cut_off_are_means_over_all_orders(groups, z):
-    total, relevant = literal.histograms(groups)
+    hist = HammingHistogram(*literal.histograms(groups))
     orders = list(literal.orders(groups))
     ap = np.mean([literal.average_precision(order, z) for order in orders])
     precision = np.mean([literal.precision(order, z) for order in orders])
-    assert average_precision_at(total, relevant, z)[0] == pytest.approx(ap, abs=1e-12)
-    assert ranking.precision_at(total, relevant, z)[0] == pytest.approx(precision, abs=1e-12)
+    assert hist.map_at(z) == pytest.approx(ap, abs=1e-12)
+    assert hist.precision_at(z) == pytest.approx(precision, abs=1e-12)
 
 
 @settings(max_examples=40)
 @given(GROUPS)
 def test_ndcg_is_the_mean_over_all_orders(groups):
     expected = np.mean([literal.ndcg(order) for order in literal.orders(groups)])
-    assert ranking.ndcg(*literal.histograms(groups))[0] == pytest.approx(expected, abs=1e-12)
+    assert HammingHistogram(*literal.histograms(groups)).ndcg() == pytest.approx(expected, abs=1e-12)
 
 
 @settings(max_examples=60)
@@ -104,16 +103,15 @@ def test_figures_hold_at_the_size_of_nus_wide():
     random = np.random.default_rng(0)
     n = random.multinomial(193_734, random.dirichlet(np.ones(17)))
     n_plus = random.binomial(n, np.linspace(0.9, 0.1, 17))
-    total, relevant = n[None], n_plus[None]
     expected = literal.tie_aware_average_precision(n.tolist(), n_plus.tolist())
-    assert ranking.average_precision(total, relevant)[0] == pytest.approx(expected, rel=1e-11)
+    assert HammingHistogram(n[None], n_plus[None]).mean_average_precision() == pytest.approx(expected, rel=1e-11)
 
 
 @pytest.mark.parametrize("z", [1, 30, 31, 50, 250, 400, 431, 600])
 def test_a_cut_through_a_large_group_weighs_every_number_of_relevant_items(z):
     n, n_plus = [30, 0, 400, 900], [12, 0, 90, 850]
     expected = literal.expected_average_precision_at(n, n_plus, z)
-    assert average_precision_at(np.array([n]), np.array([n_plus]), z)[0] == pytest.approx(expected, rel=1e-11)
+    assert HammingHistogram(np.array([n]), np.array([n_plus])).map_at(z) == pytest.approx(expected, rel=1e-11)
 
 
 def scores_of(counts) -> tuple[np.ndarray, np.ndarray]:
@@ -149,7 +147,7 @@ def test_roc_auc_is_that_of_scikit_learn(queries):
 @given(st.integers(0, 200), st.integers(0, 200))
 def test_harmonic_differences_are_exact(start, count):
     exact = sum((Fraction(1, start + t) for t in range(1, count + 1)), Fraction(0))
-    assert ranking._harmonic_difference(np.array(start), np.array(count)) == pytest.approx(float(exact), rel=1e-14)
+    assert histogram._harmonic_difference(np.array(start), np.array(count)) == pytest.approx(float(exact), rel=1e-14)
 
 
 def test_queries_without_relevant_items_are_left_out_and_counted():
@@ -187,7 +185,7 @@ def test_figures_that_are_not_defined_are_refused():
 
 
 def test_discounts_are_added_up_across_blocks_of_ranks(monkeypatch):
-    total, relevant = np.array([[4, 0, 5, 2], [1, 7, 1, 2]]), np.array([[1, 0, 3, 1], [0, 2, 1, 1]])
-    whole = ranking.ndcg(total, relevant)
-    monkeypatch.setattr(ranking, "_RANKS", 3)
-    np.testing.assert_allclose(ranking.ndcg(total, relevant), whole, rtol=1e-12)
+    hist = HammingHistogram(np.array([[4, 0, 5, 2], [1, 7, 1, 2]]), np.array([[1, 0, 3, 1], [0, 2, 1, 1]]))
+    whole = hist.ndcg()
+    monkeypatch.setattr(histogram, "_RANKS", 3)
+    assert hist.ndcg() == pytest.approx(whole, rel=1e-12)

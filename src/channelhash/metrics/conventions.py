@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.metrics.count_distances import Labels, RowPairs, checked_pairs, precisions_in_order
-from channelhash.metrics.histogram import HammingHistogram
-from channelhash.metrics.ranking import Scores, average_precision_at_bounds, average_precision_bounds, divide
+from channelhash.metrics.histogram import (
+    HammingHistogram,
+    Scores,
+    average_precision_at_bounds,
+    average_precision_bounds,
+    divide,
+)
 from channelhash.utils.typed_settings import pick
 
 

@@ -1,8 +1,12 @@
-"""From codes and label sets to counts: what goes into the compiled passes, and what comes out.
+"""Passes over all query–item pairs: from codes and label sets to counts. No pass builds an array of pairs.
 
 The gain of an item is S, the cosine of its labels and the query's (eq. (1) of the paper), linear. Gains are kept as
 whole numbers of 2⁻³², so that sums over the shards of a database are exact in any order; and as a / √s for an item of s
 labels that shares a of them, because a query's own factor 1 / √(its number of labels) cancels in NDCG.
+
+In the compiled passes codes and label sets are 64-bit words, word by word ``(words, n)``, so that a word of
+neighbouring items lies side by side: the compiler turns a loop over items into vector instructions, unlike a loop over
+an item's words. Items go through in blocks that stay in the first cache, each block for a few queries.
 """
 
 from collections.abc import Sequence
@@ -10,14 +14,239 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import float64, int64, types, uint64, void
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed, words
 from channelhash.codes.code_set import boolean_labels
-from channelhash.metrics import numba_kernels as kernel
-from channelhash.metrics.numba_kernels import Pairs, Totals
+from channelhash.codes.popcount import popcount
+from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
+
+# Items whose distances are held at once: the buffers of 8 bytes an item stay in the first cache.
+_BLOCK = 1024
+# Queries that go over such a block before it leaves the cache.
+_GROUP = 8
+# The upper half of a word that counts two things at once: all items below, the relevant ones above.
+_HALF = np.uint64(32)
+
+
+class _Pairs(NamedTuple):
+    """The two sides of all query–item pairs, as 64-bit words.
+
+    Attributes:
+        codes: ``(nq, words)``; a query's words side by side, as those of ``labels``.
+        items: ``(words, nd)``.
+        labels: ``(nq, label words)``.
+        sets: ``(label words, nd)``.
+    """
+
+    codes: NDArray[np.uint64]
+    items: NDArray[np.uint64]
+    labels: NDArray[np.uint64]
+    sets: NDArray[np.uint64]
+
+
+class _Totals(NamedTuple):
+    """Counts by distance ``(nq, k + 1)`` of all items, of the relevant ones, and of their gains."""
+
+    total: NDArray[np.int64]
+    relevant: NDArray[np.int64]
+    gained: NDArray[np.int64]
+
+
+# With the types of their arguments, kernels are compiled once for all processes.
+_PAIRS = types.NamedUniTuple(uint64[:, ::1], 4, _Pairs)  # type: ignore[no-untyped-call]
+_TOTALS = types.NamedUniTuple(int64[:, ::1], 3, _Totals)  # type: ignore[no-untyped-call]
+
+
+def _group_size(n_queries: int) -> int:
+    """Return the number of queries a task: few if there are few, so that every core has some."""
+    return max(1, min(_GROUP, n_queries // (2 * loop_threads())))
+
+
+@njit(inline="always")
+def _distances(out, code, items, start, size):  # type: ignore[no-untyped-def]
+    """``out[i] =`` distance of a query's words to item ``start + i``."""
+    out[:size] = 0
+    for w in range(len(code)):
+        word, items_w = code[w], items[w, start : start + size]
+        for i in range(size):
+            out[i] += popcount(word ^ items_w[i])  # type: ignore[call-arg]
+
+
+@njit(inline="always")
+def _cells(out, pairs, q, width, start, size):  # type: ignore[no-untyped-def]
+    """``out[i] = width · distance + number of shared labels`` of query ``q`` and item ``start + i``."""
+    code, items, labels, sets = pairs.codes[q], pairs.items, pairs.labels[q], pairs.sets
+    if len(code) == 1 and len(labels) == 1:
+        word, set_word = code[0], labels[0]
+        items_0, sets_0 = items[0, start : start + size], sets[0, start : start + size]
+        for i in range(size):
+            out[i] = width * popcount(word ^ items_0[i]) + popcount(set_word & sets_0[i])  # type: ignore[call-arg]
+        return
+    _distances(out, code, items, start, size)
+    for i in range(size):
+        out[i] *= width
+    for w in range(len(labels)):
+        set_word = labels[w]
+        if set_word:
+            sets_w = sets[w, start : start + size]
+            for i in range(size):
+                out[i] += popcount(set_word & sets_w[i])  # type: ignore[call-arg]
+
+
+@njit(inline="always")
+def _add_cell(count, d, a, unit, total, relevant, gained):  # type: ignore[no-untyped-def]
+    """Add ``count`` items at distance ``d`` that share ``a`` labels, of gain ``unit`` each, to a query's counts."""
+    total[d] += count
+    if a:
+        relevant[d] += count
+        gained[d] += count * unit
+
+
+@parallel_loop(void(_PAIRS, int64[::1], int64[::1], int64[:, ::1], int64, _TOTALS, int64[:, :, ::1]))
+def _count_by_distance(pairs, widths, ends, units, group, totals, shared):  # type: ignore[no-untyped-def]
+    """Add to each query's counts by distance: all items, relevant ones, gains; and to its counts by shared labels.
+
+    The items come in segments of equally many labels. Within one, a pair is counted under (distance, shared labels),
+    and what so many shared labels are worth is looked up once a cell and not once a pair.
+
+    Args:
+        pairs: queries and items.
+        widths: ``(nq,)`` number of labels of a query + 1.
+        ends: ``(segments,)`` end of each segment of items.
+        units: ``(segments, max(widths))`` gain of an item of that segment that shares so many labels.
+        group: queries a task.
+        totals: counts to add to.
+        shared: ``(nq, segments, max(widths))`` to add to.
+    """
+    total, relevant, gained = totals
+    n_queries, n_bins = total.shape
+    for task in prange((n_queries + group - 1) // group):
+        first, last = task * group, min((task + 1) * group, n_queries)
+        cells = np.zeros((group, n_bins * np.max(widths[first:last])), dtype=np.int64)
+        buffer = np.empty(_BLOCK, dtype=np.uint64)
+        begin = 0
+        for segment in range(len(ends)):
+            end = ends[segment]
+            for start in range(begin, end, _BLOCK):
+                size = min(_BLOCK, end - start)
+                for q in range(first, last):
+                    row = cells[q - first]
+                    _cells(buffer, pairs, q, np.uint64(widths[q]), start, size)
+                    for i in range(size):
+                        row[buffer[i]] += 1
+                    # Cells are emptied once a segment; where there are more of them than items, after every block by
+                    # the items themselves: otherwise many short segments would cost more than the pairs.
+                    if end - begin < n_bins * widths[q]:
+                        for i in range(size):
+                            cell = np.int64(buffer[i])
+                            count, row[cell] = row[cell], 0
+                            d, a = cell // widths[q], cell % widths[q]
+                            shared[q, segment, a] += count
+                            _add_cell(count, d, a, units[segment, a], total[q], relevant[q], gained[q])
+            for q in range(first, last):
+                if end - begin >= n_bins * widths[q]:
+                    row = cells[q - first]
+                    for d in range(n_bins):
+                        for a in range(widths[q]):
+                            cell = d * widths[q] + a
+                            count, row[cell] = row[cell], 0
+                            shared[q, segment, a] += count
+                            _add_cell(count, d, a, units[segment, a], total[q], relevant[q], gained[q])
+            begin = end
+
+
+@parallel_loop(void(_PAIRS, int64, int64[:, :, ::1]))
+def _count_pairs_jointly(pairs, group, counts):  # type: ignore[no-untyped-def]
+    """Add all pairs to ``counts[task, distance, shared labels]``, a task being ``group`` queries; arguments as in
+    `_count_by_distance`. The last axis has one more than the most labels that a query has."""
+    n_queries, n_bins, width = len(pairs.codes), counts.shape[1], counts.shape[2]
+    n_items = pairs.items.shape[1]
+    for task in prange((n_queries + group - 1) // group):
+        first, last = task * group, min((task + 1) * group, n_queries)
+        row = np.zeros(n_bins * width, dtype=np.int64)
+        buffer = np.empty(_BLOCK, dtype=np.uint64)
+        for start in range(0, n_items, _BLOCK):
+            size = min(_BLOCK, n_items - start)
+            for q in range(first, last):
+                _cells(buffer, pairs, q, np.uint64(width), start, size)
+                for i in range(size):
+                    row[buffer[i]] += 1
+        for d in range(n_bins):
+            for a in range(width):
+                counts[task, d, a] += row[d * width + a]
+
+
+@njit(inline="always")
+def _steps(out, labels, sets, start, size):  # type: ignore[no-untyped-def]
+    """``out[i]``: 1 below, and 1 above if item ``start + i`` shares a label."""
+    if len(labels) == 1:
+        set_word, sets_0 = labels[0], sets[0, start : start + size]
+        for i in range(size):
+            out[i] = np.uint64(1) + (np.uint64((set_word & sets_0[i]) != np.uint64(0)) << _HALF)
+        return
+    out[:size] = 0
+    for w in range(len(labels)):
+        set_word, sets_w = labels[w], sets[w, start : start + size]
+        for i in range(size):
+            out[i] |= set_word & sets_w[i]
+    for i in range(size):
+        out[i] = np.uint64(1) + (np.uint64(out[i] != np.uint64(0)) << _HALF)
+
+
+@njit("float64(uint64[::1], uint64)", fastmath={"reassoc"}, error_model="numpy", cache=True)
+def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
+    """Sum of hits / rank over places that hold both in one word. Terms are added in any order: that is several at a
+    time."""
+    total = 0.0
+    for i in range(n):
+        total += np.float64(places[i] >> _HALF) / np.float64(places[i] & np.uint64(0xFFFFFFFF))
+    return total
+
+
+@parallel_loop(void(_PAIRS, int64[:, ::1], int64[:, ::1], int64, float64[::1]))
+def _sum_precisions_in_order(pairs, before, relevant_before, group, sums):  # type: ignore[no-untyped-def]
+    """Write each query's sum of precisions at its relevant items, ties in the order of the items.
+
+    The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with the histograms at
+    hand a second pass with a running counter for each distance gives every rank, without sorting.
+
+    Args:
+        pairs: queries and items, the items in any order; fewer than 2³² of them.
+        before: ``(nq, k + 1)`` number of nearer items, N_{d−1}.
+        relevant_before: likewise of the relevant ones, N⁺_{d−1}.
+        group: queries a task.
+        sums: ``(nq,)`` to write to.
+    """
+    codes, items, labels, sets = pairs
+    n_queries, n_bins = before.shape
+    for task in prange((n_queries + group - 1) // group):
+        first, last = task * group, min((task + 1) * group, n_queries)
+        # Relevant items above, all items below, in one word a distance.
+        counters = np.empty((group, n_bins), dtype=np.uint64)
+        for q in range(first, last):
+            sums[q] = 0.0
+            for d in range(n_bins):
+                counters[q - first, d] = np.uint64(before[q, d]) + (np.uint64(relevant_before[q, d]) << _HALF)
+        distances, step = np.empty(_BLOCK, dtype=np.uint64), np.empty(_BLOCK, dtype=np.uint64)
+        places = np.empty(_BLOCK + 1, dtype=np.uint64)
+        for start in range(0, items.shape[1], _BLOCK):
+            size = min(_BLOCK, items.shape[1] - start)
+            for q in range(first, last):
+                _distances(distances, codes[q], items, start, size)
+                _steps(step, labels[q], sets, start, size)
+                row, n = counters[q - first], np.uint64(0)
+                for i in range(size):
+                    place = row[distances[i]] + step[i]
+                    row[distances[i]] = place
+                    places[n] = place
+                    n += step[i] >> _HALF  # the next one overwrites it unless the item is relevant
+                sums[q] += _sum_of_precisions(places, n)
+
 
 Counts = NDArray[np.int64]
+_GainLists = tuple[Counts, Counts, Counts]
 
 _UNITS = 2.0**32
 
@@ -34,11 +263,6 @@ class LabelGains:
         query: int64, rows of ``by_distance``.
         gain: int64, above 0.
         count: int64, above 0.
-
-    >>> lists = np.array([0]), np.array([5]), np.array([2])
-    >>> gains = LabelGains(np.array([[10, 0]]), *lists)
-    >>> (gains + gains).count.tolist()
-    [4]
     """
 
     by_distance: Counts
@@ -55,16 +279,10 @@ class LabelGains:
 def _gain_units(sizes: NDArray[Any], width: int) -> Counts:
     """Compute the gain of an item of s labels that shares a of them, for each s in ``sizes`` and a = 0 … ``width`` − 1:
     ``(len(sizes), width)`` whole numbers of 2⁻³².
-
-    >>> (_gain_units(np.array([1, 4]), width=2) / 2**32).tolist()
-    [[0.0, 1.0], [0.0, 0.5]]
     """
     of_labels = np.sqrt(np.maximum(sizes, 1))[:, None]
     units: Counts = np.rint(_UNITS * np.arange(width) / of_labels).astype(np.int64)
     return units
-
-
-_GainLists = tuple[Counts, Counts, Counts]
 
 
 def _gain_lists(shared: Counts, units: Counts, first: int) -> _GainLists:
@@ -74,10 +292,6 @@ def _gain_lists(shared: Counts, units: Counts, first: int) -> _GainLists:
         shared: ``(queries, sizes, width)``, how many items of each size share how many labels with a query.
         units: `_gain_units` of the same sizes and width.
         first: row of the first of these queries.
-
-    >>> units = _gain_units(np.array([1]), width=2)
-    >>> _gain_lists(np.array([[[5, 2]]]), units, first=0)[2].tolist()
-    [2]
     """
     worth = units.ravel()
     falling = np.argsort(-worth, kind="stable")
@@ -91,10 +305,6 @@ def _label_gains(by_distance: Counts, lists: Sequence[_GainLists]) -> LabelGains
     """Make gains from their sums by distance and from lists in which a gain may come several times.
 
     A single list is in order. Counts may be negative, to take items away; gains of no item are not listed.
-
-    >>> lists = [(np.array([0, 0]), np.array([5, 5]), np.array([1, 2]))]
-    >>> _label_gains(np.array([[15, 0]]), lists).count.tolist()
-    [3]
     """
     nothing = (np.empty(0, np.int64),) * 3
     query, gain, count = (np.concatenate(parts) for parts in zip(nothing, *lists, strict=True))
@@ -119,12 +329,7 @@ _CELLS = 1 << 22
 
 
 class _DistanceCounts(NamedTuple):
-    """What one pass counts for every query, by distance: n_d and n_d⁺, ``(nq, k + 1)`` int64 each, and the gains.
-
-    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
-    >>> count_distances(codes, codes, labels, labels, n_bits=8).relevant[0].tolist()
-    [1, 0, 0, 0, 0, 0, 0, 0, 0]
-    """
+    """What one pass counts for every query, by distance: n_d and n_d⁺, ``(nq, k + 1)`` int64 each, and the gains."""
 
     total: Counts
     relevant: Counts
@@ -132,20 +337,11 @@ class _DistanceCounts(NamedTuple):
 
 
 class _SizeSegments(NamedTuple):
-    """Items in the order of how many labels they have.
+    """Items in the order of how many labels they have."""
 
-    Attributes:
-        order: ``(n,)`` rows of the items.
-        sizes: ``(segments,)`` the numbers of labels that occur, rising.
-        ends: ``(segments,)`` where the items of each end.
-
-    >>> by_label_count(np.array([2, 1, 2])).sizes.tolist()
-    [1, 2]
-    """
-
-    order: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    order: NDArray[np.int64]  # (n,) rows of the items
+    sizes: NDArray[np.int64]  # (segments,) the numbers of labels that occur, rising
+    ends: NDArray[np.int64]  # (segments,) where the items of each end
 
 
 def checked_pairs(
@@ -159,10 +355,6 @@ def checked_pairs(
 
     Raises:
         ValueError: lengths or widths do not fit, labels are neither bool nor 0 and 1, or the database is empty.
-
-    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
-    >>> checked_pairs(codes, codes, labels, labels, n_bits=8)[0].tolist()
-    [[True, False], [False, True]]
     """
     for name, codes, labels in (("query", query_codes, query_labels), ("database", database_codes, database_labels)):
         check_packed(codes, n_bits)
@@ -190,10 +382,6 @@ def count_distances(
 
     O(nq · nd · (k + c) / 64) time on all cores. The memory beside the inputs is two copies of the codes and label sets
     as 64-bit words, the result, and 32 MB.
-
-    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
-    >>> count_distances(codes, codes, labels, labels, n_bits=8).total[0].tolist()
-    [1, 0, 0, 0, 0, 0, 0, 0, 1]
     """
     database_sets = _label_words(database_labels)
     segments = by_label_count(_label_counts(database_sets))
@@ -206,9 +394,12 @@ def count_distances(
     for first in range(0, len(codes), chunk):
         rows = slice(first, first + chunk)
         shared = np.zeros((len(codes[rows]), *units.shape), dtype=np.int64)
-        pairs, totals = Pairs(codes[rows], items, labels[rows], sets), Totals(total[rows], relevant[rows], gained[rows])
-        group = kernel.group_size(len(codes[rows]))
-        kernel.count_by_distance(pairs, widths[rows], segments.ends, units, group, totals, shared)
+        pairs, totals = (
+            _Pairs(codes[rows], items, labels[rows], sets),
+            _Totals(total[rows], relevant[rows], gained[rows]),
+        )
+        group = _group_size(len(codes[rows]))
+        _count_by_distance(pairs, widths[rows], segments.ends, units, group, totals, shared)
         lists.append(_gain_lists(shared, units, first))
     return _DistanceCounts(total, relevant, _label_gains(gained, lists))
 
@@ -221,13 +412,7 @@ def without_pairs(
     database_labels: Labels,
     pairs: RowPairs,
 ) -> _DistanceCounts:
-    """Return counts without those of ``pairs`` ``(p, 2)`` of a query and an item; other arguments as they were counted.
-
-    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
-    >>> counts = count_distances(codes, codes, labels, labels, n_bits=8)
-    >>> without_pairs(counts, codes, codes, labels, labels, np.array([[0, 0]])).total[0].tolist()
-    [0, 0, 0, 0, 0, 0, 0, 0, 1]
-    """
+    """Return counts without ``pairs`` ``(p, 2)`` of a query and an item; other arguments as they were counted."""
     query, item = pairs.T
     distance = np.bitwise_count(query_codes[query] ^ database_codes[item]).sum(axis=1, dtype=np.int64)
     shared = (query_labels[query] & database_labels[item]).sum(axis=1)
@@ -249,17 +434,13 @@ def count_jointly(
     """Count the pairs at each distance that share so many labels: ``(k + 1, most labels of a query + 1)`` int64.
 
     Arguments, time and memory as in `count_distances`.
-
-    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
-    >>> count_jointly(codes, codes, labels, labels, n_bits=8)[8].tolist()
-    [2, 0]
     """
     codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
     items, sets = _columns(words(database_codes)), _columns(_label_words(database_labels))
-    group = max(kernel.group_size(len(codes)), -(-len(codes) // 64))
+    group = max(_group_size(len(codes)), -(-len(codes) // 64))
     width = int(_label_counts(labels).max(initial=0)) + 1
     counts = np.zeros((-(-len(codes) // group), n_bits + 1, width), dtype=np.int64)
-    kernel.count_jointly(Pairs(codes, items, labels, sets), group, counts)
+    _count_pairs_jointly(_Pairs(codes, items, labels, sets), group, counts)
     joint: Counts = counts.sum(axis=0)
     return joint
 
@@ -274,32 +455,20 @@ def precisions_in_order(
 ) -> NDArray[np.float64]:
     """Sum the precisions at each query's relevant items ``(nq,)``, tied items in the order of the database.
 
-    Args:
-        total: n_d of exactly these codes, ``(nq, k + 1)``.
-        relevant: n_d⁺ of exactly these codes and labels, likewise.
-
-    The other arguments, time and memory as in `count_distances`, at about half its speed.
-
-    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
-    >>> counts = count_distances(codes, codes, labels, labels, n_bits=8)
-    >>> precisions_in_order(codes, codes, labels, labels, counts.total, counts.relevant).tolist()
-    [1.0, 1.0]
+    ``total`` and ``relevant`` are n_d and n_d⁺ of exactly these codes and labels; all else is as in `count_distances`,
+    at about half its speed.
     """
     codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
     items, sets = _columns(words(database_codes)), _columns(_label_words(database_labels))
     sums = np.empty(len(codes))
     before, relevant_before = (np.cumsum(counts, axis=1) - counts for counts in (total, relevant))
-    group = kernel.group_size(len(codes))
-    kernel.sum_precisions_in_order(Pairs(codes, items, labels, sets), before, relevant_before, group, sums)
+    group = _group_size(len(codes))
+    _sum_precisions_in_order(_Pairs(codes, items, labels, sets), before, relevant_before, group, sums)
     return sums
 
 
 def by_label_count(size_of_item: NDArray[np.int64]) -> _SizeSegments:
-    """Order items by how many labels they have, from those numbers ``(n,)``.
-
-    >>> by_label_count(np.array([2, 1, 2])).order.tolist()
-    [1, 0, 2]
-    """
+    """Order items by how many labels they have, from those numbers ``(n,)``."""
     counts = np.bincount(size_of_item)
     # A stable sort of numbers of up to 16 bits goes by their digits and not by comparisons.
     order = np.argsort(size_of_item.astype(np.min_scalar_type(len(counts))), kind="stable")
@@ -308,20 +477,12 @@ def by_label_count(size_of_item: NDArray[np.int64]) -> _SizeSegments:
 
 
 def _label_words(labels: Labels) -> _Words:
-    """Pack label sets ``(n, c)`` as bits of 64-bit words ``(n, ceil(c / 64))``.
-
-    >>> _label_words(np.eye(3) > 0).shape
-    (3, 1)
-    """
+    """Pack label sets ``(n, c)`` as bits of 64-bit words ``(n, ceil(c / 64))``."""
     return words(np.packbits(labels, axis=1))
 
 
 def _label_counts(sets: _Words) -> NDArray[np.int64]:
-    """Count the labels of each item, from `_label_words`.
-
-    >>> _label_counts(_label_words(np.array([[True, True, False]]))).tolist()
-    [2]
-    """
+    """Count the labels of each item, from `_label_words`."""
     counts: NDArray[np.int64] = np.bitwise_count(sets).sum(axis=1, dtype=np.int64)
     return counts
 
@@ -332,7 +493,5 @@ def _columns(rows: _Words) -> _Words:
 
 
 def _writeable(values: _Words) -> _Words:
-    """Return words as the kernels' signatures take them: contiguous, and not read-only as those of a mapped file.
-
-    They are copied only where they are not."""
+    """Return words, copied if need be, as kernels take them: contiguous, not read-only as those of a mapped file."""
     return np.require(values, requirements=("C", "W"))

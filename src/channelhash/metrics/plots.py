@@ -17,7 +17,7 @@ def write_plots(histograms: _Histograms, folder: Path, title: str) -> list[Path]
     """Draw the plots of all tasks.
 
     Args:
-        histograms: task -> counts, see `report.evaluate_tasks`; at least one task.
+        histograms: task -> counts, see `report._evaluate_tasks`; at least one task.
         folder: where the files go, made if it is not there.
         title: what was evaluated, a few words.
 

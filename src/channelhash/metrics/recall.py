@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, check_packed, hamming_distances
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import pairs_by_image
-from channelhash.metrics.ranking import Scores
+from channelhash.metrics.histogram import Scores
 
 #: K of Recall@K that the literature prints.
 _DEFAULT_K = (1, 5, 10)

@@ -12,7 +12,7 @@ from scipy import stats
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables import CHECKPOINT_NAMES, VIEW_NAMES, Cell, Table, signed
-from channelhash.metrics.significance import PairedTest, paired_test
+from channelhash.metrics.report import PairedTest, paired_test
 from channelhash.utils.plotting import arrow
 
 

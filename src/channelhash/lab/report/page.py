@@ -17,8 +17,8 @@ from matplotlib.ticker import MaxNLocator
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
+from channelhash.metrics import bootstrap_interval
 from channelhash.metrics.histogram import hamming_histogram
-from channelhash.metrics.significance import bootstrap_interval
 from channelhash.utils.files import read_json, reading
 from channelhash.utils.plotting import COLORS, arrow, inline_svg, legend_below, line
 from channelhash.utils.seeds import generator

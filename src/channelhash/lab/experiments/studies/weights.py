@@ -17,7 +17,7 @@ from channelhash.lab.experiments.results import VIEWS, Place, query_means
 from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.tables import VIEW_NAMES, Cell, all_views, losses_table, signed, spread_cells
 from channelhash.losses import PUBLISHED
-from channelhash.metrics.significance import Interval, bootstrap_interval
+from channelhash.metrics.report import Interval, bootstrap_interval
 from channelhash.training.trainer import selection_score
 
 #: Folders of the trials of learning rates and of weights below the grid's.
