@@ -169,16 +169,14 @@ def follow_all(ways: dict[str, list[Step]], folder: Path) -> dict[str, Way]:
     (folder / "drawn.yaml").write_text(json.dumps(drawn))
     run_command("train", folder / "drawn.yaml", "--out", folder / "drawn")
     run_command("evaluate", folder / "drawn")
-    train = ["train", folder / "base.yaml", "--out", folder / "run"]
-    search = ["search", folder / "drawn", "--text", "boats on the sea"]
-    index = ["index", "create", folder / "store", folder / "images" / "mirflickr", "--model", folder / "drawn"]
-    grid = ["experiment", "losses", "--config", folder / "base.yaml", "--out", folder / "grid"]
+    store, photographs = folder / "store", folder / "images" / "mirflickr"
+    grid = ["experiment", "losses", "--config", folder / "base.yaml", "--out", folder / "grid", "--bits", "8"]
     commands = {
-        "One training step": partial(run_command, *train),
-        "One search": partial(run_command, *search),
+        "One training step": partial(run_command, "train", folder / "base.yaml", "--out", folder / "run"),
+        "One search": partial(run_command, "search", folder / "drawn", "--text", "boats on the sea"),
         "One request": partial(ask_server, folder / "drawn"),
-        "One indexing": partial(run_command, *index),
-        "One grid": partial(run_command, *grid, "--bits", "8", "--seeds", "1"),
+        "One indexing": partial(run_command, "index", "create", store, photographs, "--model", folder / "drawn"),
+        "One grid": partial(run_command, *grid, "--seeds", "1"),
     }
     return {name: follow(ways[name], command, START.get(name, ""), WITHIN) for name, command in commands.items()}
 

@@ -27,10 +27,7 @@ def test_every_command_that_reads_a_model_has_the_option():
     assert without - more == groups | no_model | of_stores
 
 
-_CALLS = {
-    "torch.load": ("weights_only", True),
-    "SentenceTransformer": ("trust_remote_code", False),
-}
+_CALLS = {"torch.load": ("weights_only", True), "SentenceTransformer": ("trust_remote_code", False)}
 _NEVER = ("pickle", "cPickle", "dill", "joblib", "cloudpickle", "marshal", "shelve")
 
 

@@ -187,10 +187,7 @@ def test_what_a_person_gets_wrong_is_one_line(photos, tmp_path, capsys):
         (["search", tmp_path / "notes", "red", *ENCODER], "notes: no pictures in this folder or below it"),
         (["search", store, "red", *ENCODER], "--encoder: goes with a plain folder of pictures"),
         (["duplicates", tmp_path / "lost"], "lost: "),
-        (
-            ["index", "add", tmp_path / "notes", "--exclude", "x"],
-            "not made of a folder of pictures; name the SOURCE",
-        ),
+        (["index", "add", tmp_path / "notes", "--exclude", "x"], "not made of a folder of pictures; name the SOURCE"),
         (["search", photos, "red", "--captions", tmp_path / "lost.csv", *ENCODER], "lost.csv"),
     ]:
         assert_refused(capsys, *arguments, says=line)

@@ -89,11 +89,7 @@ def test_the_page_says_that_its_numbers_are_those_of_python(page):
 
 @pytest.mark.browser
 @pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
-        ("(1 - S) ** p.gamma_w", "(1 - S) ** 8"),
-        ('p.loss === "sch" ? 1 : p.gamma_l', "p.gamma_l"),
-    ],
+    ("right", "wrong"), [("(1 - S) ** p.gamma_w", "(1 - S) ** 8"), ('p.loss === "sch" ? 1 : p.gamma_l', "p.gamma_l")]
 )
 def test_a_wrong_formula_is_noticed(page, tmp_path, right, wrong):
     text = page.read_text()

@@ -39,10 +39,7 @@ def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path
 def folder(base):
     """Two losses: two rates each, then two and four choices of weights; two splits, one code length."""
     folder = base.parent / "grid"
-    choices = {
-        "dsch": {"kappa_q": (0.01, 0.3), "average_precision": (0.0, 0.25)},
-        "dnph": {"proxies": (0.0, 0.02)},
-    }
+    choices = {"dsch": {"kappa_q": (0.01, 0.3), "average_precision": (0.0, 0.25)}, "dnph": {"proxies": (0.0, 0.02)}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weights, "_RATE_FACTORS", (1.0, 3.0))
         patch.setattr(weights, "_CHOICES", choices)

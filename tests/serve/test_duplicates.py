@@ -31,13 +31,7 @@ def test_items_whose_pictures_differ_are_none(client):
     assert client.get("/duplicates").json()["groups"] == [names]
 
 
-@pytest.mark.parametrize(
-    ("params", "problem"),
-    [
-        ({"k": 100_000}, "k"),
-        ({"where": "colour = 1"}, "colour"),
-    ],
-)
+@pytest.mark.parametrize(("params", "problem"), [({"k": 100_000}, "k"), ({"where": "colour = 1"}, "colour")])
 def test_what_is_beyond_the_limits_is_refused(client, params, problem):
     answer = client.get("/duplicates", params=params)
     assert answer.status_code == 422
