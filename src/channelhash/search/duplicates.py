@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.search.index.brute_force import rows_by_number
+from channelhash.search.index import rows_by_number
 from channelhash.search.items import check_count
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_files import decode, open_image

@@ -136,12 +136,6 @@ class Store(ABC):
         """Return the ids, sorted, and the ``(n, ceil(n_bits / 8))`` codes of the items that a search would look at.
 
         Arguments and errors as in `search`; a store without codes has none to return. O(n) time and memory.
-
-        >>> from channelhash import CodeSet
-        >>> from channelhash.search.sqlite.store import open_codes
-        >>> ids, codes = open_codes(CodeSet(["b", "a"], {"image": np.array([[7], [1]], np.uint8)}, None, 8)).codes()
-        >>> ids, codes.tolist()
-        (['a', 'b'], [[1], [7]])
         """
         where_tree, modalities = self._filter(where), self.modalities
         if not modalities:
@@ -204,12 +198,6 @@ class Store(ABC):
 
         Raises:
             InputError: outputs are not finite or of another length; or as `search` and `search_radius`.
-
-        >>> from channelhash.search.sqlite.store import open_codes
-        >>> from channelhash import CodeSet
-        >>> codes = CodeSet(["a", "b"], {"image": np.array([[64], [128]], np.uint8)}, None, n_bits=2)
-        >>> open_codes(codes).search_surest(np.array([[0.9, 0.1]])).ids
-        [['b', 'a']]
         """
         if radius is not None:
             checks.check_count(radius, "radius", 0)
@@ -274,8 +262,6 @@ class Store(ABC):
         Raises:
             InputError: the store has no index of words, ``k`` is below 1, a text is not Unicode, or the filter is
                 wrong.
-
-        Milliseconds among a million captions, see `channelhash.search.sqlite.word_search`.
         """
         count = checks.check_count(k, "k", 1)
         if not all(map(is_text, (text, *without))):
@@ -297,8 +283,7 @@ class Store(ABC):
 
         They are ``address``, ``items``, ``n_bits``, ``model``, ``projections`` (whether it keeps them), ``codes``
         (modality -> number of codes), ``distinct_codes`` (modality -> number, where cheap to know), ``bytes`` (on disk,
-        where known) and ``bytes_an_item`` (of a ``code``,
-        of a ``projection``, and on the ``disk`` of an item with all that belongs to it).
+        where known) and ``bytes_an_item`` (of a ``code``, of a ``projection``, and of an item on the ``disk``).
         """
         n_items, n_bits, facts = len(self), self.n_bits, self._facts()
         sizes = {"code": -(-n_bits // 8)} if n_bits else {}
@@ -428,10 +413,7 @@ class Store(ABC):
         """Return id -> item, for those of ``ids`` that the store has."""
 
     def listed(self) -> Iterator[Listed]:
-        """Yield every item without its codes, in any order; of items that are written meanwhile it may yield any.
-
-        A store that can read many items at once does better.
-        """
+        """Yield every item without its codes, in any order; of items that are written meanwhile it may yield any."""
         ids = self._ids(None)
         for start in range(0, len(ids), _ITEMS):
             for item in self._get(ids[start : start + _ITEMS]).values():

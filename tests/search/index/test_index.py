@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.search import index as code_index
-from channelhash.search.index import CodeIndex, brute_force, clustered_scan, duplicates, linear_scan
+from channelhash.search.index import CodeIndex, Matches, clustered_scan, duplicates, linear_scan
 from channelhash.search.index import brute_force as exact
-from channelhash.search.index.brute_force import Matches
 from channelhash.search.index.duplicates import duplicate_groups
 
 
@@ -106,7 +105,7 @@ def check_answers(k, n, kind, seed, data):
 
 def test_the_compiled_loops_are_loaded_once_numpy_has_compared_so_many_words(monkeypatch):
     asked = []
-    for name, owner, function in (("plain", code_index, "scan_nearest"), ("compiled", linear_scan, "nearest")):
+    for name, owner, function in (("plain", code_index, "_scan_nearest"), ("compiled", linear_scan, "nearest")):
         scan = getattr(owner, function)
         monkeypatch.setattr(owner, function, lambda search, name=name, scan=scan: asked.append(name) or scan(search))
     monkeypatch.setattr(code_index, "_left_to_numpy", 3 * 50)
@@ -133,7 +132,7 @@ def test_arguments_that_do_not_fit_are_refused(monkeypatch):
     }.items():
         with pytest.raises(ValueError, match=message):
             call()
-    monkeypatch.setattr(brute_force, "_MOST_ROWS", 4)
+    monkeypatch.setattr(code_index, "_MOST_ROWS", 4)
     with pytest.raises(ValueError, match="4 codes are too many for one index"):
         CodeIndex.build(codes, 12)
 
@@ -148,7 +147,7 @@ def test_many_queries_and_codes_have_the_answers_of_the_plain_search(monkeypatch
 
 
 def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
-    monkeypatch.setattr(code_index, "FEWEST_CLUSTERED", 1_000)
+    monkeypatch.setattr(code_index, "_FEWEST_CLUSTERED", 1_000)
     monkeypatch.setattr(clustered_scan, "_PIVOTS", 64)
     scattered = np.random.default_rng(0).integers(0, 256, (30_000, 16), dtype=np.uint8)
     for codes, clustered in ((draw(30_000, 128, 20, 0), True), (scattered, False)):

@@ -185,7 +185,7 @@ def build(folder: Path, n_items: int) -> None:
         labels = np.array([[name in values["labels"] for name in LABELS] for values in metadata])
         file = ch.CodeSet(ids, codes, labels, N_BITS, LABELS, [values["text"] for values in metadata])
         file.save(folder / place / CODES)
-    index.FEWEST_CLUSTERED = 1
+    index._FEWEST_CLUSTERED = 1
     fill("clusters", n_items + 1, projections=True)
     write_on("clusters").close()
     kept = write_on("killed")  # noqa: F841 -- what nobody holds is closed

@@ -46,7 +46,7 @@ def snapshots(folder: Path) -> list[Path]:
 
 
 @pytest.mark.usefixtures("small_layers")
-@pytest.mark.parametrize("fewest", [{}, {"FEWEST_CLUSTERED": 1}], ids=["scan", "clusters"])
+@pytest.mark.parametrize("fewest", [{}, {"_FEWEST_CLUSTERED": 1}], ids=["scan", "clusters"])
 def test_any_calls_in_any_order_with_snapshots_all_the_time(fewest, monkeypatch):
     """Filters, deletes, ties by id and layers, whichever way codes are searched."""
     for name, value in {**fewest, "_WORTH": 0.0, "_FRACTION": 1e-9, "_left_to_numpy": 0}.items():

@@ -1,19 +1,31 @@
-"""Exact search over many codes, in memory."""
+"""Exact search over many codes, in memory.
+
+An index keeps each distinct code once, with the rows that have it, and clusters of codes. The first searches of a
+process compare codes with NumPy alone: nothing is compiled.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, check_packed
-from channelhash.search.index import brute_force
-from channelhash.search.index.brute_force import Clusters, DistinctCodes, Matches, Search, scan_nearest, scan_within
+from channelhash.codes import PackedCodes, check_packed, words
+from channelhash.search.items import MOST_BITS
 from channelhash.utils.seeds import generator
 
-#: From so many distinct codes on, clusters may be quicker than a scan.
-FEWEST_CLUSTERED = 1 << 16
+#: Codes as words of 32 bits where one is enough, else of 64.
+Words = NDArray[Any]
+_Rows = NDArray[np.uint32]
+#: The rows that count, ``(n,)``; all if it is empty.
+_Mask = NDArray[np.bool_]
+
+_MOST_ROWS = 2**32
+
+# From so many distinct codes on, clusters may be quicker than a scan.
+_FEWEST_CLUSTERED = 1 << 16
 # A search for more answers than one of so many codes is left to the scan; so is one that would look at more than so
 # many times as many, which lie side by side.
 _FRACTION, _SIDE_BY_SIDE = 16, 4
@@ -24,10 +36,246 @@ _ALL = np.empty(0, dtype=np.bool_)
 # What the names of the clusters' arrays begin with.
 _CLUSTER = "cluster_"
 
-
 # Words of codes that NumPy may still compare with queries in this process before the compiled loops are loaded: that
 # takes about as long.
 _left_to_numpy = 1 << 27
+
+
+class DistinctCodes(NamedTuple):
+    """Each code once, in ascending order.
+
+    Attributes:
+        codes: ``(words, m)``, a word of neighbouring codes side by side; see `code_words`.
+        starts: ``(m + 1,)``: the rows of code ``c`` are ``rows[starts[c] : starts[c + 1]]``, in ascending order.
+        rows: ``(n,)``.
+
+    >>> find_distinct(np.array([[7], [1], [7]], np.uint8), n_bits=8).rows.tolist()
+    [1, 0, 2]
+    """
+
+    codes: Words
+    starts: _Rows
+    rows: _Rows
+
+
+def find_distinct(packed: PackedCodes, n_bits: int) -> DistinctCodes:
+    """Find the distinct ones of ``(n, ceil(n_bits / 8))`` packed codes.
+
+    Raises:
+        ValueError: there are 2³² rows or more, or codes of more than 65,534 bits.
+
+    >>> find_distinct(np.array([[7], [1], [7]], np.uint8), n_bits=8).codes.shape
+    (1, 2)
+    """
+    if len(packed) >= _MOST_ROWS:
+        raise ValueError(f"{len(packed)} codes are too many for one index: it numbers rows with 32 bits")
+    _check_length(n_bits)
+    codes = code_words(packed, n_bits)
+    order = np.lexsort(codes.T[::-1])  # stable: rows of one code stay in ascending order
+    codes = codes[order]
+    first = np.ones(len(codes), dtype=np.bool_)
+    first[1:] = (codes[1:] != codes[:-1]).any(axis=1)
+    starts = np.append(np.flatnonzero(first), len(codes)).astype(np.uint32)
+    return DistinctCodes(np.ascontiguousarray(codes[first].T), starts, order.astype(np.uint32))
+
+
+def _check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
+    """Raise ``ValueError`` unless arrays, whoever made them, are such that no loop over them can leave one.
+
+    >>> _check_distinct(find_distinct(np.array([[7], [1], [7]], np.uint8), n_bits=8), n_bits=8)
+    """
+    _check_length(n_bits)
+    codes, starts, rows = distinct
+    word = np.dtype(np.uint32 if n_bits <= 32 else np.uint64)
+    _check(codes, "codes", word, (-(-n_bits // 64), *codes.shape[-1:]))
+    _check(starts, "starts", np.uint32, (codes.shape[1] + 1,))
+    _check(rows, "rows", np.uint32, (rows.size,))
+    padding = 8 * word.itemsize * len(codes) - n_bits
+    if padding and (codes[-1] & word.type((1 << padding) - 1)).any():
+        raise ValueError(f"bits past the {n_bits}th are set")
+    if starts[0] != 0 or starts[-1] != len(rows) or (starts[1:] <= starts[:-1]).any():
+        raise ValueError(f"starts do not ascend from 0 to the {len(rows)} rows")
+    if not _is_permutation(rows):
+        raise ValueError("rows are not each there once")
+
+
+def _check(values: NDArray[Any], name: str, kind: Any, shape: tuple[int, ...]) -> None:
+    if values.dtype != kind or values.shape != shape:
+        raise ValueError(f"{name} are {values.shape} {values.dtype}, not {shape} {np.dtype(kind)}")
+
+
+def _is_permutation(numbers: _Rows) -> bool:
+    """Return whether each number below their count is there once.
+
+    >>> _is_permutation(np.array([1, 0, 2])), _is_permutation(np.array([1, 1, 2]))
+    (True, False)
+    """
+    n = len(numbers)
+    return not n or bool(int(numbers.max()) < n and np.bincount(numbers, minlength=n).all())
+
+
+def _check_length(n_bits: int) -> None:
+    if not 1 <= n_bits <= MOST_BITS:
+        raise ValueError(f"codes of {n_bits} bits cannot be searched, only those of 1 to {MOST_BITS}")
+
+
+def code_words(packed: PackedCodes, n_bits: int) -> Words:
+    """Return packed codes as words ``(n, words)``, whose order is that of the codes.
+
+    Bit ``j`` of a code is the ``j % b``-th highest of word ``j // b``; a word has b bits.
+
+    >>> code_words(np.array([[128]], np.uint8), n_bits=8).tolist()
+    [[2147483648]]
+    """
+    big_endian = words(packed).view(">u8")
+    return (big_endian >> np.uint64(32)).astype(np.uint32) if n_bits <= 32 else big_endian.astype(np.uint64)
+
+
+def rows_by_number(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the rows of each number, in ascending order.
+
+    >>> [rows.tolist() for rows in rows_by_number(np.array([4, 2, 4]))]
+    [[1], [0, 2]]
+    """
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+
+
+class Search(NamedTuple):
+    """One search: of every query, the first ``k`` rows within ``radius`` among those that count.
+
+    Attributes:
+        queries: ``(nq, words)``; see `code_words`.
+        codes: ``(words, m)``, likewise ``starts`` and ``rows``: see `DistinctCodes`.
+        allowed: the rows that count, ``(n,)``; all if it is empty.
+        k: 1 to the number of rows.
+        radius: 0 to ``n_bits``.
+        n_bits: code length.
+
+    >>> codes, no_mask = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
+    >>> Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8).k
+    1
+    """
+
+    queries: Words
+    codes: Words
+    starts: _Rows
+    rows: _Rows
+    allowed: _Mask
+    k: int
+    radius: int
+    n_bits: int
+
+
+@dataclass(frozen=True)
+class Matches:
+    """What one query found, nearest first, equal distances by row.
+
+    Attributes:
+        rows: row numbers in the database.
+        distances: number of differing bits.
+
+    >>> Matches(np.array([1]), np.array([0])).rows.tolist()
+    [1]
+    """
+
+    rows: NDArray[np.int64]
+    distances: NDArray[np.int64]
+
+
+class Clusters(NamedTuple):
+    """Each code belongs to one pivot, and codes stand in the order of pivots, those of a pivot by their distance to it.
+
+    Attributes:
+        pivots: ``(words, p)``.
+        reach: ``(p,)``: the largest distance of a pivot's codes to it.
+        offsets: ``(p, columns + 1)``: codes of pivot ``c`` at distances from ``column << shift`` on begin at
+            ``offsets[c, column]``; the last column is where the pivot's codes end.
+        shift: ``(1,)``.
+    """
+
+    pivots: Words
+    reach: NDArray[np.uint16]
+    offsets: _Rows
+    shift: NDArray[np.int64]
+
+
+def _check_clusters(clusters: Clusters, codes: Words) -> None:
+    """Raise ``ValueError`` unless clusters, whoever made them, are such that no search in them can leave an array.
+
+    Args:
+        clusters: of ``codes``.
+        codes: ``(words, m)``, checked by `_check_distinct`.
+
+    >>> codes = np.array([[1, 6, 9]], np.uint32)
+    >>> one = Clusters(codes[:, :1], np.array([3], np.uint16), np.array([[0, 1, 3]], np.uint32), np.array([1]))
+    >>> _check_clusters(one, codes)
+    """
+    pivots, reach, offsets, shift = clusters
+    p, m = max(pivots.size // len(codes), 1), codes.shape[1]
+    _check(pivots, "pivots", codes.dtype, (len(codes), p))
+    _check(reach, "reaches of pivots", np.uint16, (p,))
+    _check(shift, "shifts", np.int64, (1,))
+    _check(offsets, "offsets", np.uint32, (p, max(offsets.size // p, 2)))
+    places = offsets.ravel()
+    ascend = (places[1:] >= places[:-1]).all() and (offsets[1:, 0] == offsets[:-1, -1]).all()
+    if not 0 <= shift[0] < 16 or places[0] != 0 or places[-1] != m or not ascend:
+        raise ValueError(f"offsets of pivots do not ascend from 0 to the {m} codes")
+
+
+def _scan_nearest(search: Search) -> list[Matches]:
+    """Find the first ``k`` rows of each query within the radius, for the first searches of a process.
+
+    >>> codes, no_mask = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
+    >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
+    >>> _scan_nearest(search)[0].rows.tolist(), _scan_within(search)[0].rows.tolist()
+    ([0], [0, 1])
+    """
+    sizes = _sizes(search)
+    found = []
+    for query in search.queries:
+        distances = _word_distances(query, search)
+        # Every row at the distance at which k are met, and at a smaller one, is a candidate.
+        met = np.cumsum(np.bincount(distances, sizes, minlength=search.n_bits + 1))
+        limit = min(int(np.searchsorted(met, search.k)), search.radius)
+        found.append(_rows(search, distances, limit, search.k))
+    return found
+
+
+def _scan_within(search: Search) -> list[Matches]:
+    """Find all rows of each query within the radius, whatever ``k``; see `_scan_nearest`."""
+    return [_rows(search, _word_distances(query, search), search.radius, None) for query in search.queries]
+
+
+def _sizes(search: Search) -> NDArray[np.int64] | None:
+    """Return the number of rows of each code that count; None where that is 1 for all."""
+    if len(search.allowed):
+        return np.add.reduceat(search.allowed[search.rows], search.starts[:-1], dtype=np.int64)
+    if len(search.rows) == search.codes.shape[1]:
+        return None
+    return search.starts[1:].astype(np.int64) - search.starts[:-1]
+
+
+def _word_distances(query: NDArray[np.unsignedinteger], search: Search) -> NDArray[np.uint16]:
+    distances = np.zeros(search.codes.shape[1], np.uint16)
+    for word, column in zip(query, search.codes, strict=True):
+        distances += np.bitwise_count(column ^ word)
+    return distances
+
+
+def _rows(search: Search, distances: NDArray[np.uint16], limit: int, count: int | None) -> Matches:
+    """Return the first rows that count of codes within the limit, by distance, then by row."""
+    near = np.flatnonzero(distances <= limit)
+    starts = search.starts[near].astype(np.int64)
+    sizes = search.starts[near + 1] - starts
+    # The places of a code's rows: its start, and so on as often as it has rows.
+    places = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+    rows, far = search.rows[places].astype(np.int64), np.repeat(distances[near].astype(np.int64), sizes)
+    if len(search.allowed):
+        counts = search.allowed[rows]
+        rows, far = rows[counts], far[counts]
+    order = np.lexsort((rows, far))[:count]
+    return Matches(rows[order], far[order])
 
 
 def compile_loops() -> None:
@@ -44,7 +292,7 @@ class CodeIndex:
 
     Where there are clusters (`clustered_scan`), a search goes through them and is left to a scan of all distinct codes
     (`linear_scan`) where that is cheaper. Both are compiled, and the first searches of a process use NumPy instead
-    (`brute_force`); the answers are the same. Several threads may search at the same time.
+    (`_scan_nearest`); the answers are the same. Several threads may search at the same time.
 
     >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
     >>> [match.rows.tolist() for match in index.nearest(np.array([[6]], np.uint8), k=2)]
@@ -75,8 +323,8 @@ class CodeIndex:
             ValueError: the codes do not have ``n_bits`` bits, or are too many.
         """
         check_packed(packed, n_bits)
-        plain = cls(brute_force.distinct_codes(packed, n_bits), None, n_bits)
-        if not plain.n_distinct or clusters is False or (clusters is None and plain.n_distinct < FEWEST_CLUSTERED):
+        plain = cls(find_distinct(packed, n_bits), None, n_bits)
+        if not plain.n_distinct or clusters is False or (clusters is None and plain.n_distinct < _FEWEST_CLUSTERED):
             return plain
         from channelhash.search.index.clustered_scan import cluster  # compiled
 
@@ -115,9 +363,9 @@ class CodeIndex:
             raise ValueError(f"an index without {error.args[0]}") from None
         if n_bits.shape != () or n_bits.dtype.kind != "i":
             raise ValueError(f"n_bits is one number, not {n_bits.shape} {n_bits.dtype}")
-        brute_force.check_distinct(distinct, int(n_bits))
+        _check_distinct(distinct, int(n_bits))
         if clusters is not None:
-            brute_force.check_clusters(clusters, distinct.codes)
+            _check_clusters(clusters, distinct.codes)
         return cls(distinct, clusters, int(n_bits))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -151,7 +399,7 @@ class CodeIndex:
         return packed
 
     @cached_property
-    def _places(self) -> brute_force.Rows:
+    def _places(self) -> _Rows:
         """Where among the distinct codes that of each row is."""
         codes, starts, rows = self._distinct
         places = np.empty(len(rows), np.uint32)
@@ -194,19 +442,19 @@ class CodeIndex:
         mask = self._mask(allowed)
         if not len(self) or not len(queries):
             return [Matches(*np.empty((2, 0), dtype=np.int64)) for _ in queries]
-        words = brute_force.code_words(queries, self.n_bits)
+        query_words = code_words(queries, self.n_bits)
         count = len(self) if k is None else min(k, len(self))
-        search = Search(words, *self._distinct, mask, count, radius, self.n_bits)
+        search = Search(query_words, *self._distinct, mask, count, radius, self.n_bits)
         global _left_to_numpy
         _left_to_numpy -= len(queries) * search.codes.size
         if _left_to_numpy >= 0:
-            return scan_within(search) if k is None else scan_nearest(search)
+            return _scan_within(search) if k is None else _scan_nearest(search)
         if k is not None:
             return self._search_compiled(search)
         found = []
-        for q in range(len(words)):
+        for q in range(len(query_words)):
             # Memory that nothing is written to is not taken: room for all rows costs nothing.
-            (match,) = self._search_compiled(search._replace(queries=words[q : q + 1]))
+            (match,) = self._search_compiled(search._replace(queries=query_words[q : q + 1]))
             found.append(Matches(match.rows.copy(), match.distances.copy()))
         return found
 
@@ -228,7 +476,7 @@ class CodeIndex:
         """How many codes a search in clusters may look at."""
         return _SIDE_BY_SIDE * int(self.n_distinct / _FRACTION)
 
-    def _mask(self, allowed: NDArray[np.bool_] | None) -> brute_force.Mask:
+    def _mask(self, allowed: NDArray[np.bool_] | None) -> _Mask:
         if allowed is None:
             return _ALL
         if allowed.dtype != np.bool_ or allowed.shape != (len(self),):
@@ -241,6 +489,6 @@ class CodeIndex:
         return self._distinct._asdict() | {f"{_CLUSTER}{name}": values for name, values in clusters.items()}
 
 
-def _bytes_of(codes: brute_force.Words, n_bits: int) -> PackedCodes:
+def _bytes_of(codes: Words, n_bits: int) -> PackedCodes:
     """Return words ``(words, m)`` of codes as ``(m, ceil(n_bits / 8))`` packed codes."""
     return codes.T.astype(codes.dtype.newbyteorder(">"), order="C").view(np.uint8)[:, : -(-n_bits // 8)]

@@ -20,7 +20,7 @@ distances least. Searches are exact for any pivots; good ones make them quick.
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.search.index.brute_force import Clusters, DistinctCodes, Matches, Search, Words
+from channelhash.search.index import Clusters, DistinctCodes, Matches, Search, Words
 from channelhash.search.index.linear_scan import BLOCK, HALF, LIMIT, LOWER, WITHIN, fresh, measure, take, write
 from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
 from channelhash.utils.seeds import generator
@@ -150,8 +150,8 @@ def cluster(distinct: DistinctCodes) -> tuple[DistinctCodes, Clusters]:
 
     O(m p) for ``m`` codes and ``p`` pivots, on all cores.
 
-    >>> from channelhash.search.index.brute_force import distinct_codes
-    >>> codes, clusters = cluster(distinct_codes(np.array([[7], [1], [7], [240]], np.uint8), n_bits=8))
+    >>> from channelhash.search.index import find_distinct
+    >>> codes, clusters = cluster(find_distinct(np.array([[7], [1], [7], [240]], np.uint8), n_bits=8))
     >>> codes.codes.shape, clusters.pivots.shape, clusters.reach.tolist()
     ((1, 3), (1, 3), [0, 0, 0])
     """

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed, pack
 from channelhash.codes.popcount import popcount
-from channelhash.search.index.brute_force import Words, code_words, distinct_codes, rows_by_number
+from channelhash.search.index import Words, code_words, find_distinct, rows_by_number
 from channelhash.utils.compiled import njit
 from channelhash.utils.seeds import generator
 
@@ -56,7 +56,7 @@ def duplicate_groups(packed: PackedCodes, n_bits: int, radius: int = 3) -> list[
     if radius < 0:
         raise ValueError(f"radius is {radius}; a distance is at least 0")
     check_packed(packed, n_bits)
-    codes, starts, rows = distinct_codes(packed, n_bits)
+    codes, starts, rows = find_distinct(packed, n_bits)
     parents = np.arange(codes.shape[1])
     if radius >= n_bits:
         parents[:] = 0

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
-from channelhash.search.index.brute_force import Matches, Search
+from channelhash.search.index import Matches, Search
 from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
 
 # Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.
@@ -149,8 +149,8 @@ def _nearest_tasks(division, search, found):  # type: ignore[no-untyped-def]
 def nearest(search: Search) -> list[Matches]:
     """Find the first ``k`` rows of each query within the radius.
 
-    >>> from channelhash.search.index.brute_force import distinct_codes
-    >>> codes, no_mask = distinct_codes(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
+    >>> from channelhash.search.index import find_distinct
+    >>> codes, no_mask = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
     >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
     >>> nearest(search)[0].rows.tolist()
     [0]

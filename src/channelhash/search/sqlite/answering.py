@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
-from channelhash.search.index import CodeIndex
-from channelhash.search.index.brute_force import Matches
+from channelhash.search.index import CodeIndex, Matches
 from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
 from channelhash.search.sqlite.database import CodeRow
 from channelhash.search.store import Answers
