@@ -8,15 +8,15 @@ import pytest
 import torch
 
 import channelhash as ch
+from channelhash.config import preset_path
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.aligned import fit_scales, rotate_outputs
 from channelhash.models.encoders import open_encoder
-from channelhash.runs import fit
 from channelhash.runs.folder import open_run
-from channelhash.runs.presets import preset_path
 from channelhash.training import inputs as training_inputs
+from channelhash.training import trainer
 from channelhash.training.inputs import _cached_features
 from channelhash.utils.progress import no_stage_progress
 from picture_runs import tiny_clip, write_pictures
@@ -82,9 +82,9 @@ def preset_settings(captions, **more):
 
 @pytest.fixture(scope="module", autouse=True)
 def hasty():
-    """Turn outputs by ten steps instead of 300: that the rotation is learned is for tests/training/test_rotation.py."""
+    """Turn outputs by ten steps instead of 300: that the rotation is learned is for tests/models/test_rotation.py."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fit, "rotate_outputs", partial(rotate_outputs, steps=10))
+        patch.setattr(trainer, "rotate_outputs", partial(rotate_outputs, steps=10))
         yield
 
 

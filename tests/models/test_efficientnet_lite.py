@@ -60,7 +60,7 @@ def test_the_published_network_is_timms():
     file = encoders._checked_file(encoders._LITE2)
     made.load_state_dict(dict(zip(made.state_dict(), read_weights(file).values(), strict=True)))
     pixels = np.stack([picture(260, seed) for seed in range(2)])
-    tower = encoders.image_tower()
+    tower = encoders._image_tower()
     np.testing.assert_allclose(tower(torch.from_numpy(pixels)).numpy(), by_timm(made, pixels), atol=1e-4)
 
 

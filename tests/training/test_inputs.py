@@ -13,7 +13,7 @@ from channelhash.data.collection import load_collection
 from channelhash.data.images import ImageFiles
 from channelhash.errors import JobError
 from channelhash.models import MODELS
-from channelhash.runs.fit import create_model
+from channelhash.runs.train import create_model
 from channelhash.training import inputs as training_inputs
 from channelhash.training.inputs import (
     Held,
@@ -193,7 +193,7 @@ def test_contents_are_hashed_once_and_again_when_a_file_changes(tmp_path, monkey
     records = picture_records(tmp_path, 4)
     paths, memo = records.items["image"], tmp_path / "memo"
     first = _collection_hash(paths, memo)
-    monkeypatch.setattr(training_inputs, "_digest", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(training_inputs, "file_hash", lambda path: pytest.fail("read again"))
     assert _collection_hash(paths, memo) == first
     monkeypatch.undo()
     os.utime(paths[0], ns=(1, 1))

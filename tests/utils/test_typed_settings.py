@@ -8,7 +8,7 @@ import yaml
 from channelhash.config import make_config, read_config
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES
-from channelhash.runs.fit import create_loss
+from channelhash.runs.train import create_loss
 from channelhash.utils.typed_settings import read_settings, settings_of
 
 

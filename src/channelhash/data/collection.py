@@ -3,7 +3,6 @@
 That of a run holds the items of the runs that it extends, then its new ones.
 """
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from channelhash.data.images import image_problem
 from channelhash.data.records import Items, Records, are_files, label_name
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
+from channelhash.utils.files import file_hash
 from channelhash.utils.progress import Progress
 
 
@@ -420,7 +420,7 @@ def _image_problems(paths: list[Path], progress: Progress | None) -> list[str]:
         if problem := image_problem(path):
             problems.append(f"{problem}; leave it out with --skip-bad, or get it again")
             continue
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = file_hash(path)
         if digest in first:
             problems.append(f"picture {path} is the same file as {first[digest]}; leave one of them out")
         first.setdefault(digest, path)

@@ -32,7 +32,7 @@ from channelhash.utils.files import one_line
 from channelhash.utils.typed_settings import unknown
 
 #: ``paper``: short side to 224 bilinear, centre crop. ``openclip``: as the weights' own configuration says (§ 3).
-Preprocess = Literal["openclip", "paper"]
+_Preprocess = Literal["openclip", "paper"]
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class _TextTower(nn.Module):
         return features
 
 
-def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "openclip") -> _OpenClip:
+def load_open_clip(name: str, pretrained: str | None, preprocess: _Preprocess = "openclip") -> _OpenClip:
     """Load a model of OpenCLIP.
 
     Args:
         name: a name that OpenCLIP knows, or a JSON file in its format for model configurations.
         pretrained: a tag such as ``"dfn5b"``, a file with the model's weights, ``TAG@FILE`` for the weights of a tag
             from a file, or None for random weights.
-        preprocess: see `Preprocess`; a file without a tag has the configuration of the architecture.
+        preprocess: see `_Preprocess`; a file without a tag has the configuration of the architecture.
 
     Raises:
         InputError: name or tag is unknown (the nearest one is named), or a file's weights do not fit.
@@ -122,7 +122,7 @@ def _tokenizer(name: str, config: str) -> Callable[[Sequence[str]], Tensor]:
     return tokenize
 
 
-def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) -> Resize:
+def _resize(image_size: Any, options: dict[str, Any], preprocess: _Preprocess) -> Resize:
     height, width = image_size if isinstance(image_size, tuple | list) else (image_size, image_size)
     if height != width:
         raise InputError(f"model.backbone: takes pictures of {width} x {height} pixels; only squares are supported")
@@ -193,7 +193,7 @@ def create_cliphash_model(
     backbone: str = "ViT-H-14-quickgelu",
     pretrained: str | None = "dfn5b",
     freeze_backbone: bool = True,
-    preprocess: Preprocess = "openclip",
+    preprocess: _Preprocess = "openclip",
     prompt: str = "{}",
     normalize: bool = False,
     hidden: list[int] | None = None,
@@ -238,7 +238,7 @@ def build_cliphash_branches(
     backbone: str,
     pretrained: str | None,
     freeze_backbone: bool,
-    preprocess: Preprocess,
+    preprocess: _Preprocess,
     prompt: str,
     normalize: bool,
     hidden: list[int],

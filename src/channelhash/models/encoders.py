@@ -23,10 +23,10 @@ from channelhash.errors import InputError
 from channelhash.models.backbones import Frozen, Normalize, OnnxTower, fixed_random_weights, load_weights, read_weights
 from channelhash.models.cliphash import PromptTokens, load_open_clip
 from channelhash.models.description import FEATURES, Word
-from channelhash.models.exported import file_hash
 from channelhash.models.extractors import Extractor, absolute_names, absolute_source, check_files
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import PHOTO_HEADS, FeatureRows, read_heads
+from channelhash.utils.files import file_hash
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import is_python_name, look_up, unknown
 
@@ -109,8 +109,8 @@ def _photo_backbones() -> Encoder:
             f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]', "
             "or name another encoder with --encoder"
         )
-    resize = image_resize()
-    image = Frozen(image_tower(), IMAGES, str(resize), IMAGE_WIDTH)
+    resize = _image_resize()
+    image = Frozen(_image_tower(), IMAGES, str(resize), IMAGE_WIDTH)
     text = Frozen(text_tower(), TEXTS, "256 tokens", TEXT_WIDTH)
     sides = {
         "image": _Side(resize, image, IMAGE_WIDTH),
@@ -325,7 +325,7 @@ def missing_packages() -> list[str]:
     return [name.replace("_", "-") for name in needed if importlib.util.find_spec(name) is None]
 
 
-def image_tower() -> OnnxTower:
+def _image_tower() -> OnnxTower:
     """Open the network from ``(n, 3, 260, 260)`` uint8 pixels to features ``(n, 1280)``.
 
     Raises:
@@ -335,13 +335,13 @@ def image_tower() -> OnnxTower:
 
 
 def image_layers(pretrained: str | None) -> nn.Module:
-    """Build the network of `image_tower` of PyTorch's layers, which can be trained, for pixels of any size.
+    """Build the network of `_image_tower` of PyTorch's layers, which can be trained, for pixels of any size.
 
     Args:
         pretrained: ``"package"``, or None for random weights.
 
     Raises:
-        InputError: as `image_tower`, or other weights are asked for.
+        InputError: as `_image_tower`, or other weights are asked for.
     """
     from timm.models.efficientnet import tf_efficientnet_lite2
 
@@ -358,17 +358,17 @@ def image_layers(pretrained: str | None) -> nn.Module:
     return nn.Sequential(Normalize((127 / 255,) * 3, (128 / 255,) * 3), layers)
 
 
-def image_resize() -> Resize:
-    """Return how images become the pixels of `image_tower`: all of an image, squashed to a square.
+def _image_resize() -> Resize:
+    """Return how images become the pixels of `_image_tower`: all of an image, squashed to a square.
 
-    >>> image_resize().size
+    >>> _image_resize().size
     260
     """
     return Resize(_SIZE, filter="bicubic", mode="squash", reduced=True)
 
 
 def text_tower() -> OnnxTower:
-    """Open the network from ``(n, m)`` token ids to sentence embeddings ``(n, 384)``; errors as in `image_tower`."""
+    """Open the network from ``(n, m)`` token ids to sentence embeddings ``(n, 384)``; errors as in `_image_tower`."""
     return OnnxTower(partial(_text_graph, _checked_file(_MINILM)), _MINILM.hash)
 
 

@@ -1,6 +1,5 @@
 """A model's exported encoders, run by ONNX Runtime: codes of queries without PyTorch."""
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from channelhash.data.images import resize_of
 from channelhash.errors import InputError, JobError
 from channelhash.text.tokens import Vocabulary, encode_vocabulary
-from channelhash.utils.files import reading
+from channelhash.utils.files import file_hash, reading
 from channelhash.utils.optional_imports import library, onnx_runtime
 
 #: The file that describes the others, and the folder of a run or a store that `channelhash export` writes by default.
@@ -146,12 +145,6 @@ class _Side:
         with reading(self._path, "cannot encode this", _AGAIN):
             rows: NDArray[np.float32] = self._session.run(self._names[0], {self._names[1]: inputs})[0]
         return rows
-
-
-def file_hash(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _pixels(recipe: Mapping[str, Any], folder: Path) -> _Prepare:

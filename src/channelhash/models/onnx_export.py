@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from channelhash.codes import binarize
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import OnnxTower
-from channelhash.models.exported import DESCRIPTION, file_hash
+from channelhash.models.exported import DESCRIPTION
 from channelhash.models.hash_model import HashModel
-from channelhash.utils.files import move_folder, one_line, sync_file, temporary_folder
+from channelhash.utils.files import file_hash, move_folder, one_line, sync_file, temporary_folder
 from channelhash.utils.optional_imports import library, onnx_runtime
 from channelhash.utils.seeds import generator
 

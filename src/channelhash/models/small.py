@@ -56,14 +56,14 @@ class VocabularyTokens:
         )
 
 
-class BagOfTags(nn.Module):
+class _BagOfTags(nn.Module):
     """Mean of learned token vectors: ``(n, m)`` token ids to ``(n, n_features)``; order does not matter.
 
     Args:
         n_tokens: largest token id.
         n_features: width of a token's vector.
 
-    >>> bag = BagOfTags(n_tokens=5, n_features=4)
+    >>> bag = _BagOfTags(n_tokens=5, n_features=4)
     >>> torch.equal(bag(torch.tensor([[1, 2, 0]])), bag(torch.tensor([[2, 1, 0]])))
     True
     """
@@ -313,9 +313,9 @@ def build_small_branches(
         head = hash_head([image_encoder.n_features, *hidden, n_bits], dropout)
         branches["image"] = Branch(Square(image_size), image_encoder, head)
     if "text" in modalities:
-        encoder: BagOfTags | TransformerText
+        encoder: _BagOfTags | TransformerText
         if text_encoder == "bag":
-            encoder = BagOfTags(len(vocabulary), text_width)
+            encoder = _BagOfTags(len(vocabulary), text_width)
         else:
             table = nn.Embedding(len(vocabulary) + 1, text_width, padding_idx=0)
             encoder = TransformerText(table, text_width, feed_forward=2 * text_width, max_tokens=max_tokens)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
-from channelhash.config import RunConfig, make_config, read_sections
+from channelhash.config import RunConfig, data_kind, make_config, read_sections
 from channelhash.data.collection import Collection, Partners, find_partners, load_collection
 from channelhash.data.records import Records
 from channelhash.data.registry import SplitSettings
@@ -22,11 +22,11 @@ from channelhash.losses import TEACHER_LOSSES, resolve_loss
 from channelhash.metrics.report import count_tasks
 from channelhash.models import MODELS
 from channelhash.runs.evaluate import run_codes
-from channelhash.runs.fit import create_model, fit, fit_scales_of, prepare, relevant_pairs
 from channelhash.runs.folder import OpenedRun, claim_folder, describe_run, keep_splits, open_run, read_run, save_model
-from channelhash.runs.presets import data_kind
+from channelhash.runs.train import create_model
 from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.inputs import feature_records
+from channelhash.training.trainer import fit, fit_scales_of, prepare, relevant_pairs
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.typed_settings import apply_override, is_python_name, trusting, unknown

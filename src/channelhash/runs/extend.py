@@ -18,6 +18,7 @@ from channelhash.config import (
     ExtendSettings,
     RunConfig,
     TrainSettings,
+    data_kind,
     make_config,
     read_run_config,
     read_sections,
@@ -30,9 +31,8 @@ from channelhash.losses import HashLoss, resolve_loss
 from channelhash.losses.incremental import ExtensionLoss
 from channelhash.models import HashModel, load_model
 from channelhash.models.hash_model import encode_records
-from channelhash.runs.fit import Trainee, fit, prepare
-from channelhash.runs.presets import data_kind
 from channelhash.training.distributed import rank, wait_for_all
+from channelhash.training.trainer import Trainee, fit, prepare
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.seeds import generator

@@ -10,18 +10,20 @@ import torch
 
 from channelhash.config import RunConfig, make_config, read_config
 from channelhash.data.collection import load_collection
-from channelhash.data.records import Items, noisy_labels
+from channelhash.data.records import Items, Records, noisy_labels
 from channelhash.data.registry import make_splits
 from channelhash.errors import InputError
-from channelhash.models import HashModel
+from channelhash.losses import HashLoss, make_loss, resolve_loss
+from channelhash.models import HashModel, resolve_model
 from channelhash.runs.extend import check_extension, extend
-from channelhash.runs.fit import check_pairs, create_loss, create_model, fit, fit_scales_of, prepare, training_images
 from channelhash.runs.folder import Run, claim_folder, describe_run, draw_run_splits, keep_splits, read_run, save_model
 from channelhash.training.distributed import local_device
 from channelhash.training.inputs import Held, Source, feature_mode, raw_source
 from channelhash.training.step import Steps, epoch_steps
+from channelhash.training.trainer import fit, fit_scales_of, prepare, training_images
 from channelhash.utils.environment import peak_bytes, pick_device
 from channelhash.utils.progress import StageProgress, no_stage_progress
+from channelhash.utils.seeds import derive_seed
 from channelhash.utils.typed_settings import apply_override, trusting
 
 
@@ -93,7 +95,7 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
     )
     describe_run(config, folder, records.problems)
     loss = create_loss(config, len(records.label_names))
-    check_pairs(config, records)
+    _check_pairs(config, records)
     if config.extend is not None:
         check_extension(config, config.extend, loss, collection.new)
         return extend(config.extend, config.train, collection, splits, loss, folder, progress)
@@ -127,7 +129,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
         raise InputError("--dry-run: plans a training from the start, this configuration extends a run; leave it out")
     records, settings = load_collection(config.sources).records, config.train
     splits = make_splits(config.split, records)
-    check_pairs(config, records)
+    _check_pairs(config, records)
     train = records.take(splits.train)
     images = training_images(train, settings)
     model = create_model(config, train).to(local_device(pick_device(settings.device)))
@@ -178,3 +180,65 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
             torch.cuda.synchronize(device)
         seconds = time.perf_counter() - began
     return seconds
+
+
+def create_model(config: RunConfig, train_records: Records) -> HashModel:
+    """Return the untrained model of a configuration; its weights are drawn from ``train.seed``.
+
+    Raises:
+        InputError: as the model's own.
+
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from channelhash.runs.demo import demo_config
+    >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, np.ones((2, 1), dtype=bool), ("dog",))
+    >>> create_model(demo_config(Path("demo"), "dsch", quick=True), records).modalities
+    ('text',)
+    """
+    torch.manual_seed(derive_seed(config.train.seed, "weights"))
+    model = resolve_model(config.model_name).create(train_records, config.n_bits, **vars(config.model))
+    model.name = config.model_name  # under which a saved model is built again, also one's own
+    model.set_precision(config.train.precision)
+    return model
+
+
+def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
+    """Return the loss of a configuration for ``n_labels`` labels; its parameters are drawn from ``train.seed``.
+
+    Raises:
+        InputError: this loss needs a teacher, not labels.
+
+    >>> from pathlib import Path
+    >>> from channelhash.runs.demo import demo_config
+    >>> type(create_loss(demo_config(Path("demo"), "tdsrdh", quick=True), n_labels=3)).__name__
+    'TDSRDHLoss'
+    """
+    if resolve_loss(config.loss_name).needs_teacher:
+        raise InputError(f"loss.name: {config.loss_name!r} takes a teacher, not labels; use `channelhash distill`")
+    torch.manual_seed(derive_seed(config.train.seed, "loss"))
+    return make_loss(config.loss_name, config.n_bits, n_labels, **vars(config.loss) | vars(config.terms))
+
+
+def _check_pairs(config: RunConfig, records: Records) -> None:
+    """Check that records in one modality are not to be learned from pairs.
+
+    Raises:
+        InputError: the loss is over pairs of an image and a text, or there are neither pairs nor labels.
+
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from channelhash.runs.demo import demo_config
+    >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, np.ones((2, 1), dtype=bool), ("dog",))
+    >>> _check_pairs(demo_config(Path("demo"), "dsch", quick=True), records)
+    """
+    if len(records.items) > 1:
+        return
+    only = next(iter(records.items))
+    terms = config.terms.model_dump()
+    if config.loss_name == "contrastive" or terms["contrastive"] or terms["pairs"]:
+        key = "name: contrastive" if config.loss_name == "contrastive" else "pairs" if terms["pairs"] else "contrastive"
+        raise InputError(f"loss.{key}: learns from pairs of an image and a text, and there are only {only}s")
+    if not records.label_names:
+        raise InputError(
+            f"the data has only {only}s and no labels: nothing says which items are alike; add labels or pairs"
+        )

@@ -4,7 +4,6 @@ The cache of a collection is shared by everything that encodes it. The bank of a
 code lengths and training seeds, because the augmentation has a seed of its own.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -30,7 +29,7 @@ from channelhash.models.hash_model import Branch, HashModel, encode_items
 from channelhash.models.small import unit_pixels
 from channelhash.utils.array_files import DType, RowFile, Rows, row_file
 from channelhash.utils.environment import usable_cores
-from channelhash.utils.files import cache_folder, content_hash, write_text
+from channelhash.utils.files import cache_folder, content_hash, file_hash, write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress, StageProgress
 
@@ -474,10 +473,5 @@ def _collection_hash(items: Items, memo: Path) -> str:
     listing = content_hash(*(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode() for path, stat in stats))
     kept_hash = memo / f"pictures-{listing[:16]}.sha256"
     if not kept_hash.exists():
-        write_text(kept_hash, content_hash(*(_digest(path) for path in paths)))
+        write_text(kept_hash, content_hash(*(bytes.fromhex(file_hash(path)) for path in paths)))
     return kept_hash.read_text(encoding="utf-8")
-
-
-def _digest(path: Path) -> bytes:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()

@@ -33,7 +33,7 @@ from channelhash.utils.files import atomic_path
 from channelhash.utils.seeds import generator
 
 
-class Average:
+class _Average:
     """The exponential moving average of trained weights, without the bias of its start (as in Adam)::
 
         a_t = Σ_{s ≤ t} d^(t − s) w_s / Σ_{s ≤ t} d^(t − s)
@@ -45,7 +45,7 @@ class Average:
         decay: 0 < d < 1; about the last 1 / (1 − d) steps count.
 
     >>> layer = nn.Linear(1, 1, bias=False)
-    >>> average = Average(layer, decay=0.5)
+    >>> average = _Average(layer, decay=0.5)
     >>> for weight in (1.0, 4.0):
     ...     _ = nn.init.constant_(layer.weight, weight)
     ...     average.update()
@@ -107,7 +107,7 @@ def save_checkpoint(
     loss: nn.Module,
     optimizer: Optimizer,
     epochs_done: int,
-    average: Average | None = None,
+    average: _Average | None = None,
 ) -> None:
     """Write what is trained (in the model and in the loss), optimiser state, the number of finished epochs, and the
     average of the weights, if any.
@@ -129,7 +129,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    path: Path, model: HashModel, loss: nn.Module, optimizer: Optimizer, average: Average | None = None
+    path: Path, model: HashModel, loss: nn.Module, optimizer: Optimizer, average: _Average | None = None
 ) -> int:
     """Load a checkpoint into ``model``, ``loss``, ``optimizer`` and ``average``; return the number of finished epochs.
 
@@ -270,7 +270,7 @@ class Steps:
             if settings.weight_decay
             else torch.optim.Adam(groups, **adam)
         )
-        self.average = Average(model, settings.average) if settings.average else None
+        self.average = _Average(model, settings.average) if settings.average else None
 
     def batches(self, sources: Mapping[str, Source], epoch: int) -> Iterator[TrainingBatch]:
         """Yield this rank's batches of an epoch, on the device."""

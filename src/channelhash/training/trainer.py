@@ -1,26 +1,45 @@
-"""The training loop of the paper (``protocol.md`` § 6)."""
+"""Fit a model to the training rows of a collection: the loop of the paper (``protocol.md`` § 6), validation."""
 
 import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from channelhash.codes.code_set import CodeSet
 from channelhash.config import TrainSettings
-from channelhash.errors import JobError
+from channelhash.data.collection import Collection
+from channelhash.data.records import Records
+from channelhash.data.splits import Rows, Splits
+from channelhash.errors import InputError, JobError
 from channelhash.losses import HashLoss
+from channelhash.metrics import hamming_histogram
+from channelhash.metrics.recall import instance_recall
+from channelhash.models import HashModel
+from channelhash.models.aligned import fit_scales, rotate_outputs
 from channelhash.models.backbones import load_weights, memory_advice, read_weights
-from channelhash.models.hash_model import HashModel
-from channelhash.training.distributed import from_first, rank, wait_for_all
-from channelhash.training.inputs import TrainingSet
+from channelhash.training.distributed import from_first, local_device, rank, wait_for_all
+from channelhash.training.inputs import (
+    Source,
+    TrainingSet,
+    collection_features,
+    encoder_of_rows,
+    feature_mode,
+    prepare_inputs,
+    training_sources,
+)
 from channelhash.training.step import Steps, load_checkpoint, save_checkpoint
+from channelhash.utils.environment import pick_device
 from channelhash.utils.files import reading, space_for, write_text
-from channelhash.utils.progress import Progress, no_progress, note
+from channelhash.utils.progress import Progress, StageProgress, no_progress, note
 from channelhash.utils.seeds import derive_seed
 
 #: Scores of one validation: task name -> score by the validation's measure.
@@ -31,14 +50,14 @@ Entry = dict[str, Any]
 MEASURES = {"map_tie_aware": "tie-aware mAP", "recall_at_10": "Recall@10"}
 
 
-class Validator(NamedTuple):
+class _Validator(NamedTuple):
     """How a model is validated.
 
     Attributes:
         scores: computes the scores of the model as it is.
         measure: what they are, a key of `MEASURES`; the larger the better.
 
-    >>> Validator(lambda: {"text->image": 0.5}).measure
+    >>> _Validator(lambda: {"text->image": 0.5}).measure
     'map_tie_aware'
     """
 
@@ -74,7 +93,7 @@ def train(
     data: TrainingSet,
     settings: TrainSettings,
     folder: Path,
-    validate: Validator | None = None,
+    validate: _Validator | None = None,
     progress: Progress = no_progress,
 ) -> list[Entry]:
     """Train ``model`` in place, and write ``log.jsonl``, ``checkpoints/`` and events of TensorBoard into ``folder``.
@@ -223,3 +242,188 @@ def _recorder(folder: Path, start: int, writes: bool) -> Iterator[Callable[[list
     finally:
         with space_for(place):
             events.close()
+
+
+# Training rows, evenly spaced, that the scales of features are taken from.
+_SAMPLE = 20_000
+
+
+@dataclass(frozen=True)
+class Trainee:
+    """A model with what it is trained and validated on.
+
+    Attributes:
+        model: the model that is trained. Unless its inputs come ``online`` it is ``feature_model``, so that the memory
+            of the backbone is free again.
+        feature_model: the same model without frozen backbones, which takes features; see `HashModel.on_features`.
+        features: all rows of the collection, as ``feature_model`` takes them.
+        sources: inputs of the training rows, as ``model`` takes them.
+        images: ``(n,)`` which image each training row shows, for ``train.captions: one``.
+        stored: codes that old items of the retrieval set keep, whatever the model makes of them now.
+    """
+
+    model: HashModel
+    feature_model: HashModel
+    features: Records
+    sources: dict[str, Source]
+    images: Tensor | None = None
+    stored: CodeSet | None = None
+
+
+def prepare(
+    model: HashModel, collection: Collection, rows: Rows, settings: TrainSettings, progress: StageProgress
+) -> Trainee:
+    """Bring a model to its device, and compute or read the features that it is trained and validated on.
+
+    Args:
+        model: untrained, or trained so far. The caller keeps no other reference to it, see `Trainee`.
+        collection: has the model's modalities.
+        rows: the rows to train on.
+        settings: the section ``train``.
+        progress: stage -> its callback.
+
+    Raises:
+        InputError: there are fewer rows than one batch needs, or the settings do not go with the model.
+    """
+    train_records = collection.records.take(rows)
+    images = training_images(train_records, settings)
+    model.to(local_device(pick_device(settings.device)))
+    mode = feature_mode(model, settings)
+    features = collection_features(model, collection, settings, progress)
+    sources = training_sources(model, train_records, features.take(rows), mode, settings, progress)
+    feature_model = model.on_features()
+    return Trainee(model if mode == "online" else feature_model, feature_model, features, sources, images)
+
+
+def fit_scales_of(trainee: Trainee, rows: Rows) -> None:
+    """Fit the scales of the features to the training ``rows``, at most 20,000, of an untrained model ``aligned``."""
+    model = trainee.feature_model
+    if model.name == "aligned":
+        records = trainee.features.take(rows[:: -(-len(rows) // _SAMPLE)])
+        fit_scales(model, {modality: prepare_inputs(model, records, modality) for modality in model.modalities})
+
+
+def training_images(train: Records, settings: TrainSettings) -> Tensor | None:
+    """Return `_images_of_rows` for ``captions: one``, else None.
+
+    Raises:
+        InputError: rows, or images where a row of each is taken, do not fill one batch.
+    """
+    images = _images_of_rows(train) if settings.captions == "one" else None
+    n = len(train) if images is None else int(images.max()) + 1
+    if settings.batch_size > n:
+        raise InputError(f"train.batch_size is {settings.batch_size}, but there are {n} training rows; choose 1 … {n}")
+    return images
+
+
+def _images_of_rows(records: Records) -> Tensor:
+    """Return ``(n,)`` which of the images 0 … m − 1 each row shows, by `Records.pair_ids`.
+
+    >>> _images_of_rows(Records(("b", "a", "b"), {"text": ("", "", "")}, np.zeros((3, 0), dtype=bool), ())).tolist()
+    [1, 0, 1]
+    """
+    return torch.from_numpy(np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)[1])
+
+
+def fit(
+    trainee: Trainee,
+    loss: HashLoss,
+    targets: Tensor,
+    splits: Splits,
+    settings: TrainSettings,
+    folder: Path,
+    progress: StageProgress,
+) -> HashModel:
+    """Train a model on its training rows, validate it on V_q and V_r (without labels on V_q alone), and return it.
+
+    Args:
+        trainee: see `prepare`.
+        loss: see `trainer.train`.
+        targets: for each training row what ``loss`` compares its outputs with: labels ``(n, c)``, or a teacher's
+            outputs.
+        splits: partitions of the collection.
+        settings: the section ``train``.
+        folder: the run's folder; a checkpoint in it is where the training goes on.
+        progress: stage -> its callback.
+
+    Raises:
+        InputError: no validation query shares a label with the validation retrieval set.
+        JobError: see `trainer.train`.
+    """
+    validate = _validation(trainee, splits, settings, progress)
+    if settings.keep == "best" and not (validate and settings.validate_every):
+        raise InputError("train.keep is best, but nothing is validated; give validation rows, or keep the last")
+    data = TrainingSet(trainee.sources, targets, trainee.images)
+    train(trainee.model, loss, data, settings, folder, validate, progress("train"))
+    _rotate(trainee, splits.train, settings.seed)
+    return trainee.model
+
+
+def _rotate(trainee: Trainee, rows: Rows, seed: int) -> None:
+    """Rotate the outputs of a model ``aligned`` whose leading ones are to be codes, see `rotate_outputs`."""
+    model = trainee.feature_model
+    if n_leading := model.architecture.get("nested"):
+        records = trainee.features.take(rows)
+        inputs = {modality: prepare_inputs(model, records, modality) for modality in model.modalities}
+        rotate_outputs(model, inputs, _images_of_rows(records), n_leading, seed)
+
+
+def _validation(
+    trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress
+) -> _Validator | None:
+    """Return the validation by tie-aware mAP on V_q and V_r, without labels by Recall@10 on V_q; None without rows."""
+    if not len(splits.validation_query) or not len(splits.validation_retrieval):
+        return None
+    if not trainee.features.label_names:
+        return _validation_by_recall(trainee, splits, settings, progress)
+    model, stored = trainee.feature_model, trainee.stored
+    query, database = (trainee.features.take(rows) for rows in (splits.validation_query, splits.validation_retrieval))
+    if not relevant_pairs(query.labels, database.labels):
+        raise InputError(
+            f"none of the {len(query)} validation queries shares a label with the validation retrieval set; "
+            "give more labelled rows, or set data.validation_queries to 0"
+        )
+    encode_query, encode_database = (encoder_of_rows(model, part, settings, progress) for part in (query, database))
+    fixed = np.isin(splits.validation_retrieval, splits.retrieval[: len(stored) if stored else 0])
+    stored_rows = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
+
+    def scores() -> Validation:
+        query_codes, database_codes = encode_query(), encode_database()
+        if stored:
+            for modality in model.modalities:
+                database_codes[modality][fixed] = stored.codes[modality][stored_rows]
+        return {
+            f"{a}->{b}": hamming_histogram(
+                query_codes[a], database_codes[b], query.labels, database.labels, n_bits=model.n_bits
+            ).mean_average_precision()
+            for a in model.modalities
+            for b in model.modalities
+        }
+
+    return _Validator(scores)
+
+
+def _validation_by_recall(
+    trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress
+) -> _Validator | None:
+    """Return the validation by instance retrieval among V_q; None where the model has one modality."""
+    model, query = trainee.feature_model, trainee.features.take(splits.validation_query)
+    if len(model.modalities) < 2:
+        return None
+    encode, images = encoder_of_rows(model, query, settings, progress), query.display_values("image")
+
+    def scores() -> Validation:
+        codes = CodeSet(query.ids, encode(), None, model.n_bits, images=images)
+        return {task: report["recall_at"]["10"] for task, report in instance_recall(codes, codes).items()}
+
+    return _Validator(scores, "recall_at_10")
+
+
+def relevant_pairs(query_labels: NDArray[np.bool_], database_labels: NDArray[np.bool_]) -> bool:
+    """Return whether any query shares a label with any database item.
+
+    >>> labels = np.eye(2, dtype=bool)
+    >>> relevant_pairs(labels, labels), relevant_pairs(labels[:1], labels[1:])
+    (True, False)
+    """
+    return bool((query_labels.any(axis=0) & database_labels.any(axis=0)).any())

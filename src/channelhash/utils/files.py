@@ -254,6 +254,12 @@ def content_hash(*parts: bytes | memoryview) -> str:
     return digest.hexdigest()
 
 
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _lock(descriptor: int, wait: bool = True) -> None:
     """Lock an open file alone, or raise BlockingIOError; the system releases the lock when the process ends."""
     if fcntl:

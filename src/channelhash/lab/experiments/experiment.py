@@ -14,13 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from channelhash.config import make_config, read_sections
+from channelhash.config import make_config, preset_path, read_sections
 from channelhash.errors import InputError
 from channelhash.lab.experiments import studies
 from channelhash.lab.experiments.results import Result, read_grid, write_query_means, write_runs
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.lab.experiments.tables import Table, write_tables
-from channelhash.runs.presets import preset_path
 from channelhash.training.trainer import read_log, selection_score
 from channelhash.utils.plotting import COLORS, arrow, legend_below, line, write_figure
 from channelhash.utils.typed_settings import apply_override, is_python_name, look_up, pick

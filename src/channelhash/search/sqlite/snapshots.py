@@ -31,7 +31,7 @@ from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.sqlite.tables import State
 from channelhash.utils.array_files import array_from_npy
-from channelhash.utils.files import locked, sync_file
+from channelhash.utils.files import file_hash, locked, sync_file
 
 # A layer is made again when the changes since are more than this, and more than this fraction of it.
 _LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _FRACTION = 10_000, 1_000, 0.1
@@ -316,8 +316,7 @@ def _write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 np.save(path, values)
                 sync_file(path)
-                with open(path, "rb") as file:
-                    files[modality][name] = hashlib.file_digest(file, "sha256").hexdigest()
+                files[modality][name] = file_hash(path)
         # One that is made again has another name.
         content = json.dumps({"id": uuid.uuid4().hex, "files": files}, indent=1).encode()
         (temporary / _MANIFEST).write_bytes(content)
