@@ -24,7 +24,7 @@ from channelhash.search.filters import (
     passes,
 )
 from channelhash.search.sql_filters import to_sqlite
-from channelhash.search.sqlite.tables import connect
+from channelhash.search.sqlite.folder import connect
 
 
 def passing(where: str, items: list[dict]) -> list[int]:

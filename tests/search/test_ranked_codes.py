@@ -7,7 +7,7 @@ import channelhash as ch
 from channelhash.search.hits import SearchOptions, _rank_codes, search_hits
 from channelhash.search.query import query_like
 from channelhash.search.rank import _asymmetric_distances, _quantize, cosines
-from channelhash.search.sqlite import answering
+from channelhash.search.sqlite import store as sqlite_store
 
 N, N_BITS = 80, 6
 RANDOM = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def literal(question: np.ndarray, projected: bool) -> list[tuple[float, int, str
 
 @pytest.mark.parametrize("first", [500, 1])
 def test_ties_are_ordered_by_what_is_known(store, monkeypatch, first):
-    monkeypatch.setattr(answering, "FIRST", first)
+    monkeypatch.setattr(sqlite_store, "FIRST", first)
     for question in QUESTIONS:
         code = ch.codes.pack(question[None] >= 0)[0]
         expected = literal(question, store.projected)

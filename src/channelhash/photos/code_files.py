@@ -13,7 +13,7 @@ from channelhash.errors import InputError
 from channelhash.photos.changes import Indexed
 from channelhash.search import STORES, find_or_keep, kind_of, open_store
 from channelhash.search.items import check_ids
-from channelhash.search.sqlite.tables import metadata_of
+from channelhash.search.sqlite.database import metadata_of
 from channelhash.search.store import Item, Store
 from channelhash.utils.progress import Progress
 

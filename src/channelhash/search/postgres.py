@@ -18,8 +18,8 @@ from channelhash.search.items import Metadata, check_opened_as
 from channelhash.search.postgres_connections import MOST_EF_SEARCH, Bits, Connections, parse_address, to_codes
 from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
 from channelhash.search.sql_filters import SqlCondition, to_postgres
+from channelhash.search.sqlite.database import as_bytes
 from channelhash.search.sqlite.folder import Facts
-from channelhash.search.sqlite.tables import as_bytes
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.processes import tell_of_fork
 

@@ -10,7 +10,7 @@ from tests.search.sqlite.damaging import change
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.rank import _quantize, cosines
-from channelhash.search.sqlite import answering
+from channelhash.search.sqlite import store as sqlite_store
 from channelhash.search.sqlite.check import check_store, repair_store
 from channelhash.search.transfer import push
 
@@ -85,8 +85,8 @@ def test_all_items_of_a_small_store_and_the_nearest_of_a_large_one_are_scored(fo
     question = np.random.default_rng(1).normal(size=N_BITS)
     scores = dict(zip(NAMES, cosines(question, _quantize(OUTPUTS[:40])), strict=False))
     assert store.search_projections(question[None], 5).ids == [sorted(scores, key=scores.get)[:-6:-1]]
-    monkeypatch.setattr(answering, "ALL", 39)
-    monkeypatch.setattr(answering, "FIRST", 7)
+    monkeypatch.setattr(sqlite_store, "ALL", 39)
+    monkeypatch.setattr(sqlite_store, "FIRST", 7)
     nearest = store.search(ch.codes.pack(question[None] >= 0), 7).ids[0]
     assert store.search_projections(question[None], 5).ids == [sorted(nearest, key=scores.get)[:-6:-1]]
     few = store.search_projections(question[None], 5, where="id < 'i20'").ids

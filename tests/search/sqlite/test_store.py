@@ -18,8 +18,8 @@ from channelhash.search import index as code_index
 from channelhash.search import items as checks
 from channelhash.search.index import CodeIndex
 from channelhash.search.sqlite import database as items_database
+from channelhash.search.sqlite import folder as store_folder
 from channelhash.search.sqlite import snapshots as layers
-from channelhash.search.sqlite import tables
 from channelhash.search.sqlite.check import check_store
 from channelhash.search.sqlite.folder import hold_run
 from channelhash.utils.files import dump_checked
@@ -163,7 +163,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_stored(tmp_path):
 def test_a_second_writer_waits_and_then_gives_up_in_one_line(tmp_path, monkeypatch):
     folder = tmp_path / "store"
     ch.open_store(folder, n_bits=16).add(["a"], codes(1))
-    monkeypatch.setattr(tables, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(store_folder, "_BUSY_SECONDS", 0.05)
     store = ch.open_store(folder)
     other = sqlite3.connect(folder / "items.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

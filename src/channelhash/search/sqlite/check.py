@@ -16,11 +16,19 @@ import numpy as np
 from channelhash.errors import InputError, JobError
 from channelhash.search.sqlite import guard
 from channelhash.search.sqlite.database import ItemsDatabase
-from channelhash.search.sqlite.folder import Facts, Manifest, StoreFolder, parse_manifest, read_manifest
+from channelhash.search.sqlite.folder import (
+    Facts,
+    Manifest,
+    StoreFolder,
+    connect,
+    one_line_errors,
+    parse_manifest,
+    read_description,
+    read_manifest,
+)
 from channelhash.search.sqlite.guard import Finding
 from channelhash.search.sqlite.snapshots import check_snapshot
 from channelhash.search.sqlite.store import open_folder
-from channelhash.search.sqlite.tables import connect, one_line_errors, read_description
 from channelhash.utils.files import locked, sync_file, sync_folder, temporary_folder, write_text
 
 _BATCH = 10_000

@@ -12,20 +12,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
+from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter
 from channelhash.search.items import Metadata, Value
 from channelhash.search.rank import Ranking
 from channelhash.search.sql_filters import to_sqlite
-from channelhash.search.sqlite import tables
-from channelhash.search.sqlite.folder import Facts, Manifest
+from channelhash.search.sqlite.folder import (
+    APPLICATION,
+    Facts,
+    Manifest,
+    State,
+    code_checksum,
+    connect,
+    create_tables,
+    damaged,
+    item_checksum,
+    one_line_errors,
+    read_state,
+    utf8,
+)
 from channelhash.search.sqlite.guard import Guard
-from channelhash.search.sqlite.tables import State, read_state
 from channelhash.search.sqlite.words import WordSearch, add_words, has_fts5, has_words, remove_words
 from channelhash.search.store import Item, Listed
 
 _INSERT = "INSERT INTO codes (item, serial, modality, code, projection, checksum) VALUES (?, ?, ?, ?, ?, ?)"
 _AT_ONCE = 500  # ids that are looked up in one statement; SQLite takes 999 parameters in any build
+
+# Gives the modalities of which there are codes. One seek a modality; DISTINCT would read all codes.
+_MODALITIES = """
+WITH RECURSIVE found(name) AS (
+    SELECT min(modality) FROM codes
+    UNION ALL SELECT (SELECT min(modality) FROM codes WHERE modality > name) FROM found WHERE name IS NOT NULL
+) SELECT name FROM found WHERE name IS NOT NULL
+"""
 
 #: One code with its item: (id, item number, serial, packed code, projection or None).
 CodeRow = tuple[str, int, int, bytes, bytes | None]
@@ -38,12 +58,12 @@ class ItemsDatabase:
 
     Args:
         path: the file; None for one in memory.
-        guard: sees to it that the file is the store's and is not tables.damaged while it is open.
+        guard: sees to it that the file is the store's and is not damaged while it is open.
         manifest: of the store; where there is no guard, a file that is not there is made.
         read_only: without a guard, whether the file can only be read.
 
     Raises:
-        InputError: the file is not such a database, or tables.damaged.
+        InputError: the file is not such a database, or damaged.
 
     >>> items = ItemsDatabase(None)
     >>> with items.writing():
@@ -60,11 +80,11 @@ class ItemsDatabase:
         self._guard = guard
         manifest = manifest or Manifest.new(Facts(0, ""))
         read_only = guard.read_only if guard else read_only
-        with tables.one_line_errors(self._name):
-            self._connection = tables.connect(path, create=guard is None, read_only=read_only)
+        with one_line_errors(self._name):
+            self._connection = connect(path, create=guard is None, read_only=read_only)
             if guard is None and not read_only:
                 self._create(manifest)
-            if self._rows("PRAGMA application_id") != [(tables.APPLICATION,)]:
+            if self._rows("PRAGMA application_id") != [(APPLICATION,)]:
                 raise InputError(f"{self._name}: a database, but not one of a store")
             #: Whether items can be found by words.
             self.has_words = has_words(self._connection) and has_fts5(self._connection)
@@ -75,7 +95,7 @@ class ItemsDatabase:
         if not self._rows(is_new):
             with self._transaction("BEGIN IMMEDIATE"):
                 if not self._rows(is_new):  # otherwise another process was quicker
-                    tables.create_tables(self._connection, manifest.to_json())
+                    create_tables(self._connection, manifest.to_json())
 
     def close(self) -> None:
         """Close the connection."""
@@ -83,7 +103,7 @@ class ItemsDatabase:
 
     def state(self) -> State:
         """Return where the database is now, even if its file was removed."""
-        with tables.one_line_errors(self._name):
+        with one_line_errors(self._name):
             return read_state(self._connection)
 
     def copy_to(self, path: Path) -> None:
@@ -92,7 +112,7 @@ class ItemsDatabase:
         Raises:
             JobError: the disk is full.
         """
-        with tables.one_line_errors(str(path)), closing(tables.connect(path, create=True)) as copy:
+        with one_line_errors(str(path)), closing(connect(path, create=True)) as copy:
             self._connection.backup(copy)
 
     @contextmanager
@@ -123,7 +143,7 @@ class ItemsDatabase:
 
     def modalities(self) -> tuple[str, ...]:
         """Return the modalities of which there are codes, in alphabetical order."""
-        return tuple(name for (name,) in self._rows(tables.MODALITIES))
+        return tuple(name for (name,) in self._rows(_MODALITIES))
 
     def code_counts(self) -> dict[str, int]:
         """Return modality -> number of codes."""
@@ -156,7 +176,7 @@ class ItemsDatabase:
         """Return id -> item, with its codes, for those ids that are there, in their order.
 
         Raises:
-            InputError: one is tables.damaged.
+            InputError: one is damaged.
         """
         known = {name: self._whole_item(name, *row) for name, row in self._known(ids).items()}
         names = {number: name for name, (number, _) in known.items()}
@@ -166,10 +186,7 @@ class ItemsDatabase:
             rows = self._rows(f"{read} ({_marks(numbers)})", searched, *numbers)
             for number, modality, serial, code, projection, checksum in rows:
                 name = names[number]
-                if (
-                    tables.code_checksum(name.encode(), number, serial, tables.utf8(modality), code, projection)
-                    != checksum
-                ):
+                if code_checksum(name.encode(), number, serial, utf8(modality), code, projection) != checksum:
                     raise self._damaged(name)
                 items[name].codes[modality] = np.frombuffer(code, np.uint8)
                 if projection is not None:
@@ -202,7 +219,7 @@ class ItemsDatabase:
         )
         searched = modality.encode()
         for name, number, serial, code, projection, checksum in rows:
-            if tables.code_checksum(tables.utf8(name), number, serial, searched, code, projection) != checksum:
+            if code_checksum(utf8(name), number, serial, searched, code, projection) != checksum:
                 raise self._damaged(name)
             yield name, number, serial, code, projection
 
@@ -238,11 +255,11 @@ class ItemsDatabase:
         for modality, packed in codes.items():
             if replace:
                 self._remove_codes(modality, numbers)
-            beside = tables.as_bytes(projections[modality]) if projections else [None] * len(packed)
+            beside = as_bytes(projections[modality]) if projections else [None] * len(packed)
             rows = []
-            for name, number, code, row in zip(names, numbers, tables.as_bytes(packed), beside, strict=True):
+            for name, number, code, row in zip(names, numbers, as_bytes(packed), beside, strict=True):
                 serial += 1
-                checksum = tables.code_checksum(name, number, serial, modality.encode(), code, row)
+                checksum = code_checksum(name, number, serial, modality.encode(), code, row)
                 rows.append((number, serial, modality, code, row, checksum))
             try:
                 self._connection.executemany(_INSERT, rows)
@@ -282,23 +299,23 @@ class ItemsDatabase:
             given = metadata[row] if metadata else {}
             if name not in known:
                 last += 1
-                text = tables.as_json(given)
-                checksum = tables.item_checksum(last, names[row], text.encode())
+                text = _as_json(given)
+                checksum = item_checksum(last, names[row], text.encode())
                 new.append((last, name, text, checksum))
                 numbers.append(last)
                 continue
             number, former = self._whole_item(name, *known[name])
             numbers.append(number)
             if given:
-                text = tables.as_json({**json.loads(former), **given})
-                checksum = tables.item_checksum(number, names[row], text.encode())
+                text = _as_json({**json.loads(former), **given})
+                checksum = item_checksum(number, names[row], text.encode())
                 changed.append((text, checksum, number))
         remove_words(self._connection, [row[-1] for row in changed])
         self._connection.executemany("INSERT INTO items (number, id, metadata, checksum) VALUES (?, ?, ?, ?)", new)
         self._connection.executemany("UPDATE items SET metadata = ?, checksum = ? WHERE number = ?", changed)
         add_words(self._connection, [row[0] for row in new] + [row[-1] for row in changed])
         if metadata is not None:
-            tables.write_labels(self._connection, numbers, metadata)
+            _write_labels(self._connection, numbers, metadata)
         return numbers
 
     def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str, int]]:
@@ -316,19 +333,19 @@ class ItemsDatabase:
 
     def _whole_item(self, name: str, number: int, metadata: str, checksum: int) -> tuple[int, str]:
         """Return number and metadata of a row, if it is as it was written."""
-        if tables.item_checksum(number, name.encode(), tables.utf8(metadata)) != checksum:
+        if item_checksum(number, name.encode(), utf8(metadata)) != checksum:
             raise self._damaged(name)
         return number, metadata
 
     def _damaged(self, name: str) -> InputError:
-        return tables.damaged(self._name, f"the item {name!r} is not as it was written")
+        return damaged(self._name, f"the item {name!r} is not as it was written")
 
     def _already_there(self, ids: Sequence[str], modality: str) -> InputError:
         """Return what to raise when codes of ``ids`` cannot be added."""
         sql = "SELECT 1 FROM items JOIN codes ON item = number WHERE id = ? AND modality = ?"
         name = next((name for name in ids if self._rows(sql, name, modality)), None)
         if name is None:
-            return tables.damaged(self._name, "a serial is there twice")
+            return damaged(self._name, "a serial is there twice")
         return InputError(f"{self._name}: {name!r} has a code for {modality} already; replace it with upsert")
 
     def _rows(self, sql: str, *parameters: Value) -> list[tuple[Any, ...]]:
@@ -336,7 +353,7 @@ class ItemsDatabase:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
-        with tables.one_line_errors(self._name):
+        with one_line_errors(self._name):
             if self._guard:
                 self._guard.check_there()
             self._connection.execute(begin)
@@ -356,3 +373,54 @@ def _some(values: Sequence[Any]) -> list[Sequence[Any]]:
 
 def _marks(values: Sequence[Any]) -> str:
     return ",".join("?" * len(values))
+
+
+# One for all items: `json.dumps` would make an encoder for each.
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def _as_json(values: Metadata) -> str:
+    """Return metadata without the keys that are taken away.
+
+    >>> _as_json({"year": 2020, "text": None})
+    '{"year":2020}'
+    """
+    if not values:
+        return "{}"
+    return _encoder.encode({key: value for key, value in values.items() if value is not None})
+
+
+def _write_labels(connection: sqlite3.Connection, numbers: Sequence[int], metadata: Sequence[Metadata]) -> None:
+    """Set the labels of those items whose metadata has any, and note every key of it."""
+    execute = connection.executemany
+    keys = {key for values in metadata for key, value in values.items() if value is not None}
+    execute("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys))
+    given = {number: of["labels"] for number, of in zip(numbers, metadata, strict=True) if "labels" in of}
+    execute("DELETE FROM labels WHERE item = ?", zip(given))
+    rows = ((label, number) for number, labels in given.items() if isinstance(labels, list) for label in labels)
+    execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", rows)
+
+
+def metadata_of(codes: CodeSet) -> list[Metadata] | None:
+    """Return what a file of codes knows of its items; an empty text or path is an unknown one."""
+    if codes.texts is None and codes.images is None and not codes.label_names:
+        return None
+    metadata: list[dict[str, Any]] = [{} for _ in codes.ids]
+    for key, column in (("text", codes.texts), ("image", codes.images)):
+        for values, value in zip(metadata, column or (), strict=False):
+            if value:
+                values[key] = value
+    if codes.labels is not None and codes.label_names:
+        for row, label in np.argwhere(codes.labels).tolist():
+            metadata[row].setdefault("labels", []).append(codes.label_names[label])
+    return list(metadata)
+
+
+def as_bytes(rows: NDArray[Any]) -> list[bytes]:
+    """Return each of ``(n, b)`` values of one byte as bytes.
+
+    >>> as_bytes(np.array([[1, 2], [3, 4]], np.uint8))
+    [b'\\x01\\x02', b'\\x03\\x04']
+    """
+    data, width = rows.tobytes(), rows.shape[1]
+    return [data[start : start + width] for start in range(0, len(data), width)]

@@ -15,9 +15,20 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from channelhash.errors import InputError, JobError
-from channelhash.search.sqlite import tables
-from channelhash.search.sqlite.folder import Facts, StoreFolder, parse_manifest, read_manifest
-from channelhash.search.sqlite.tables import connect, damaged, read_state
+from channelhash.search.sqlite.folder import (
+    Facts,
+    StoreFolder,
+    code_checksum,
+    connect,
+    create_tables,
+    damaged,
+    item_checksum,
+    one_line_errors,
+    parse_manifest,
+    read_description,
+    read_manifest,
+    read_state,
+)
 from channelhash.search.sqlite.words import has_fts5, has_words
 from channelhash.utils.files import check_exhausted, locked, write_text
 
@@ -56,7 +67,7 @@ class Guard:
         try:
             status = os.stat(folder.database)
             self._file = status.st_dev, status.st_ino
-            with tables.one_line_errors(str(folder.database)):
+            with one_line_errors(str(folder.database)):
                 if self.read_only:
                     self._check()
                 else:
@@ -142,7 +153,7 @@ def _seal_database(folder: StoreFolder) -> None:
     """Note in a store's description what its database is, which nobody has open; if not, the next opening checks it."""
     digest = _digest(folder)
     with closing(connect(folder.database)) as connection:
-        manifest = parse_manifest(tables.read_description(connection))
+        manifest = parse_manifest(read_description(connection))
         writes = read_state(connection).writes
     if manifest and digest:
         with suppress(OSError, JobError):
@@ -173,7 +184,7 @@ def compare_with_manifest(folder: StoreFolder) -> tuple[list["Finding"], bool]:
     digest = _digest(folder)
     with closing(connect(folder.database, read_only=not folder.writable)) as connection:
         writes = read_state(connection).writes
-        about = parse_manifest(tables.read_description(connection))
+        about = parse_manifest(read_description(connection))
     if about is None:
         return [Finding(_DATABASE, "the description of the store is damaged")], False
     if manifest is not None and manifest.store != about.store:
@@ -245,7 +256,7 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
 def is_whole_item(row: tuple[Any, ...]) -> bool:
     """Return whether a row ``(number, id, metadata, checksum)`` is as it was written; texts are bytes."""
     number, name, metadata, checksum = row
-    return bool(tables.item_checksum(number, name, metadata) == checksum != -1)
+    return bool(item_checksum(number, name, metadata) == checksum != -1)
 
 
 def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
@@ -262,7 +273,7 @@ def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
         return False
     if facts and (len(projection) if isinstance(projection, bytes) else projection) != facts.projection_size:
         return False
-    return bool(tables.code_checksum(name, number, serial, modality, code, projection) == checksum != -1)
+    return bool(code_checksum(name, number, serial, modality, code, projection) == checksum != -1)
 
 
 def text_of(value: Any) -> str:
@@ -279,7 +290,7 @@ def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
 def _check_definitions(connection: sqlite3.Connection) -> Iterator[Finding]:
     with closing(connect(None)) as expected:
         expected.text_factory = bytes
-        tables.create_tables(expected, "")
+        create_tables(expected, "")
         sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_master"
         for kind, name, _ in sorted(set(expected.execute(sql)) - set(connection.execute(sql))):
             yield Finding(_DATABASE, f"the {text_of(kind)} {text_of(name)} is not defined as it should be")

@@ -15,28 +15,159 @@ import json
 import mmap
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
-from channelhash.search.sqlite.answering import Part, SortedCodes
-from channelhash.search.sqlite.database import ItemsDatabase
-from channelhash.search.sqlite.folder import StoreFolder
-from channelhash.search.sqlite.tables import State
+from channelhash.search.index import CodeIndex, Matches
+from channelhash.search.rank import cosines
+from channelhash.search.sqlite.database import CodeRow, ItemsDatabase
+from channelhash.search.sqlite.folder import State, StoreFolder
 from channelhash.utils.array_files import array_from_npy
 from channelhash.utils.files import file_hash, locked, sync_file
+
+# Rows held as Python objects at a time while codes are read.
+_CHUNK = 1 << 16
+_ARRAYS = ("items", "serials", "names", "ends")
+_INDEX = "index/"
+_PROJECTIONS = "projections"
 
 # A layer is made again when the changes since are more than this, and more than this fraction of it.
 _LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _FRACTION = 10_000, 1_000, 0.1
 # Filters whose result is kept, each for one modality; each takes one byte a code.
 _FILTERS = 32
+
+
+@dataclass(frozen=True)
+class SortedCodes:
+    """What a search needs of ``n`` codes. Row order is id order, so equal distances by row are equal distances by id.
+
+    Attributes:
+        index: the codes.
+        items: ``(n,)`` int64 item numbers.
+        serials: ``(n,)`` int64 serials of the codes.
+        names: the ids as UTF-8, one behind the other, uint8.
+        ends: ``(n,)`` int64, where each id ends in ``names``.
+        projections: ``(n, n_bits)`` int8, if the store keeps them.
+
+    >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)], n_bits=8)
+    >>> codes.ids(np.array([1]))
+    ['b']
+    """
+
+    index: CodeIndex
+    items: NDArray[np.int64]
+    serials: NDArray[np.int64]
+    names: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+    projections: NDArray[np.int8] | None = None
+
+    @classmethod
+    def build(cls, rows: Iterable[CodeRow], n_bits: int) -> "SortedCodes":
+        """Build from rows in the order of their ids."""
+        numbers: list[NDArray[np.int64]] = []
+        codes, names, projections = bytearray(), bytearray(), bytearray()
+        iterator = iter(rows)
+        while chunk := list(islice(iterator, _CHUNK)):
+            ids, items, serials, packed, projected = zip(*chunk, strict=True)
+            encoded = [name.encode() for name in ids]
+            numbers.append(np.array((items, serials, list(map(len, encoded))), dtype=np.int64))
+            codes += b"".join(packed)
+            names += b"".join(encoded)
+            projections += b"".join(row for row in projected if row is not None)
+        items, serials, lengths = np.concatenate([np.zeros((3, 0), np.int64), *numbers], axis=1)
+        packed_codes = np.frombuffer(bytes(codes), np.uint8).reshape(len(items), -(-n_bits // 8))
+        index = CodeIndex.build(packed_codes, n_bits)
+        beside = np.frombuffer(projections, np.int8).reshape(len(items), n_bits) if projections else None
+        return cls(index, items, serials, np.frombuffer(bytes(names), np.uint8), np.cumsum(lengths), beside)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by name, for `from_arrays`; those of the index as ``index/…``."""
+        own = {name: getattr(self, name) for name in _ARRAYS}
+        if self.projections is not None:
+            own[_PROJECTIONS] = self.projections
+        return own | {f"{_INDEX}{name}": values for name, values in self.index.arrays().items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "SortedCodes":
+        """Return the codes of `arrays`, whoever has written those: they are checked as in `CodeIndex.from_arrays`.
+
+        Raises:
+            ValueError: an array is missing, of another type, or does not fit the others.
+
+        >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)], n_bits=8)
+        >>> len(SortedCodes.from_arrays(codes.arrays()))
+        2
+        """
+        index = CodeIndex.from_arrays(
+            {name.removeprefix(_INDEX): values for name, values in arrays.items() if name.startswith(_INDEX)}
+        )
+        try:
+            items, serials, names, ends = (arrays[name] for name in _ARRAYS)
+        except KeyError as error:
+            raise ValueError(f"sorted codes without {error.args[0]}") from None
+        projections, n = arrays.get(_PROJECTIONS), len(index)
+        for name, kind, shape in (
+            *((name, np.int64, (n,)) for name in ("items", "serials", "ends")),
+            ("names", np.uint8, (names.size,)),
+            *([] if projections is None else [(_PROJECTIONS, np.int8, (n, index.n_bits))]),
+        ):
+            if arrays[name].dtype != kind or arrays[name].shape != shape:
+                raise ValueError(f"{name} of {n} codes are {arrays[name].shape} {arrays[name].dtype}")
+        _check_names(names, ends)
+        return cls(index, items, serials, names, ends, projections)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def cosines(self, rows: NDArray[np.int64], outputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the score of some rows."""
+        assert self.projections is not None
+        return cosines(outputs, self.projections[rows])
+
+    def ids(self, rows: NDArray[np.int64]) -> list[str]:
+        """Return the ids of some rows."""
+        starts = np.where(rows > 0, self.ends[rows - 1], 0)
+        return [
+            self.names[start:end].tobytes().decode()
+            for start, end in zip(starts.tolist(), self.ends[rows].tolist(), strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A layer's codes of one modality, and which of them count: all, or those that are ``True``.
+
+    >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)], n_bits=8)
+    >>> len(Part(codes, allowed=np.array([True, False])))
+    1
+    """
+
+    codes: SortedCodes
+    allowed: NDArray[np.bool_] | None
+
+    def __len__(self) -> int:
+        return len(self.codes) if self.allowed is None else int(np.count_nonzero(self.allowed))
+
+    def rows(self) -> NDArray[np.int64]:
+        """Return the rows that count."""
+        return np.arange(len(self.codes)) if self.allowed is None else np.flatnonzero(self.allowed)
+
+    def nearest(self, queries: PackedCodes, count: int | None, radius: int | None) -> list[Matches]:
+        """Return of each query the nearest rows; of those within a radius, the first ``count`` or all."""
+        index = self.codes.index
+        limit = None if count is None else min(count, len(index))
+        return index.within(queries, index.n_bits if radius is None else radius, self.allowed, limit)
 
 
 @dataclass(frozen=True)
@@ -223,6 +354,18 @@ def check_snapshot(database: ItemsDatabase, folder: StoreFolder) -> str:
 def _passing(part: Part, numbers: NDArray[np.int64]) -> Part:
     passing = np.isin(part.codes.items, numbers)
     return Part(part.codes, passing if part.allowed is None else passing & part.allowed)
+
+
+def _check_names(names: NDArray[Any], ends: NDArray[np.int64]) -> None:
+    """Raise ``ValueError`` unless the ids, one behind the other, can be taken apart."""
+    starts = np.concatenate([np.zeros(1, np.int64), ends])
+    if starts[-1] != len(names) or (starts[1:] < starts[:-1]).any():
+        raise ValueError(f"ends do not ascend to the {len(names)} bytes of the names")
+    if (names & 0x80).any():
+        names.tobytes().decode()
+        inside = starts[starts < len(names)]
+        if ((names[inside] & 0xC0) == 0x80).any():
+            raise ValueError("a name ends within a character")
 
 
 # The files of a snapshot.

@@ -1,31 +1,35 @@
-"""The store in a folder, and the same over a file of codes that is only read."""
+"""The store in a folder, and the same over a file of codes that is only read.
+
+A store's codes lie in parts, see `snapshots`; the answers of the parts become one here.
+"""
 
 import os
 import threading
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes
+from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
+from channelhash.search.index import Matches
 from channelhash.search.items import Metadata, check_ids
-from channelhash.search.rank import Ranking, Scored, Surest
-from channelhash.search.sqlite import answering
-from channelhash.search.sqlite.answering import Part
-from channelhash.search.sqlite.database import ItemsDatabase
+from channelhash.search.rank import ALL, FIRST, Ranking, Scored, Surest, sure_distances
+from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
 from channelhash.search.sqlite.folder import Facts, Manifest, StoreFolder, check_opened, find_manifest
 from channelhash.search.sqlite.guard import Guard
-from channelhash.search.sqlite.snapshots import CodeLayers
-from channelhash.search.sqlite.tables import metadata_of
+from channelhash.search.sqlite.snapshots import CodeLayers, Part, SortedCodes
 from channelhash.search.store import Answers, Item, Listed, Store
 from channelhash.utils.files import check_exhausted, locked, write_text
+from channelhash.utils.seeds import generator
 
 _LISTED_AT_ONCE = 10_000  # items; between them, others may write
 _ANY = Facts(0, "")
@@ -218,29 +222,68 @@ class EmbeddedStore(Store):
             return n_deleted
 
     def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
-        return answering.nearest(self._parts(modality, where), queries, k)
+        return self._within(queries, None, k, modality, where)
 
     def _within(
-        self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
+        self, queries: PackedCodes, radius: int | None, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
-        return answering.nearest(self._parts(modality, where), queries, limit, radius)
+        parts = self._parts(modality, where)
+        matches = [part.nearest(queries, limit, radius) for part in parts]
+        if len(parts) == 1:
+            return Answers([parts[0].codes.ids(match.rows) for match in matches[0]], [m.distances for m in matches[0]])
+        answers = Answers([], [])
+        for query in range(len(queries)):
+            found = _Found.of(parts, matches, query)
+            found.answer(answers, found.best(limit, found.distances))
+        return answers
 
     def _surest(
         self, outputs: NDArray[Any], k: int | None, radius: int | None, modality: str, where: Filter | None
     ) -> Surest:
-        return answering.surest(self._parts(modality, where), outputs, k, radius)
+        """Read only the codes of items at the distance of the last answer, or at a smaller one."""
+        answers = Surest([], [], [])
+        for found, row in _first_found(self._parts(modality, where), outputs, k and max(k, FIRST), radius):
+            if k is not None and k < len(found.rows):
+                found = found.take(np.flatnonzero(found.distances <= np.partition(found.distances, k - 1)[k - 1]))
+            packed = np.empty((len(found.rows), -(-len(row) // 8)), np.uint8)
+            found.read(packed, lambda codes, rows: codes.index.packed(rows))
+            keys = sure_distances(row, packed, found.distances)
+            found.answer(answers, found.best(k, keys), keys)
+        return answers
 
     def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
-        return answering.scored(self._parts(modality, where), outputs, k, first)
+        parts = self._parts(modality, where)
+        if first is None:
+            first = ALL if sum(map(len, parts)) <= ALL else max(k, FIRST)
+        answers = Scored([], [], [])
+        for found, row in _first_found(parts, outputs, first, None):
+            scores = found.read(np.zeros(len(found.rows), np.float32), partial(SortedCodes.cosines, outputs=row))
+            found.answer(answers, found.best(k, -scores, found.distances), scores)
+        return answers
 
     def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
-        return answering.read_codes(self._parts(modality, where), self.n_bits or 0)
+        return self._read_codes([(part, part.rows()) for part in self._parts(modality, where)])
 
     def count(self, modality: str) -> int | None:
-        return answering.count_codes(self._parts(modality, None))
+        return sum(map(len, self._parts(modality, None)))
 
     def sample(self, n: int, modality: str) -> tuple[list[str], PackedCodes]:
-        return answering.sample_codes(self._parts(modality, None), self.n_bits or 0, n)
+        parts = self._parts(modality, None)
+        ends = np.cumsum([0, *map(len, parts)])
+        total = int(ends[-1])
+        chosen = np.sort(generator(0, "sample", total).choice(total, min(n, total), replace=False))
+        places = [chosen[(chosen >= a) & (chosen < b)] - a for a, b in pairwise(ends.tolist())]
+        return self._read_codes([(part, part.rows()[of]) for part, of in zip(parts, places, strict=True)])
+
+    def _read_codes(self, rows: list[tuple[Part, NDArray[np.int64]]]) -> tuple[list[str], PackedCodes]:
+        """Return ids, sorted, and codes of some rows of parts."""
+        ids: list[str] = []
+        codes = [np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8)]
+        for part, of_part in rows:
+            ids += part.codes.ids(of_part)
+            codes.append(part.codes.index.packed()[of_part])
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        return [ids[place] for place in order], np.concatenate(codes)[order]
 
     def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         with self._items() as items:
@@ -382,3 +425,73 @@ def _close_quietly(opened: _Opened) -> None:
     """Close where nobody can be told of an error; a database that is not sealed is checked when it is opened."""
     with suppress(InputError, JobError):
         opened.close()
+
+
+class _Found(NamedTuple):
+    """Rows of several parts that one query found.
+
+    Attributes:
+        parts: ``p`` of them.
+        part: ``(m,)``, the number of a row's part.
+        rows, distances: ``(m,)``.
+    """
+
+    parts: list[Part]
+    part: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    distances: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, parts: list[Part], matches: list[list[Matches]], query: int) -> "_Found":
+        """Put what the parts have for one query one behind the other."""
+        found = [of_part[query] for of_part in matches]
+        part = np.repeat(np.arange(len(parts)), [len(match.rows) for match in found])
+        rows, distances = (
+            np.concatenate([np.zeros(0, np.int64), *(getattr(match, name) for match in found)])
+            for name in ("rows", "distances")
+        )
+        return cls(parts, part, rows, distances)
+
+    def take(self, places: NDArray[np.int64]) -> "_Found":
+        """Return some of the rows."""
+        return self._replace(part=self.part[places], rows=self.rows[places], distances=self.distances[places])
+
+    def read(self, values: NDArray[Any], read: Callable[[SortedCodes, NDArray[np.int64]], Any]) -> NDArray[Any]:
+        """Write what is read of each row of a part to ``values``, and return these."""
+        for number, part in enumerate(self.parts):
+            inside = self.part == number
+            values[inside] = read(part.codes, self.rows[inside])
+        return values
+
+    def names(self, places: NDArray[np.int64]) -> list[str]:
+        """Return the ids of some of the rows."""
+        return list(self.take(places).read(np.empty(len(places), object), SortedCodes.ids))
+
+    def answer(self, answers: tuple[list[Any], ...], places: NDArray[np.int64], *keys: NDArray[Any]) -> None:
+        """Add some of the rows, and their keys, to the answers."""
+        columns = (self.names(places), self.distances[places], *(key[places] for key in keys))
+        for values, more in zip(answers, columns, strict=True):
+            values.append(more)
+
+    def best(self, count: int | None, *keys: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the places of the ``count`` lowest by these keys, then by id, or of all."""
+        places = np.arange(len(self.rows))
+        if count is not None and count < len(places):
+            places = np.flatnonzero(keys[0] <= np.partition(keys[0], count - 1)[count - 1])
+        if len(self.parts) == 1:  # rows are in the order of ids
+            return places[np.lexsort((self.rows[places], *(key[places] for key in reversed(keys))))][:count]
+        columns = [key[places].tolist() for key in keys]
+        pairs = sorted(zip(*columns, self.names(places), places.tolist(), strict=True))
+        return np.array([place for *_, place in pairs[:count]], dtype=np.int64)
+
+
+def _first_found(
+    parts: list[Part], outputs: NDArray[Any], first: int | None, radius: int | None
+) -> Iterator[tuple[_Found, NDArray[Any]]]:
+    """Yield the ``first`` rows that each question finds by distance, and its outputs."""
+    matches = [part.nearest(pack(binarize(outputs)), first, radius) for part in parts]
+    for query, row in enumerate(outputs):
+        found = _Found.of(parts, matches, query)
+        if first is not None and first < len(found.rows):
+            found = found.take(found.best(first, found.distances))
+        yield found, row

@@ -164,7 +164,7 @@ class WordSearch:
     Args:
         connection: to the database, for reading.
 
-    >>> from channelhash.search.sqlite.tables import connect
+    >>> from channelhash.search.sqlite.folder import connect
     >>> connection = connect(None)
     >>> _ = connection.execute("CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT, metadata TEXT)")
     >>> make_words(connection)
