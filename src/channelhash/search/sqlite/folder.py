@@ -242,7 +242,7 @@ class StoreFolder:
 
     Args:
         path: the folder.
-        mapped: whether the codes of a snapshot are searched where they are, see `snapshots.Snapshot`.
+        mapped: whether the codes of a snapshot are searched where they are, see `snapshots`.
 
     >>> StoreFolder(Path("photos.store")).database.name
     'items.sqlite'
@@ -357,7 +357,7 @@ class Manifest(NamedTuple):
         facts: what its codes have in common.
         store: a random name, by which a file of another store is told.
         writes: `State.writes` when the database was sealed; nobody has written since if it is that still.
-        digest: `tables.digest` of the database then, empty if it was not sealed yet.
+        digest: length and CRC-32 of the database then, empty if it was not sealed yet.
 
     >>> Manifest(Facts(64, "a1b2"), "4f", writes=2, digest="4096 89abcdef").writes
     2
