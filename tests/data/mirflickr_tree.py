@@ -16,12 +16,7 @@ TAGS: dict[int, bytes] = {
     9: b"blue\nblue\nsea\n",  # a tag twice
     10: b"sunset\nbeach house\n",  # a tag of two words
 }
-LABELS: dict[str, str] = {
-    "sea": "1\n2\n5\n9\n",
-    "sky": "1\r\n6\r\n10\r\n",
-    "plant_life": "3\n4\n8\n",
-    "night": "",
-}
+LABELS: dict[str, str] = {"sea": "1\n2\n5\n9\n", "sky": "1\r\n6\r\n10\r\n", "plant_life": "3\n4\n8\n", "night": ""}
 #: With min_tag_count=2: tags sea (5), blue (4), sunset (2) are frequent.
 USABLE = ("im1", "im2", "im5", "im6", "im9", "im10")
 TEXTS = ("sea blue nikon", "sea sunset", "café sea", "façade blue", "blue sea", "sunset beach house")

@@ -60,8 +60,7 @@ def test_labels_are_joined_by_name():
     assert joined.ids == ("i0", "i1", "i2", "i3", "j0", "j1")
     assert joined.label_names == ("a", "b", "c", "d")
     np.testing.assert_array_equal(
-        joined.labels,
-        [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 0, 0]],
+        joined.labels, [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 0, 0]]
     )
     assert joined.items["text"] == joined.ids
     assert joined.found == 6

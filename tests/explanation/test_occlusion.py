@@ -5,14 +5,7 @@ import pytest
 from PIL import Image
 
 from channelhash.explanation.api import MapSettings, Side, explain_pair
-from channelhash.explanation.occlusion import (
-    Grid,
-    _hide,
-    _make_filler,
-    make_grid,
-    map_image,
-    map_words,
-)
+from channelhash.explanation.occlusion import Grid, _hide, _make_filler, make_grid, map_image, map_words
 
 WORDS = ("red", "green", "blue", "dark")
 

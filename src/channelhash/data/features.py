@@ -12,11 +12,7 @@ from channelhash.data.records import Records, label_name
 from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays, read_arrays
 
-_PREFIXES = {
-    "image": ("I", "X", "image", "img"),
-    "text": ("T", "Y", "text", "txt"),
-    "labels": ("L", "label", "labels"),
-}
+_PREFIXES = {"image": ("I", "X", "image", "img"), "text": ("T", "Y", "text", "txt"), "labels": ("L", "label", "labels")}
 #: Ending of a part's arrays -> name of the part, the prefix of its rows' ids.
 _PARTS = {
     **dict.fromkeys(("tr", "train"), "train"),
