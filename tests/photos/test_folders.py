@@ -15,7 +15,7 @@ from channelhash.photos import encode
 from channelhash.photos.changes import STATE, content_of, state_of_file
 from channelhash.photos.encode import index_source
 from channelhash.photos.source import read_source
-from channelhash.search.catalogue import date_of
+from channelhash.search.items import date_of
 from channelhash.search.query import query_like
 from small_stores import picture_folder
 

@@ -30,8 +30,7 @@ from channelhash.photos.changes import (
     state_of_values,
 )
 from channelhash.photos.source import Source, with_modalities
-from channelhash.search.catalogue import DATES, file_date
-from channelhash.search.items import Value
+from channelhash.search.items import DATES, Value, file_date
 from channelhash.search.store import Listed, Store
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.image_files import date_taken, open_image, upright_size

@@ -19,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from channelhash.search.catalogue import Order, date_of
 from channelhash.search.hits import Hit
+from channelhash.search.items import Order, date_of
 from channelhash.search.store import Item
 from channelhash.utils.image_files import open_image, upright_size
 

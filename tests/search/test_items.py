@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channelhash.search.catalogue import date_of, file_date, make_catalogue, month_filter
 from channelhash.search.filters import parse_filter, passes
+from channelhash.search.items import date_of, file_date, make_catalogue, month_filter
 
 DATES = st.sampled_from(["2019-07-14 10:20:30", "2019-07", "2019", "14.7.2019", "2020-01-01", 2019, None])
 METADATA = st.fixed_dictionaries({}, optional={"date": DATES, "taken": DATES, "encoded_from": st.just("9 99 98 x")})
