@@ -8,7 +8,7 @@ import pytest
 from tests.search.postgres_server import postgres_address
 
 import channelhash as ch
-from channelhash.cli.index import push as push_command
+from channelhash.cli.index import _push as push_command
 from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search import transfer as push

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import channelhash as ch
-from channelhash.cli.index import export_faiss as export_command
-from channelhash.cli.index import import_faiss as import_command
+from channelhash.cli.index import _export_faiss as export_command
+from channelhash.cli.index import _import_faiss as import_command
 from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search.transfer import export_faiss, import_faiss, items_file
