@@ -345,7 +345,7 @@ def _meanings(kind: _Kind) -> dict[str, str]:
 
         modules = {name: loss.__module__ for name, loss in LOSSES.items()}
     elif kind == "models":
-        from channelhash.models.registry import MODELS
+        from channelhash.models import MODELS
 
         modules = {name: model.create.__module__ for name, model in MODELS.items()}
     else:

@@ -1,9 +1,10 @@
-"""Models. A new model is one new file and one line in `MODELS` (``registry.py``).
+"""Models. A new model is one new file and one line in `MODELS`.
 
 Public names are loaded on first use: a saved model's description is read without PyTorch.
 """
 
 import importlib
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,31 @@ from channelhash.utils.typed_settings import look_up
 
 if TYPE_CHECKING:
     from channelhash.models.hash_model import Branch, HashModel, ModelKind
-    from channelhash.models.registry import MODELS
 
-_NAMES = {"MODELS": "registry", "Branch": "hash_model", "HashModel": "hash_model", "ModelKind": "hash_model"}
+    MODELS: dict[str, ModelKind]
+
+
+@cache
+def _models() -> "dict[str, ModelKind]":
+    """Return the registry: name in a configuration -> how to create a model, and to build a saved one again."""
+    from channelhash.models import aligned, cliphash, fitted, heads, small, tdsrdh
+    from channelhash.models.hash_model import ModelKind
+
+    return {
+        "small": ModelKind(small.create_small_model, small.build_small_branches),
+        "features": ModelKind(heads.create_features_model, heads.build_features_branches),
+        "aligned": ModelKind(aligned.create_aligned_model, aligned.build_aligned_branches),
+        "tdsrdh": ModelKind(tdsrdh.create_tdsrdh_model, tdsrdh.build_tdsrdh_branches),
+        "cliphash": ModelKind(cliphash.create_cliphash_model, cliphash.build_cliphash_branches),
+        "fitted": ModelKind(fitted.create_fitted_model, fitted.build_fitted_branches),
+    }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"channelhash.models.{_NAMES[name]}"), name)
+    if name == "MODELS":
+        return _models()
+    if name in ("Branch", "HashModel", "ModelKind"):
+        return getattr(importlib.import_module("channelhash.models.hash_model"), name)
     raise AttributeError(f"module 'channelhash.models' has no attribute {name!r}")
 
 
@@ -35,9 +53,8 @@ def resolve_model(name: str) -> "ModelKind":
             imported or is no `ModelKind`.
     """
     from channelhash.models.hash_model import ModelKind
-    from channelhash.models.registry import MODELS
 
-    found = look_up(MODELS, name, "model.name")
+    found = look_up(_models(), name, "model.name")
     if not isinstance(found, ModelKind):
         raise InputError(f"model.name {name}: is not a channelhash.models.ModelKind")
     return found
