@@ -14,15 +14,7 @@ from channelhash.data.registry import make_splits
 from channelhash.data.splits import Splits, load_splits, save_splits
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_model
-from channelhash.training.distributed import (
-    from_first,
-    joined,
-    launched_rank,
-    local_device,
-    rank,
-    wait_for_all,
-    world_size,
-)
+from channelhash.training import distributed
 from channelhash.training.trainer import Validation, kept_validation, measure_of, read_log
 from channelhash.utils.environment import environment, pick_device, record_environment
 from channelhash.utils.files import locked, sweep, write_text
@@ -120,20 +112,20 @@ def claim_folder(config: RunConfig, folder: Path, resume: bool) -> Iterator[bool
         InputError: the folder is in use, or holds something else.
     """
     with (
-        joined(local_device(pick_device(config.train.device))),
-        _lock(folder) if launched_rank() == 0 else nullcontext(),
+        distributed.joined(distributed.local_device(pick_device(config.train.device))),
+        _lock(folder) if distributed.launched_rank() == 0 else nullcontext(),
     ):
-        if rank() == 0:
+        if distributed.rank() == 0:
             _claim(folder, config, resume)
-        wait_for_all()
-        yield not from_first((folder / "model" / "config.json").exists())
+        distributed.wait_for_all()
+        yield not distributed.from_first((folder / "model" / "config.json").exists())
 
 
 def save_model(model: HashModel, config: RunConfig, folder: Path) -> None:
     """Save the trained model of a run, after which the run is finished."""
-    if rank() == 0:
+    if distributed.rank() == 0:
         model.save_pretrained(folder / "model", model_card_kwargs=_card_facts(config))
-    wait_for_all()
+    distributed.wait_for_all()
 
 
 def read_run(folder: Path) -> Run:
@@ -155,21 +147,21 @@ def keep_splits(folder: Path, records: Records, draw: Callable[[], Splits], sett
         settings: how they are drawn; kept in the file.
     """
     path = folder / "splits.json"
-    if rank() == 0 and not path.exists():
+    if distributed.rank() == 0 and not path.exists():
         save_splits(draw(), records, path, settings)
-    wait_for_all()
+    distributed.wait_for_all()
     return load_splits(path, records)
 
 
 def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> None:
     """Write ``problems.txt`` and ``environment.json``, and say before the training that there are problems."""
-    if rank() == 0:
+    if distributed.rank() == 0:
         file = folder / "problems.txt"
         write_text(file, "".join(f"{line}\n" for line in problems))
         if problems:  # the last ones are about the collection, not about a row
             _log.warning("problems of the data: %d, listed in %s; the last is: %s", len(problems), file, problems[-1])
-        device = local_device(pick_device(config.train.device))
-        record_environment(folder / "environment.json", environment(device, world_size()))
+        device = distributed.local_device(pick_device(config.train.device))
+        record_environment(folder / "environment.json", environment(device, distributed.world_size()))
 
 
 def _card_facts(config: RunConfig) -> dict[str, Any]:

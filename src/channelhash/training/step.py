@@ -20,14 +20,7 @@ from channelhash.losses.base import HashLoss
 from channelhash.losses.functional import Shard
 from channelhash.models.backbones import Precision, autocast, load_weights
 from channelhash.models.hash_model import HashModel
-from channelhash.training.distributed import (
-    gather_outputs,
-    rank,
-    rows_of_rank,
-    sum_gradients,
-    sum_over_ranks,
-    world_size,
-)
+from channelhash.training import distributed
 from channelhash.training.inputs import Source
 from channelhash.utils.files import atomic_path
 from channelhash.utils.seeds import generator
@@ -256,7 +249,7 @@ class Steps:
         if settings.compile:
             outputs.compile()
         self.outputs: nn.Module = outputs
-        if world_size() > 1:
+        if distributed.world_size() > 1:
             # One stream's parameters have no gradient while the other is the anchor.
             self.outputs = DistributedDataParallel(
                 outputs, find_unused_parameters=bool(self.anchors), broadcast_buffers=False
@@ -275,7 +268,7 @@ class Steps:
     def batches(self, sources: Mapping[str, Source], epoch: int) -> Iterator[TrainingBatch]:
         """Yield this rank's batches of an epoch, on the device."""
         steps = list(epoch_steps(len(self.labels), self.settings, epoch, self.anchors, self.images))
-        local_rows = [rows_of_rank(rows) for rows, _ in steps]
+        local_rows = [distributed.rows_of_rank(rows) for rows, _ in steps]
         streams = [source.batches(epoch, local_rows) for source in sources.values()]
         for number, ((rows, anchor), values) in enumerate(zip(steps, zip(*streams, strict=True), strict=True)):
             inputs = [value.to(self.device, non_blocking=True) for value in values]
@@ -293,19 +286,19 @@ class Steps:
                     value = self.value(batch)
                     (value / len(group)).backward()  # type: ignore[no-untyped-call]
                 losses.append(value.detach())
-            sum_gradients(self.loss)
+            distributed.sum_gradients(self.loss)
             if self.settings.clip_gradient:
                 trained = [values for group in self.optimizer.param_groups for values in group["params"]]
                 nn.utils.clip_grad_norm_(trained, self.settings.clip_gradient)
             self.optimizer.step()
             if self.average:
                 self.average.update()
-        return sum_over_ranks(torch.stack(losses))
+        return distributed.sum_over_ranks(torch.stack(losses))
 
     def value(self, batch: TrainingBatch) -> Tensor:
         """Return this rank's shard of the loss over the rows of all ranks: the shards add up to it."""
-        outputs = gather_outputs(self.outputs(batch.inputs, batch.anchor))
-        shard = Shard(rank(), world_size())
+        outputs = distributed.gather_outputs(self.outputs(batch.inputs, batch.anchor))
+        shard = Shard(distributed.rank(), distributed.world_size())
         value: Tensor = self.loss(outputs, batch.labels, anchor=batch.anchor, rows=batch.rows, shard=shard)
         return value
 
