@@ -46,9 +46,6 @@ def check_labels(labels: Tensor, largest: float = math.inf) -> None:
 
     A single column holds at most 1, since it may be one of class numbers.
 
-    Raises:
-        ValueError: another shape, or a value that is negative, too large or not finite.
-
     >>> check_labels(torch.tensor([[1, -1]]))
     Traceback (most recent call last):
     ValueError: labels are 0 or more, not -1 (row 0, column 1); of labels of -1 and 1 pass labels > 0
@@ -184,12 +181,6 @@ def balanced_bounds(
     between S = 0 and S → 0. With ρ = 1 the ends, k/2 · (1 − S) and k/2 + g, have the mean k/2: the largest gap that
     any codes could attain.
 
-    Args:
-        similarity: any shape, values in [0, 1].
-        n_bits: code length k.
-        similarity_ratio: r, see `similarity_ratio`.
-        rho: fraction ρ of the largest gap.
-
     >>> lower, upper = balanced_bounds(torch.tensor([0.0, 0.5, 1.0]), n_bits=16, similarity_ratio=0.25)
     >>> lower.tolist(), upper.tolist()
     ([10.0, 0.0, 0.0], [16.0, 4.0, 0.0])
@@ -204,12 +195,6 @@ def balanced_bounds(
 
 def similarity_ratio(labels: Tensor) -> float:
     """Return r = Σ S / #{S = 0} over all ordered pairs of samples, each with itself included (S = 1).
-
-    Args:
-        labels: ``(n, c)`` as in `label_similarity`.
-
-    Returns:
-        r ≥ 0; infinite where no pair is dissimilar. Time O(u² c) for u different rows, memory O(u · 1024).
 
     >>> similarity_ratio(torch.eye(3))  # 3 pairs of a sample with itself, 6 others
     0.5

@@ -212,10 +212,6 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read ``path`` and apply ``overrides``, each ``"section.key=value"`` with the value in YAML.
 
     Relative paths are relative to the folder that the command runs in, and become absolute.
-
-    Raises:
-        InputError: the file is missing or not YAML, a section, key or name is unknown (the nearest known one is
-            named), or a value does not fit.
     """
     try:
         return make_config(read_sections(path, overrides))
@@ -227,9 +223,6 @@ def read_sections(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[s
     """Read the sections of a configuration file and apply ``overrides``; only their form is checked.
 
     ``configs/NAME.yaml``, as the pages name what ships with the package, is found outside the repository too.
-
-    Raises:
-        InputError: the file is missing, or not YAML with sections; or as `apply_override`.
     """
     if not path.exists():
         shipped = Path(__file__).parent / "presets" / path.name
@@ -280,11 +273,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
 
 
 def read_run_config(folder: Path) -> RunConfig:
-    """Read the configuration of a run's folder.
-
-    Raises:
-        InputError: the folder holds none, it names code that is not trusted, or as `read_config`.
-    """
+    """Read the configuration of a run's folder."""
     path = folder / "config.yaml"
     if not path.exists():
         raise InputError(f"{folder}: not a run's folder (no config.yaml); give the folder that `train` wrote")
@@ -324,9 +313,6 @@ def preset_path(name: str) -> Path:
 
     >>> preset_path("photo").name
     'photo.yaml'
-
-    Raises:
-        InputError: there is none of this name; all names are listed.
     """
     files = presets()
     if name not in files:
@@ -339,9 +325,6 @@ def preset_of_model(model: str) -> str:
 
     >>> preset_of_model("small")
     'table'
-
-    Raises:
-        InputError: none does.
     """
     if model not in _OF_MODEL:
         raise InputError(f"--model {model}: take {', '.join(_OF_MODEL)}, or name a configuration file with this model")
@@ -363,9 +346,6 @@ def data_kind(data: Path) -> str:
 
     >>> data_kind(Path("f.npz"))
     'features'
-
-    Raises:
-        InputError: the ending is of no such file.
     """
     kind = _KINDS.get(data.suffix.lower())
     if kind is None:
@@ -378,10 +358,6 @@ def data_kind(data: Path) -> str:
 
 def data_overrides(data: Path, model: str) -> list[str]:
     """Return the keys that name a file of data, ``"section.key=value"`` each.
-
-    Args:
-        data: a table or features.
-        model: the model that is trained on it.
 
     >>> data_overrides(Path("f.npz"), "aligned")
     ['data.path="./f.npz"', 'data.kind=features', 'model.encoder=features']

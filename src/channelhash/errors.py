@@ -25,7 +25,7 @@ def hide_secrets(text: str) -> str:
     >>> hide_secrets("s3://key:secret@bucket/a.tar: no access; see https://host/a.tar?sig=1a2b")
     's3://…@bucket/a.tar: no access; see https://host/a.tar?sig=…'
     """
-    hidden = _ADDRESS_IN_TEXT.sub(lambda found: found[1] + _hide(found[1], found[2]), text)
+    hidden = _ADDRESS_IN_TEXT.sub(lambda match: match[1] + _hide(match[1], match[2]), text)
     return _PASSWORD_OF_LIBPQ.sub(r"\1…", hidden)
 
 
@@ -40,8 +40,8 @@ def check_address(address: str) -> None:
     >>> check_address("postgresql://me@host/photos"), check_address("https://host/a.tar?sig=1a2b")
     (None, None)
     """
-    if found := _ADDRESS.search(address):
-        scheme, rest = found[1].lower(), found[2]
+    if match := _ADDRESS.search(address):
+        scheme, rest = match[1].lower(), match[2]
         if scheme.startswith("http"):
             rest = re.split(r"[?#]", rest, maxsplit=1)[0] if "@" not in rest else rest.rpartition("@")[0] + "@"
         holds_secret = _hide(scheme, rest) != rest

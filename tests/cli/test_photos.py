@@ -231,7 +231,7 @@ def test_names_are_printed_as_they_are(few, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert [name for name in names if name.replace("\n", "\\n") not in out] == []
     assert f"empty picture {few}/[i]cut.png" in err
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("COLUMNS", "70")
     assert run_command("search", few, "--image", few / names[0], "-k", N, "--trust-code") == 0
     assert "x" * 20 in capsys.readouterr().out
 

@@ -63,13 +63,6 @@ def grayscale(image: Tensor) -> Tensor:
 def crop(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tensor:
     """Cut out a window and resize it to the size of the image.
 
-    Args:
-        image: the image.
-        scale: area of the window as a share of the image's; a window that exceeds the image becomes all of it.
-        ratio: width / height of the window.
-        x: place between leftmost (0) and rightmost (1).
-        y: place between top (0) and bottom (1).
-
     >>> left = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(3, 4, 4)
     >>> crop(left, scale=0.25, ratio=1, x=0, y=0).max().item()
     0.0
@@ -399,11 +392,6 @@ def _draw(row: Augmentation, random: np.random.Generator, sample: int, n_samples
 
 def apply(image: Tensor, steps: tuple[_Step, ...], partner: Callable[[int], Tensor]) -> Tensor:
     """Apply steps to an image.
-
-    Args:
-        image: ``(3, h, w)`` floats in [0, 1].
-        steps: drawn by `plan`.
-        partner: returns the un-augmented image of another sample, shaped like ``image``.
 
     >>> image, black = torch.ones(3, 2, 2), torch.zeros(3, 2, 2)
     >>> apply(image, (_Step("blend", {"blending": 0.25}, partner=1),), lambda sample: black).unique().tolist()

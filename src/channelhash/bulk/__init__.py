@@ -186,24 +186,6 @@ def encode_bulk(
     A shard has its name only when it is whole; what was finished before is not done again, so a job that was
     interrupted goes on with the same call. Items that cannot be encoded do not stop it: ``out/bad.jsonl`` says which
     and why. The codes are the same for all kinds and numbers of workers.
-
-    Args:
-        model: a run's folder or a saved model, which every worker must see, like ``data`` and ``out``.
-        data: see `data.bulk.input_files`.
-        out: folder of codes, here or in an object store. There, where no locks are, two processes at one job do all
-            work twice and write the same bytes.
-        workers: this process, or workers on Ray.
-        root: folder that image paths in a Parquet file are relative to; None is the input's own.
-        shard_items: items of a shard of images or of a Parquet file; a tar file is one shard.
-        progress: called with (done, total) items of the shards that were not there yet.
-
-    Returns:
-        ``{"out": …, "shards": n, "items": n, "bad": n, "n_bits": k, "modalities": […], "done_before": shards}``.
-
-    Raises:
-        InputError: the input cannot be read, or has nothing that the model encodes; ``out`` holds other files, or a job
-            of another model or input; or another process is at this job.
-        JobError: the input changed meanwhile, or as the workers raise it.
     """
     if shard_items < 1:
         raise InputError(f"--shard-items {shard_items}: a shard has at least 1 item")
@@ -357,21 +339,6 @@ def evaluate_shards(
     The scores equal those of `metrics.evaluate` over all items at once bit by bit, for any kind and number of workers,
     because counts are whole numbers. Only ``map_in_order`` is None: it depends on the order of the items, which counts
     do not know. The driver holds the counts of one task after another, whatever the size of the database.
-
-    Args:
-        query: a file of codes with labels.
-        database: a file of codes, a folder of them, or a pattern with ``*`` in its last part.
-        workers: this process, or workers on Ray.
-        out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
-        progress: called with the numbers (done, total) of files.
-        conventions: as in `metrics.evaluate`; their ``in_order`` is None, too.
-
-    Returns:
-        ``{"n_bits": k, "query": …, "database": …, "items": n, "shards": n, "tasks": {task: scores}}``.
-
-    Raises:
-        InputError: a file cannot be read, the files do not fit together, or there is nothing to average.
-        JobError: a worker raises it, or there are too many items for graded NDCG.
     """
     queries = CodeSet.load(query)
     if not len(queries):

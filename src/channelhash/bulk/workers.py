@@ -41,9 +41,6 @@ class Workers:
         count: number of workers on Ray; None is one for each GPU of the cluster, or else for each core. With GPUs,
             workers share them evenly.
 
-    Raises:
-        InputError: there is no such engine, or a number of workers is given for ``"local"``.
-
     >>> list(Workers().run(lambda: abs, lambda workers: [-1, 2]))
     [1, 2]
     """

@@ -203,13 +203,13 @@ def _evaluate_files(
 
 def _check_sources(sources: Mapping[str, object], options: Mapping[str, Mapping[str, object]]) -> None:
     """Check that exactly one source is given, and no option that belongs to another one."""
-    given = [name for name, value in sources.items() if value]
-    if len(given) != 1:
-        raise InputError(f"give one of {'; '.join(sources)}. Given: {'; '.join(given) or 'none'}")
+    named = [name for name, value in sources.items() if value]
+    if len(named) != 1:
+        raise InputError(f"give one of {'; '.join(sources)}. Given: {'; '.join(named) or 'none'}")
     for source, belonging in options.items():
         for option, value in belonging.items():
-            if value and source != given[0]:
-                raise InputError(f"{option}: belongs to {source}, not to {given[0]}; leave it out")
+            if value and source != named[0]:
+                raise InputError(f"{option}: belongs to {source}, not to {named[0]}; leave it out")
 
 
 def _pairs(assignments: list[str]) -> dict[str, str]:

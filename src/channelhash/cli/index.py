@@ -70,8 +70,10 @@ def _create(
     def go_on() -> list[str]:
         if source is None or not ("://" in store or kind_of(Path(store)) == "store"):
             return same_command()
-        given: dict[str, list[Any]] = {"--root": [root], "--exclude": exclude, "--captions": [captions]}
-        options = [str(part) for name, values in given.items() for value in values if value for part in (name, value)]
+        arguments: dict[str, list[Any]] = {"--root": [root], "--exclude": exclude, "--captions": [captions]}
+        options = [
+            str(part) for name, values in arguments.items() for value in values if value for part in (name, value)
+        ]
         run = ["--model", str(model)] if model else []
         return ["channelhash", "index", "add", store, str(source), *run, *options]
 
@@ -281,13 +283,13 @@ def _in_words(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value or "unknown")
 
 
-def _holds_codes(source: Path, given: object) -> bool:
-    """Return whether a source is a file of codes, with which ``given`` options do not go."""
+def _holds_codes(source: Path, option: object) -> bool:
+    """Return whether a source is a file of codes, with which ``option`` options do not go."""
     from channelhash.codes.parquet import is_code_file
 
     if not is_code_file(source):
         return False
-    if given:
+    if option:
         raise InputError(f"{source}: holds codes; leave out options that say how pictures and texts are encoded")
     return True
 

@@ -69,9 +69,9 @@ def printable(text: str, lines: bool = False) -> str:
 
 
 @contextmanager
-def working(kept: str, go_on: Callable[[], list[str]] = same_command) -> Iterator[StageProgress]:
+def working(message: str, go_on: Callable[[], list[str]] = same_command) -> Iterator[StageProgress]:
     """Show the progress of a job that a signal may stop; see `when_stopped` and `progress_bars`."""
-    when_stopped(kept, go_on)
+    when_stopped(message, go_on)
     with progress_bars() as progress:
         yield progress
 
@@ -122,8 +122,8 @@ class _Lines:
         if now - self._printed >= _SECONDS and done:
             self._printed, seconds = now, now - self._begun
             left = timedelta(seconds=round((total - done) * seconds / done))
-            said = [f"{done:,} of {total:,}", self._note, _speed(done, seconds), f"{left} left"]
-            say(f"{self._name}: {', '.join(filter(None, said))}")
+            words = [f"{done:,} of {total:,}", self._note, _speed(done, seconds), f"{left} left"]
+            say(f"{self._name}: {', '.join(filter(None, words))}")
 
     def note(self, text: str) -> None:
         self._note = text

@@ -58,14 +58,14 @@ class _Ending:
 _ending = _Ending()
 
 
-def when_stopped(kept: str, go_on: Callable[[], list[str]] = same_command) -> None:
+def when_stopped(message: str, go_on: Callable[[], list[str]] = same_command) -> None:
     """Declare what a signal leaves from now on; a command calls this before it writes.
 
     Args:
-        kept: what is kept, without a full stop.
+        message: what is kept, without a full stop.
         go_on: returns the words of the command that goes on, asked when the signal has come.
     """
-    _ending.begun, _ending.kept, _ending.go_on = True, kept, go_on
+    _ending.begun, _ending.kept, _ending.go_on = True, message, go_on
 
 
 def next_command() -> list[str]:

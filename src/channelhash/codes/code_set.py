@@ -151,9 +151,6 @@ def joined(parts: Sequence[CodeSet]) -> CodeSet:
 def boolean_labels(labels: Any) -> NDArray[np.bool_]:
     """Convert label sets ``(n, c)`` of bool or of 0 and 1 to bool.
 
-    Raises:
-        ValueError: another shape, or other values: −1 for "no", or NaN, would count as a label that every item has.
-
     >>> boolean_labels([[1, 0]]).tolist()
     [[True, False]]
     """

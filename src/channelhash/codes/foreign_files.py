@@ -57,20 +57,6 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
     Codes are ``(n, k)`` of ±1 or of 0 and 1 (or bool), labels ``(n, c)`` of 0 and 1, or the numbers of classes
     ``(n,)``, of which each becomes a label of its own.
 
-    Args:
-        path: the file, or the folder of ``.npy`` files, whose names are those of the arrays.
-        names: name in a layout -> name in this file, where they differ.
-        task: ``"image->text"``: the modalities of the codes, in a layout that does not name them.
-
-    Returns:
-        (queries, retrieval set), of the same labels and code length, neither empty; with the same ids where both sides
-        are the same arrays, so that no item is an answer to itself.
-
-    Raises:
-        InputError: the file cannot be read, lacks an array or holds two layouts; codes and labels differ in length;
-            widths of codes or of labels differ; codes or labels have other values; a side is empty; or the task is
-            not one.
-
     >>> import tempfile
     >>> codes, labels = np.array([[1, -1], [-1, 1]]), np.eye(2)
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -112,10 +98,6 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
 def _bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:
     """Convert codes of ±1, or of 0 and 1, to bits ``(n, k)``: +1 and 1 are True.
 
-    Raises:
-        ValueError: another shape or other values. 0 beside −1 is refused: sign(0) is 0 in most toolboxes, and whether
-            such a bit counts as +1 or as −1 decides the figures. NaN is no bit.
-
     >>> _bits_of(np.array([[-1.0, 1.0]])), _bits_of(np.array([[0, 1]]))
     (array([[False,  True]]), array([[False,  True]]))
     """
@@ -146,15 +128,15 @@ def _with_plain_names(arrays: Arrays) -> Arrays:
     """Return the arrays, those under other words for the plain names also under these if they are all there."""
     words = {name: set(re.findall(r"[A-Z]?[a-z]+|[A-Z]", name)) for name in arrays}
     words = {name: {word.lower() for word in several} for name, several in words.items()}
-    found: Arrays = {}
+    plain: Arrays = {}
     for side, sides in _SIDES.items():
         for kind, kinds in _KINDS.items():
             by_word = [[name for name in arrays if word in words[name] and words[name] & {*kinds}] for word in sides]
             first = next(filter(None, by_word), [])
             if len(first) == 1:
-                found[f"{kind}_{side}"] = arrays[first[0]]
-    found |= arrays
-    return arrays if _missing(_LAYOUTS[0], found) or not _missing(_LAYOUTS[1], arrays) else found
+                plain[f"{kind}_{side}"] = arrays[first[0]]
+    plain |= arrays
+    return arrays if _missing(_LAYOUTS[0], plain) or not _missing(_LAYOUTS[1], arrays) else plain
 
 
 def _names(sides: _Sides) -> list[str]:

@@ -60,13 +60,13 @@ def read_codes(path: str | Place) -> CodeSet:
 def stream_codes(path: str | Place, rows: int) -> Iterator[CodeSet]:
     """Read the same in parts; see `CodeSet.stream`."""
     with _open(path) as (file, description):
-        found: dict[str, int] = {}
+        widths: dict[str, int] = {}
         for batch in file.iter_batches(rows):
             table = _stored_types(pa.Table.from_batches([batch]), description["n_bits"])
             codes = _from_table(table, description)
             yield codes
-            found = _checksums(codes, found)
-        _check_columns(description, found or dict.fromkeys(description["columns"], 0))
+            widths = _checksums(codes, widths)
+        _check_columns(description, widths or dict.fromkeys(description["columns"], 0))
 
 
 @contextmanager
@@ -123,9 +123,9 @@ def _checksums(codes: CodeSet, before: dict[str, int] | None = None) -> dict[str
     return {name: crc32(content, (before or {}).get(name, 0)) for name, content in columns.items()}
 
 
-def _check_columns(description: dict[str, Any], found: dict[str, int]) -> None:
+def _check_columns(description: dict[str, Any], widths: dict[str, int]) -> None:
     expected = description["columns"]
-    if names := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
+    if names := sorted(name for name in expected.keys() | widths.keys() if expected.get(name) != widths.get(name)):
         raise ValueError(f"damaged: the column {names[0]} is not as it was written")
 
 

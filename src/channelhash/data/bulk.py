@@ -108,11 +108,7 @@ class RawBatch:
         )
 
     def records(self, label_names: Sequence[str]) -> Records:
-        """Return the items as records, with images opened but not decoded.
-
-        Raises:
-            OSError: the bytes of an image are empty or of no known format.
-        """
+        """Return the items as records, with images opened but not decoded."""
         items: dict[str, Any] = dict(self.items)
         images = self.items.get("image")
         if isinstance(images, list):
@@ -479,11 +475,7 @@ KINDS = {
 
 
 def input_files(address: str) -> Iterator[tuple[str, File]]:
-    """Yield (kind, file) for each file of an input, always in the same order; skip files of no kind.
-
-    Raises:
-        InputError: the input has no such files, or files of several kinds.
-    """
+    """Yield (kind, file) for each file of an input, always in the same order; skip files of no kind."""
     first: tuple[str, File] | None = None
     for file in list_files(address):
         ending = PurePosixPath(file.address).suffix.lower()

@@ -55,10 +55,10 @@ def load_coco(
     sources: dict[Any, Path] = {}  # image id -> the file of instances that lists it
     categories: dict[Any, str] = {}
     labels: dict[Any, set[str]] = {}
-    found = 0
+    n_found = 0
     for file in files:
         document = _read(file, {"images": _IMAGES, "annotations": _INSTANCES, "categories": _CATEGORIES})
-        found += len(document["images"])
+        n_found += len(document["images"])
         names: dict[Any, str] = {}
         for image in document["images"]:
             if image["id"] in names or image["id"] in paths:
@@ -93,7 +93,7 @@ def load_coco(
     usable = []
     where = " and ".join(map(str, caption_files))
     for image, path in paths.items():
-        if problem := image_problem(path, whole=False):
+        if problem := image_problem(path, full=False):
             reason = "unreadable picture" if path.is_file() else "missing picture"
             problems.add(f"{sources[image]}: image {image}: {problem}", _REMEDY, reason)
         elif caption_files and not texts[image]:
@@ -109,7 +109,7 @@ def load_coco(
     items: dict[str, Items] = {"image": tuple(paths[image] for image in usable)}
     if caption_files:
         items["text"] = tuple(texts[image][0] for image in usable)
-    return Records(tuple(map(str, usable)), items, matrix, columns, problems.removed, tuple(problems.lines), found)
+    return Records(tuple(map(str, usable)), items, matrix, columns, problems.removed, tuple(problems.lines), n_found)
 
 
 def _listed(files: Path | list[Path] | None) -> list[Path]:

@@ -46,9 +46,6 @@ class DataSource:
         """Return the records; ``progress`` goes to loaders that report any.
 
         With ``skip_bad`` among the arguments, images that cannot be decoded are left out (`readable`).
-
-        Raises:
-            InputError: the data cannot be used.
         """
         kind = resolve_data_kind(self.kind)
         extra = {"progress": progress} if progress and kind.reports_progress else {}
@@ -60,9 +57,6 @@ class DataSource:
 
 def readable(records: Records, progress: Progress | None = None) -> Records:
     """Return the records whose images can be decoded; the others are counted and listed.
-
-    Raises:
-        InputError: none is left.
 
     >>> import numpy as np
     >>> texts = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
@@ -129,11 +123,7 @@ class Collection:
 
 
 def load_collection(sources: Sequence[DataSource], progress: Progress | None = None) -> Collection:
-    """Load the collection of ``sources``, of which the last are the new items.
-
-    Raises:
-        InputError: the data of a source cannot be used, or the sources do not go together (`join_records`).
-    """
+    """Load the collection of ``sources``, of which the last are the new items."""
     return Collection(tuple(source.load(progress) for source in sources))
 
 
@@ -143,9 +133,6 @@ def _choose_by_labels(
     """Return the rows that have one of the labels ``only``, without those that have one of ``without``.
 
     The columns of labels in ``without``, which no row has any more, are dropped as well.
-
-    Raises:
-        InputError: there is no such label, or no row is left.
 
     >>> labels = np.array([[True, False], [True, True]])
     >>> records = Records(("a", "b"), {"text": ("dog", "dog and cat")}, labels, ("dog", "cat"))
@@ -184,12 +171,6 @@ def join_records(parts: Sequence[Records]) -> Records:
 
     Labels are joined by name, those of the first collection first; a row has none of the labels that its collection
     does not know. Modalities are those of the first collection.
-
-    Args:
-        parts: at least one.
-
-    Raises:
-        InputError: a collection lacks a modality of the first, or has another kind of it; or two have the same id.
 
     >>> labels = np.array([[True]])
     >>> dog, cat = (Records((name,), {"text": (name,)}, labels, (name,)) for name in ("dog", "cat"))
@@ -275,11 +256,7 @@ class Partners:
     unmatched: tuple[str, ...]
 
     def splits(self, teacher: Splits) -> Splits:
-        """Return the teacher's partitions as rows of the student; items that only the student has are in none.
-
-        Raises:
-            InputError: no query or no database item is left.
-        """
+        """Return the teacher's partitions as rows of the student; items that only the student has are in none."""
         parts = {}
         for name, rows in vars(teacher).items():
             student_rows = self.of_teacher[rows]
@@ -292,9 +269,6 @@ class Partners:
 
 def find_partners(student: Records, teacher: Records) -> Partners:
     """Match two collections by id. Time and memory O(n).
-
-    Raises:
-        InputError: they have no id in common, or an id occurs twice although the lists of ids differ.
 
     >>> student, teacher = (Records(ids, {}, np.zeros((2, 0), dtype=bool), ()) for ids in (("a", "b"), ("b", "c")))
     >>> partners = find_partners(student, teacher)
@@ -330,21 +304,6 @@ def describe(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Count a collection and list its problems, each with its remedy.
-
-    Args:
-        records: the usable samples.
-        splits: partitions, if they could be drawn.
-        expected: counts of the official collection: ``"found"``, ``"usable"`` and partitions by name.
-        decode_images: decode and hash every image to find unreadable and duplicate ones.
-        progress: called with (images decoded, images).
-
-    Returns:
-        ``{"found", "usable", "labels": {name: count}, "partitions": {name: rows}, "removed": {reason: count},
-        "problems": [lines], "expected", "labels_per_item", "words_per_text", "chance", "protocol", "measures"}``.
-        ``labels_per_item`` and ``words_per_text`` are {min, median, mean, max}; ``chance`` is the probability that two
-        random samples share a label; ``protocol`` is a line about the literature's variant that has these counts, which
-        are then no problem (`_recognise`); ``measures`` is what can be measured: ``"map"`` by labels,
-        ``"recall"`` by pairs of an image and a text.
 
     >>> labels = np.array([[True, False], [True, True], [False, False]])
     >>> summary = describe(Records(tuple("abc"), {"text": ("a dog", "a dog swims", "nothing")}, labels, ("dog", "sea")))
@@ -483,9 +442,6 @@ _PROTOCOLS = {
 
 def _recognise(labels: NDArray[np.bool_]) -> str:
     """Return a line that says which protocol of the literature a collection follows, empty if none is known.
-
-    Args:
-        labels: ``(n, c)`` bool.
 
     >>> _recognise(np.ones((10, 24), dtype=bool)), _recognise(np.ones((20015, 24), dtype=bool)).split(":")[0]
     ('', 'MIRFLICKR-25k, 24 labels, 20,015 images')

@@ -75,20 +75,6 @@ def download(
 
     A broken connection is resumed where it stopped (a range request), also by the next call. A file that changed on the
     server meanwhile does not pass the check of its archive.
-
-    Args:
-        name: ``"mirflickr25k"`` or ``"nuswide"`` (lists, labels and tags: its images have no official address).
-        root: the data set's folder.
-        sources: archives instead of the official ones.
-        progress: called with an archive's name; returns a callback for (bytes, total bytes).
-        wait: seconds before the first retry, doubled for each further retry.
-
-    Returns:
-        Names of the fetched archives.
-
-    Raises:
-        InputError: unknown data set, an address that is not http(s), or an archive that cannot be trusted.
-        JobError: the server cannot be reached or answers with an error, or the bytes are not those expected.
     """
     fetched = []
     for source in pick(_SOURCES, name, "data set") if sources is None else sources:
@@ -165,9 +151,6 @@ def _unpack(archive: Path, target: Path) -> None:
     """Unpack a ``.zip`` into the new folder ``target``, in one step: it is complete or does not exist.
 
     No member lands outside it, and none becomes a link: `zipfile` sees to that.
-
-    Raises:
-        InputError: the archive is damaged. Nothing was unpacked then.
     """
     with (
         reading(archive, "damaged archive", "remove it and download again"),

@@ -248,14 +248,6 @@ def _repeated(names: tuple[str, ...]) -> str | None:
 def read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
     """Return labels as a Boolean matrix ``(n, c)``, and the names of its columns.
 
-    Args:
-        labels: ``(n, c)`` of 0 and 1, or ``n`` class numbers.
-        arrays: all arrays of the file; ``label_names`` names the columns.
-        path: the file, for messages.
-
-    Raises:
-        InputError: labels are not 0 or 1, or their names do not fit or occur twice.
-
     >>> matrix, names = read_labels(np.array([3, 7, 3]), {}, Path("f.npz"))
     >>> names, matrix.tolist()
     (('label 3', 'label 7'), [[True, False], [False, True], [True, False]])

@@ -62,14 +62,6 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
     """Read records from a folder of images, a file of features, or a table.
 
     A table needs no labels here: items to encode are often new.
-
-    Args:
-        path: file or folder to read.
-        root: folder that the image paths of a table are relative to.
-        skip_bad: leave out bad rows or images and list them.
-
-    Raises:
-        InputError: nothing is there, or it cannot be read as such records.
     """
     if not path.exists():
         raise no_such(path)
@@ -90,26 +82,22 @@ def no_such(path: object) -> InputError:
 
 
 def _load_folder(root: Path, skip_bad: bool = False) -> Records:
-    """Read every image below ``root``, at any depth, without texts or labels; an id is a path relative to ``root``.
-
-    Raises:
-        InputError: there are no images, or one cannot be decoded.
-    """
-    found = find_images(root)
-    paths = [root / name for name in found.names]
+    """Read every image below ``root``, at any depth, without texts or labels; an id is a path relative to ``root``."""
+    listing = find_images(root)
+    paths = [root / name for name in listing.names]
     bad = {row: problem for row, path in enumerate(paths) if (problem := image_problem(path))}
-    problems = (*found.problems, *bad.values())
+    problems = (*listing.problems, *bad.values())
     if bad and not skip_bad:
         raise InputError(f"{next(iter(bad.values()))}; mend it, or leave such pictures out with --skip-bad")
     if len(bad) == len(paths):
         raise InputError(f"{root}: no picture of {len(paths)} can be read; the first problem is {problems[0]}")
     expected = (NOT_A_PICTURE, _OF_OTHERS, _HIDDEN)
-    removed = {reason: count for reason, count in found.skipped.items() if reason not in expected}
+    removed = {reason: count for reason, count in listing.skipped.items() if reason not in expected}
     if bad:
         removed["unreadable picture"] = len(bad)
     labels = np.zeros((len(paths), 0), dtype=bool)
     items = {"image": tuple(paths)}
-    records = Records(tuple(item_ids(found.names)), items, labels, (), removed, problems, found=len(paths))
+    records = Records(tuple(item_ids(listing.names)), items, labels, (), removed, problems, found=len(paths))
     return records.take([row for row in range(len(paths)) if row not in bad]) if bad else records
 
 
@@ -139,14 +127,6 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
 
     Left out are hidden files and folders (macOS writes ``._photo.jpg`` beside ``photo.jpg``), links to folders, and
     what other programs keep beside photographs: thumbnails and bins.
-
-    Args:
-        root: the folder.
-        exclude: patterns of paths to leave out, see `path_patterns.match_any`.
-
-    Raises:
-        InputError: there are no images and nothing that cannot be read, the folder itself cannot be read, or a pattern
-            is wrong.
     """
     left_out, names, skipped, problems = match_any(exclude), list[str](), Counter[str](), dict[str, str]()
     where, folders = Path(os.path.abspath(root)), [""]
@@ -241,17 +221,6 @@ _Pairs = Iterator[tuple[str, Any, Any]]
 def read_captions(path: Path) -> dict[str, list[str]]:
     """Read image file -> its captions, in the order of the file; empty captions are left out.
 
-    Args:
-        path: a table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, or a text file of other ending whose first line
-            names columns) with a column of `_FILE_COLUMNS` and one of `_CAPTION_COLUMNS`, whose cells are a caption or
-            a list of them; a text file of lines ``name<TAB>caption`` or ``name#0<TAB>caption``, as of Flickr8k; or
-            JSON:
-            COCO's ``captions_*.json``, Karpathy's ``dataset_*.json``, ``{name: caption}``, ``{name: [captions]}``, or
-            a list of ``{image, caption}``. An image may have several rows.
-
-    Raises:
-        InputError: the file is missing, has no such columns or a line without a tab, or holds no caption.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     tokens = Path(folder, "tokens.txt")
@@ -281,11 +250,6 @@ def match_captions(
     A caption's file is an image's path, or the end of one path only: ``1.jpg`` is ``2019/1.jpg``. Letters with accents
     may be written in either form of Unicode. Where none is the same, letters are compared without their case, ``\\``
     counts as ``/``, and a file without ending is any image.
-
-    Args:
-        captions: from `read_captions`.
-        names: paths of the images relative to their folder, with ``/``.
-        path: where the captions are from, for the line.
 
     >>> match_captions({"1.jpg": ["sea"], "lost.jpg": ["x", "y"]}, ["2019/1.jpg", "2.jpg"], Path("c.csv"))
     ([('sea',), ()], ['c.csv: pictures that are not there: 1, with 2 captions, such as lost.jpg'])

@@ -73,12 +73,8 @@ def ending_problem(ending: str) -> str:
     return f"{ending}: {_PROBLEMS[ending]}" if ending in _PROBLEMS else NOT_A_PICTURE
 
 
-def image_problem(path: Path, whole: bool = True) -> str | None:
+def image_problem(path: Path, full: bool = True) -> str | None:
     """Return what is wrong with an image file, in a few words that name it, or None.
-
-    Args:
-        path: the file.
-        whole: decode the whole file, a JPEG file at the smallest size; otherwise only check that it is not empty.
 
     >>> image_problem(Path("lost.jpg"))
     'no such picture lost.jpg'
@@ -88,7 +84,7 @@ def image_problem(path: Path, whole: bool = True) -> str | None:
             return f"empty picture {path}"
         if not path.is_file():
             return f"no such picture {path}"
-        if whole:
+        if full:
             with open_image(path) as image:
                 decode(image, 1)  # still reads to the end, in half the time
     except (FileNotFoundError, NotADirectoryError):
@@ -142,11 +138,7 @@ class _Pixels:
         return torch.from_numpy(self.pixels(images))
 
     def pixels(self, images: Sequence[ImageInput]) -> NDArray[np.uint8]:
-        """Return the same as an array, without PyTorch.
-
-        Raises:
-            InputError: a file is missing or cannot be decoded; the message names it.
-        """
+        """Return the same as an array, without PyTorch."""
         if isinstance(images, np.ndarray):
             raise InputError(f"this model encodes pictures; these are features {images.shape}")
         batch = np.empty((len(images), self.size, self.size, 3), dtype=np.uint8)
@@ -249,9 +241,6 @@ class Square(_Pixels):
 
 def resize_of(recipe: Mapping[str, Any]) -> Resize | Square:
     """Return what prepares images as a recipe says.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is no recipe of ``Resize`` or ``Square``.
 
     >>> resize_of(Square(8).recipe()), resize_of(Resize(8, 9, "bicubic").recipe())
     (Square(size=8), Resize(size=8, short_side=9, filter='bicubic', mode='shortest', fill=0, reduced=False))

@@ -192,11 +192,6 @@ def noisy_labels(labels: NDArray[np.bool_], share: float, seed: int) -> NDArray[
     How frequent labels are, and which occur together, stays the same up to chance. Some rows get labels equal to their
     own.
 
-    Args:
-        labels: ``(n, c)``.
-        share: of the rows, 0 … 1.
-        seed: of the draw.
-
     >>> labels = np.eye(4, dtype=bool)
     >>> int((noisy_labels(labels, 0.5, seed=0) != labels).any(axis=1).sum())
     2

@@ -53,11 +53,11 @@ class DataKind:
 _PARTS = ("query", "retrieval", "train", "validation_query", "validation_retrieval")
 
 
-def _official(load: Callable[..., Records], found: int, *parts: int) -> DataKind:
+def _official(load: Callable[..., Records], n_items: int, *parts: int) -> DataKind:
     """Return a data set with the literature's numbers of images and of the rows of each partition."""
     rows = dict(zip(_PARTS, parts, strict=True))
     sizes = {"queries": rows["query"], "train": rows["train"], "validation_queries": rows["validation_query"]}
-    return DataKind(load, sizes, {"found": found, "usable": rows["query"] + rows["retrieval"], **rows})
+    return DataKind(load, sizes, {"found": n_items, "usable": rows["query"] + rows["retrieval"], **rows})
 
 
 #: kind in a configuration -> data set.
@@ -77,18 +77,14 @@ def resolve_data_kind(name: str) -> DataKind:
 
     >>> resolve_data_kind("python:channelhash.data.features:load_features").load.__name__
     'load_features'
-
-    Raises:
-        InputError: no data set has this name (the nearest known one is named), or what ``python:…`` names cannot be
-            imported or is no function.
     """
-    found = look_up(DATA_KINDS, name, "data.kind")
-    if isinstance(found, DataKind) or not is_python_name(name):
-        kind: DataKind = found
+    entry = look_up(DATA_KINDS, name, "data.kind")
+    if isinstance(entry, DataKind) or not is_python_name(name):
+        kind: DataKind = entry
         return kind
-    if not callable(found):
+    if not callable(entry):
         raise InputError(f"data.kind {name}: is neither a function that returns records nor a DataKind")
-    return DataKind(found)
+    return DataKind(entry)
 
 
 class SplitSettings(Settings):
@@ -122,9 +118,6 @@ def check_data(kind: str, values: dict[str, Any]) -> tuple[Settings, SplitSettin
     >>> source, split = check_data("synthetic", {"root": "drawn", "n_images": 60, "queries": 10})
     >>> source.n_images, split.queries
     (60, 10)
-
-    Raises:
-        InputError: the kind or a key is unknown, or a value does not fit.
     """
     data_kind = resolve_data_kind(kind)
     loader = settings_of(data_kind.load, frozenset({"progress"}))  # a callback is no setting
@@ -137,9 +130,6 @@ def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[Settings, Sp
 
     >>> read_data_section("synthetic", ["root=drawn", "queries=10"])[1].queries
     10
-
-    Raises:
-        InputError: as `check_data` and `apply_override`.
     """
     values: dict[str, Any] = {"data": {}}
     for override in overrides:

@@ -210,11 +210,7 @@ def save_splits(splits: Splits, records: Records, path: Path, settings: dict[str
 
 
 def load_splits(path: Path, records: Records) -> Splits:
-    """Read splits that `save_splits` has written.
-
-    Raises:
-        InputError: the file is missing, is not a splits file, was edited, or belongs to another collection.
-    """
+    """Read splits that `save_splits` has written."""
     if not path.exists():
         raise InputError(f"{path}: no such splits file")
     with reading(path, "not a readable splits file", "remove it to draw the splits again"):
@@ -238,15 +234,6 @@ def _stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random
 
     Rows of the label with the fewest remaining rows are dealt out first, each to the subset that needs most of that
     label, ties to the subset that needs most rows, then at random. Rows without labels fill up.
-
-    Args:
-        labels: ``(n, c)`` bool, of the whole collection.
-        rows: row numbers to draw from.
-        count: number of rows to draw, at most ``len(rows)``.
-        random: decides ties and the order of rows.
-
-    Returns:
-        Exactly ``count`` sorted row numbers. O(m c) for m rows.
 
     >>> labels = np.arange(8)[:, None] % 4 == 0  # one row in four has the label
     >>> rows = _stratified_sample(labels, np.arange(8), 4, np.random.default_rng(0))
@@ -293,12 +280,6 @@ def _per_class_sample(labels: NDArray[np.bool_], rows: Rows, n_per_class: int, r
 
     Labels are served in their order; a row drawn for one label is not drawn again for the next, so frequent labels
     end up with more than ``n_per_class`` (the paper's objection to it). A label with fewer rows left gives them all.
-
-    Args:
-        labels: ``(n, c)`` bool, of the whole collection.
-        rows: row numbers to draw from.
-        n_per_class: rows per label.
-        random: decides which rows.
 
     >>> labels = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], dtype=bool)
     >>> len(_per_class_sample(labels, np.arange(4), 1, np.random.default_rng(0)))

@@ -177,9 +177,9 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
     width, height = (int(side) for side in random.integers(80, 129, 2))
     places = [place.split("/") for place in " ".join(_PLACES.split()).split(";")]
     weights = np.array([float(weight) for weight, *_ in places])
-    _, own, night, bands, things = places[random.choice(len(places), p=weights / weights.sum())]
+    _, own_labels, night, bands, things = places[random.choice(len(places), p=weights / weights.sum())]
     hour = "night" if random.random() < float(night) else "sunset" if random.random() < 0.2 else "day"
-    labels = set(own.split())
+    labels = set(own_labels.split())
     image = Image.new("RGB", (width * _SUPERSAMPLING, height * _SUPERSAMPLING))
     top = 0.0
     for *colors, end in (band.split() for band in bands.split("|")):
@@ -312,15 +312,6 @@ def synthesize(root: Path, n_images: int = 3000, seed: int = 0, progress: Progre
     ``mirflickr/im1.jpg …``, ``mirflickr/meta/tags/tags1.txt …`` (lower-case), ``mirflickr/meta/tags_raw/…`` (as
     typed) and ``annotations/<label>.txt``. Every image is a function of (seed, number) alone. An interrupted call is
     continued, a finished folder is left unchanged, and a second process waits for the first.
-
-    Args:
-        root: folder to write to.
-        n_images: number of images, at least 1.
-        seed: of all draws.
-        progress: called with (images drawn, n_images).
-
-    Raises:
-        InputError: ``root`` holds a set with other settings, or something else.
     """
     if n_images < 1:
         raise InputError(f"images: {n_images} asked for; a data set has at least 1")

@@ -37,9 +37,6 @@ def split_labels(value: object, separator: str = ";") -> list[str]:
 
     >>> split_labels("dog; sea"), split_labels(["dog", None]), split_labels("['dog', 'sea']"), split_labels(1.0)
     (['dog', 'sea'], ['dog'], ['dog', 'sea'], ['1'])
-
-    Raises:
-        ValueError: the cell or an entry of its list is no text and no number.
     """
     if isinstance(value, list):
         parts: Iterable[str | None] = map(text_of, value)
@@ -66,11 +63,6 @@ def _printed_list(text: str) -> list[str | None] | None:
 
 def _label_doubts(rows: Sequence[Sequence[str]], separator: str, column: str) -> list[str]:
     """Return a line for each sign that a column of labels is in a notation that was not read.
-
-    Args:
-        rows: labels of each row, as they were read.
-        separator: what they were split at.
-        column: the file and the column, for the lines.
 
     >>> _label_doubts([["dog, cat"], ["cat"], ["dog"]], ";", "items.csv: the column 'labels'")
     ["items.csv: the column 'labels' holds 'dog, cat': are these several labels? If so, set label_separator=','"]
@@ -120,7 +112,7 @@ def _separates(sign: str, names: Collection[str]) -> bool:
         for place, piece in enumerate(pieces):
             places[piece].add(place)
     recurring = len(places) < len(names) or 2 * len(places) <= sum(map(len, parts))
-    return recurring and (any(len(found) > 1 for found in places.values()) or len(set(map(len, parts))) > 2)
+    return recurring and (any(len(marks) > 1 for marks in places.values()) or len(set(map(len, parts))) > 2)
 
 
 TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -191,22 +183,22 @@ def load_table(
         raise InputError("label_separator: is empty; give the character between two labels")
     if label_columns and (most := Counter(map(label_name, label_columns)).most_common(1)[0])[1] > 1:
         raise InputError(f"label_columns: lists {most[0]!r} twice; remove one")
-    wanted = {name: column for name, column in (("image", image_column), ("text", text_column)) if column is not None}
+    chosen = {name: column for name, column in (("image", image_column), ("text", text_column)) if column is not None}
     label_cells = [labels_column] if label_columns is None else label_columns
-    columns, rows = read_rows(path, [*wanted.values(), id_column, *label_cells])
+    columns, rows = read_rows(path, [*chosen.values(), id_column, *label_cells])
     if not rows:
         raise InputError(f"{path}: the table has no rows")
     if not columns and rows[0].problem:
         raise InputError(f"{path}, {rows[0].place}: {rows[0].problem[1]}; no row can be read")
-    modalities = {modality: column for modality, column in wanted.items() if column in columns}
+    modalities = {modality: column for modality, column in chosen.items() if column in columns}
     if label_cells == ["labels"] and "labels" not in columns:
         label_columns, label_cells = [], []
         unused = (column.lower() for column in columns if column not in (id_column, *modalities.values()))
         for near in difflib.get_close_matches("labels", unused, n=1, cutoff=0.7):
             remedy = "name it in labels_column, or say label_columns=[]"
             raise InputError(f"{path}: has no column 'labels', but {near!r}; {remedy}")
-    for column in (*wanted.values(), id_column, *label_cells):
-        if column not in columns and wanted.get(column) != column:  # only `image` and `text` may be absent
+    for column in (*chosen.values(), id_column, *label_cells):
+        if column not in columns and chosen.get(column) != column:  # only `image` and `text` may be absent
             raise InputError(f"{path}: has no column {column!r}, its columns are {_listed(columns)}")
     if not modalities:
         listed = _listed(columns)
@@ -251,7 +243,7 @@ def _usable_rows(
                 raise _BadRowError("duplicate id", f"the id {values['id']!r} is already that of {place}")
             if "image" in values:
                 image = locate_image(folder, values["image"])
-                if problem := image_problem(image, whole=False):
+                if problem := image_problem(image, full=False):
                     raise _BadRowError("unreadable picture" if image.is_file() else "missing picture", problem)
             labels.append(labels_of(row))
             usable.append(values)
@@ -313,9 +305,6 @@ def image_of(value: Any) -> bytes | str:
 
     >>> image_of({"bytes": None, "path": "a.png"}), image_of(b"a.png"), image_of(b"\\x89PNG")
     ('a.png', 'a.png', b'\\x89PNG')
-
-    Raises:
-        ValueError: it is something else.
     """
     if isinstance(value, dict) and value.keys() & {"bytes", "path"}:
         value = value.get("bytes") or value.get("path")
@@ -329,16 +318,7 @@ def image_of(value: Any) -> bytes | str:
 
 
 def read_rows(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Row]]:
-    """Read the names of a table's columns, and its rows.
-
-    Args:
-        path: ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``.
-        needed: columns to read as far as they exist; only Parquet files can leave the others unread.
-
-    Raises:
-        InputError: the file is missing, not what its ending says, damaged, not UTF-8 or UTF-16, or has a column twice.
-            A single row that cannot be parsed has a ``problem`` instead.
-    """
+    """Read the names of a table's columns, and its rows."""
     ending = path.suffix.lower()
     if ending not in TABLE_ENDINGS:
         remedy = "; rename it if its cells are separated by commas or tabs, or it has one JSON object a line"

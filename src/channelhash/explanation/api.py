@@ -60,9 +60,6 @@ class Side:
 def encode_side(modality: str, item: str | Path | Image.Image, encode: Encode, name: str = "") -> Side:
     """Encode words or an image as one item of a pair.
 
-    Raises:
-        InputError: it cannot be read or encoded.
-
     >>> encode_side("text", "a dog", lambda texts: np.ones((len(texts), 2), np.float32)).outputs.tolist()
     [1.0, 1.0]
     """
@@ -84,12 +81,6 @@ def load_side(item: Item, modality: str, n_bits: int, encoders: dict[str, Encode
 
     Its words or its image are encoded anew, which gives real-valued outputs and maps, if they are known and can be
     encoded; else only its bits are known.
-
-    Args:
-        item: a store's item with a code of ``modality``.
-        modality: modality of the code to explain.
-        n_bits: code length k.
-        encoders: modality -> encoder of its items, see `_make_encoders`.
     """
     raw, code = item.metadata.get(modality), item.codes[modality]
     name = str(item.metadata.get("text") or item.id) if modality == "text" else item.id
@@ -143,9 +134,6 @@ class MapSettings:
         fill: what the patch shows: grey, or the image blurred.
         max_words: number of words of a text that are left out in turn, at most.
         max_positions: number of positions of the patch, at most; an image that needs more gets no map.
-
-    Raises:
-        InputError: a number is out of range.
 
     >>> MapSettings(cells=4).patch
     2
@@ -336,12 +324,6 @@ def explain_pair(
     """Explain a pair of items.
 
     An encoder encodes one item for each position of the patch on an image (some 60 by default), and for each word.
-
-    Args:
-        pair: the two items.
-        bit_labels: labels that go with bits; None gives bits without labels.
-        encoders: modality -> encoder of its items, for the maps.
-        settings: how parts are hidden; None makes no maps.
 
     >>> side = Side("text", "a dog", np.array([1.0, 1.0], np.float32), item="a dog")
     >>> partner = Side("text", "a cat", np.array([1.0, -1.0], np.float32), item="a cat")

@@ -54,11 +54,6 @@ class Bit:
 def compare_bits(first: Outputs, second: Outputs, real: tuple[bool, bool] = (True, True)) -> list[Bit]:
     """Compare two codes bit by bit.
 
-    Args:
-        first: ``(k,)`` outputs, or ±1 where only bits are known.
-        second: the other item's.
-        real: for each of them, whether they are a model's outputs and not ±1.
-
     >>> bits = compare_bits(np.array([1.0, -1.0]), np.array([1.0, 1.0]))
     >>> [(bit.number, bit.agrees, round(bit.share, 3)) for bit in bits]
     [(1, True, 0.5), (2, False, -0.5)]
@@ -100,14 +95,6 @@ def _bit_label_correlation(packed: PackedCodes, n_bits: int, labels: NDArray[np.
 
     φ = (n n₁₁ − b l) / sqrt(b (n − b) l (n − l)), where of n items b have the bit, l the label and n₁₁ both.
 
-    Args:
-        packed: ``(n, ceil(n_bits / 8))`` packed codes.
-        n_bits: code length k.
-        labels: ``(n, c)`` bool.
-
-    Returns:
-        ``(k, c)`` in [−1, 1]; NaN for a bit or a label that is constant.
-
     >>> from channelhash.codes import pack
     >>> packed = pack(np.array([[True, False], [True, True], [False, True], [False, False]]))
     >>> _bit_label_correlation(packed, 2, np.array([[True], [True], [False], [False]])).tolist()
@@ -130,10 +117,6 @@ def _clear_threshold(n_rows: int, n_tests: int) -> float:
     """Return the smallest |φ| that is clear: significant after Bonferroni's correction, and not a small effect.
 
     Without association n φ² is χ² with one degree of freedom, so √n φ is a standard normal variable.
-
-    Args:
-        n_rows: number of items counted.
-        n_tests: number of correlations considered, k · c.
 
     >>> round(_clear_threshold(100, 500), 3), _clear_threshold(1_000_000, 500)
     (0.389, 0.2)
@@ -179,14 +162,6 @@ def label_evidence(bits: Sequence[Bit], clear: Correlations) -> Correlations:
     """Return the evidence of the agreeing bits for each label: the mean of ±φ_jl weighted by share_j.
 
     The sign is + for a bit that is 1 and − for a bit that is 0.
-
-    Args:
-        bits: all k bits of a pair.
-        clear: ``(k, c)``, from `BitLabels.clear`.
-
-    Returns:
-        ``(c,)`` in [−1, 1], positive for a label and negative against it: 1 if every agreeing bit is this label and
-        nothing else, 0 if no bit agrees.
 
     >>> bits = [Bit(1, (True, True), (1.0, 1.0), 0.75), Bit(2, (False, False), (1.0, 1.0), 0.25)]
     >>> label_evidence(bits, np.array([[0.4], [0.8]])).round(6).tolist()

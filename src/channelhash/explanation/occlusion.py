@@ -117,22 +117,14 @@ def _hide(image: Image.Image, box: tuple[int, int, int, int], filler: Image.Imag
     return copy
 
 
-def _distance_changes(whole: Outputs, parts: Outputs, partner: Outputs) -> _Values:
+def _distance_changes(full: Outputs, parts: Outputs, partner: Outputs) -> _Values:
     """Return how many bits farther from the partner each part is than the whole: d(part, ·) − d(whole, ·).
-
-    Args:
-        whole: ``(k,)`` outputs of the whole item.
-        parts: ``(n, k)`` outputs of the item with something left out.
-        partner: ``(k,)`` outputs of the pair's other item.
-
-    Returns:
-        ``(n,)`` in [−k, k]: positive where what was left out holds the pair together, negative where it parts it.
 
     >>> _distance_changes(np.ones(4), np.array([[1, 1, 1, 1], [1, 1, -1, -1]]), np.ones(4)).tolist()
     [0.0, 2.0]
     """
-    cosines = unit_rows(np.concatenate([whole[None], parts])) @ unit_rows(partner[None])[0]
-    changes: _Values = 0.5 * len(whole) * (cosines[0] - cosines[1:])
+    cosines = unit_rows(np.concatenate([full[None], parts])) @ unit_rows(partner[None])[0]
+    changes: _Values = 0.5 * len(full) * (cosines[0] - cosines[1:])
     return changes
 
 
@@ -160,27 +152,20 @@ class ImageMap:
 def map_image(image: Image.Image, grid: Grid, encode: Encode, partner: Outputs, fill: Fill) -> ImageMap:
     """Slide the patch over an image.
 
-    Args:
-        image: from `reduce_image`.
-        grid: cells and patch.
-        encode: images to outputs; called with at most 32 at a time.
-        partner: ``(k,)`` outputs of the pair's other item.
-        fill: what the patch shows.
-
     >>> def encode(images):  # one bit: is the left half bright?
     ...     return np.array([[1.0 if np.asarray(image)[:, :4].mean() > 192 else -1.0, 1.0] for image in images])
     >>> white = Image.new("RGB", (8, 8), "white")
     >>> map_image(white, Grid(2, 2, patch=1), encode, encode([white])[0], "grey").flips.tolist()
     [[1.0, 0.0], [1.0, 0.0]]
     """
-    whole = encode([image])[0]
+    full = encode([image])[0]
     positions, filler = grid.positions(), _make_filler(image, fill)
     parts = []
     for start in range(0, len(positions), _BATCH):
         batch = positions[start : start + _BATCH]
         parts.append(encode([_hide(image, grid.box(position, image.size), filler) for position in batch]))
     rows = np.concatenate(parts)
-    changes, flips = _distance_changes(whole, rows, partner), _flipped_bits(whole, rows)
+    changes, flips = _distance_changes(full, rows, partner), _flipped_bits(full, rows)
     return ImageMap(
         image,
         influence=grid.cell_means(changes),
@@ -212,12 +197,6 @@ class WordInfluence:
 def map_words(text: str, encode: Encode, partner: Outputs, max_words: int) -> list[WordInfluence]:
     """Leave out each word (or tag) of a text in turn.
 
-    Args:
-        text: words separated by white space.
-        encode: texts to outputs.
-        partner: ``(k,)`` outputs of the pair's other item.
-        max_words: only the first so many words are left out.
-
     >>> def encode(texts):  # one bit a word
     ...     return np.array([[1 if word in text else -1 for word in ("red", "dog")] for text in texts])
     >>> [(word.word, word.flips) for word in map_words("a red dog", encode, np.ones(2), max_words=10)]
@@ -235,9 +214,9 @@ def map_words(text: str, encode: Encode, partner: Outputs, max_words: int) -> li
     ]
 
 
-def _flipped_bits(whole: Outputs, parts: Outputs) -> NDArray[np.bool_]:
+def _flipped_bits(full: Outputs, parts: Outputs) -> NDArray[np.bool_]:
     """Return which bits of each part differ from the whole's: ``(n, k)``."""
-    flips: NDArray[np.bool_] = binarize(parts) != binarize(whole[None])
+    flips: NDArray[np.bool_] = binarize(parts) != binarize(full[None])
     return flips
 
 

@@ -75,12 +75,12 @@ def resolve_loss(name: str) -> type[HashLoss]:
         InputError: no loss has this name (the nearest known one is named), or what ``python:…`` names
             cannot be imported or is no subclass of `HashLoss` with a method ``compute``.
     """
-    found = look_up(LOSSES | TEACHER_LOSSES, name, "loss.name")
-    if not (isinstance(found, type) and issubclass(found, HashLoss)):
+    entry = look_up(LOSSES | TEACHER_LOSSES, name, "loss.name")
+    if not (isinstance(entry, type) and issubclass(entry, HashLoss)):
         raise InputError(f"loss.name {name}: is not a loss; derive it from channelhash.losses.HashLoss")
-    if found.__abstractmethods__:
-        raise InputError(f"loss.name {name}: does not define {', '.join(sorted(found.__abstractmethods__))}")
-    return found
+    if entry.__abstractmethods__:
+        raise InputError(f"loss.name {name}: does not define {', '.join(sorted(entry.__abstractmethods__))}")
+    return entry
 
 
 def loss_settings(loss: type[HashLoss]) -> type[Settings]:
@@ -114,15 +114,15 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
         ValueError: a setting is out of its range, or a term does not go with that loss.
     """
     kind = resolve_loss(name)
-    own = settings_of(kind).model_fields
+    fields = settings_of(kind).model_fields
     settings = with_published(name, with_recommended(name, settings, n_bits))
-    if not n_labels and "n_labels" in own:
+    if not n_labels and "n_labels" in fields:
         raise InputError(
             f"loss.name: {name!r} learns from labels, and this collection has none; take contrastive, or dsch, sch … "
             "to which each pair is a class of its own"
         )
     of_terms = settings_of(Terms).model_fields
     terms = Terms(**{key: value for key, value in settings.items() if key in of_terms})
-    given = {key: value for key, value in {"n_bits": n_bits, "n_labels": n_labels}.items() if key in own}
-    loss = kind(**given, **{key: value for key, value in settings.items() if key in own or key not in of_terms})
+    sizes = {key: value for key, value in {"n_bits": n_bits, "n_labels": n_labels}.items() if key in fields}
+    loss = kind(**sizes, **{key: value for key, value in settings.items() if key in fields or key not in of_terms})
     return LossWithTerms(loss, n_bits, terms) if terms.active else loss

@@ -180,7 +180,11 @@ class ChannelLoss(HashLoss):
         super().__init__()
         if n_bits < 1:
             raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
-        self.n_bits, self.alpha, self.beta, self.gamma_l, self.kappa_q = n_bits, alpha, beta, gamma_l, kappa_q
+        self.n_bits = n_bits
+        self.alpha = alpha
+        self.beta = beta
+        self.gamma_l = gamma_l
+        self.kappa_q = kappa_q
 
     @abstractmethod
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,19 +25,6 @@ def contrastive_term(outputs: Outputs, labels: Tensor, temperature: float = 0.07
     Samples with the same set of labels (S = 1) are not negatives of each other: the losses of this package put them at
     distance 0. Samples that share some labels, or that have none, are.
 
-    Args:
-        outputs: modality -> ``(n, k)`` real-valued codes, two modalities or more.
-        labels: ``(n, c)`` bool or 0/1.
-        temperature: T > 0, of cosines: a bit is 2 / (k T) of a logit.
-
-    Returns:
-        A scalar ≥ 0, in float32 (float64 for float64 outputs) also under autocast. Time O(m² n² k), memory O(m² n²)
-        for m modalities.
-
-    Raises:
-        ValueError: there is one modality, or the shapes of outputs and labels do not fit together, or labels are
-            no numbers of 0 or more.
-
     >>> codes = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
     >>> round(contrastive_term({"image": codes, "text": codes}, torch.eye(2)).item(), 4)
     0.0

@@ -25,16 +25,6 @@ def _stored_loss(
 
         1/(r c) · Σ_{m, m'} Σ_{i, j} (ψ_ij · max(0, lower_ij − d, d − upper_ij))^γ_ℓ,   d = d(û_i^m, b_j^m')
 
-    Args:
-        outputs: modality -> ``(r, k)`` real-valued, r ≥ 1.
-        labels: ``(r, l)`` bool or 0/1.
-        stored: the same modalities -> ``(c, k)`` of ±1, c ≥ 1.
-        stored_labels: ``(c, l)``.
-        channels: the loss with the channels and their weights.
-
-    Returns:
-        A scalar. Time O(m² r c k), memory O(m² r c).
-
     >>> from channelhash.losses import SCHLoss
     >>> codes = {"text": torch.tensor([[1.0, 1, 1, 1]])}
     >>> _stored_loss(codes, torch.tensor([[1, 0]]), codes, torch.tensor([[0, 1]]), SCHLoss(n_bits=4)).item()
@@ -51,13 +41,6 @@ def _stored_loss(
 def _keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
     """Return 1/r · Σ_m Σ_i d(û_i^m, b_i^m): how many bits r samples have moved away from their own codes.
 
-    Args:
-        outputs: modality -> ``(r, k)`` real-valued, r ≥ 1.
-        codes: the same modalities -> ``(r, k)`` of ±1.
-
-    Returns:
-        A scalar, in bits of relaxed Hamming distance (eq. (2) of the paper), summed over modalities.
-
     >>> round(_keep_loss({"text": torch.tensor([[2.0, 2, 2, -2]])}, {"text": torch.ones(1, 4)}).item(), 4)
     1.0
     """
@@ -72,20 +55,6 @@ class ExtensionLoss(HashLoss):
     w_s · `_stored_loss` of the new items + w_k · `_keep_loss` of the old ones.
 
     A term is 0 for a batch without its items.
-
-    Args:
-        own: the loss; has `base.HashLoss.channels`.
-        codes: modality -> ``(n, k)`` of ±1, the stored codes of the training rows; rows of new items are not read.
-        is_new: ``(n,)`` bool, which training rows are new.
-        stored: modality -> ``(c, k)`` of ±1, the codes that new items are placed against.
-        stored_labels: ``(c, l)`` bool.
-        weight_stored: w_s.
-        weight_keep: w_k.
-        partners: at most so many stored codes are drawn for a batch.
-        seed: of that draw, which is a function of it and of the batch's rows: a resumed training draws the same.
-
-    Raises:
-        ValueError: the loss has no channels.
 
     >>> from channelhash.losses import DSCHLoss
     >>> codes, labels, is_new = {"text": torch.ones(2, 4)}, torch.ones(2, 1), torch.tensor([False, True])

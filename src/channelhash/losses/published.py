@@ -30,16 +30,13 @@ def with_published(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     >>> with_published("talr", {"published": True, "bin_width": 1})
     {'alpha': 0.5, 'bin_width': 1}
-
-    Raises:
-        InputError: ``published`` is neither true nor false, or `PUBLISHED` has no such loss.
     """
-    wanted, given = _switched(settings, "published")
-    if wanted and name not in PUBLISHED:
+    switch, rest = _switched(settings, "published")
+    if switch and name not in PUBLISHED:
         raise InputError(
             f"loss.published: nobody else has published {name!r}; leave it out, or take {', '.join(PUBLISHED)}"
         )
-    return {**PUBLISHED[name], **given} if wanted else given
+    return {**PUBLISHED[name], **rest} if switch else rest
 
 
 def _switched(settings: Mapping[str, Any], key: str) -> tuple[bool, dict[str, Any]]:
@@ -47,14 +44,11 @@ def _switched(settings: Mapping[str, Any], key: str) -> tuple[bool, dict[str, An
 
     >>> _switched({"published": True, "tau": 1.0}, "published")
     (True, {'tau': 1.0})
-
-    Raises:
-        InputError: the switch is neither true nor false.
     """
-    wanted = settings.get(key, False)
-    if not isinstance(wanted, bool):
-        raise InputError(f"loss.{key}: is true or false, got {wanted!r}")
-    return wanted, {name: value for name, value in settings.items() if name != key}
+    switch = settings.get(key, False)
+    if not isinstance(switch, bool):
+        raise InputError(f"loss.{key}: is true or false, got {switch!r}")
+    return switch, {name: value for name, value in settings.items() if name != key}
 
 
 #: Losses that the weights were measured with.
@@ -75,15 +69,11 @@ def with_recommended(name: str, settings: Mapping[str, Any], n_bits: int) -> dic
 
     >>> with_recommended("sch", {"recommended": True, "kappa_q": 0.1}, 64)
     {'kappa_q': 0.1, 'average_precision': 16.0}
-
-    Raises:
-        InputError: ``recommended`` is neither true nor false, stands beside ``published``, or `RECOMMENDED` has no such
-            loss.
     """
-    wanted, given = _switched(settings, "recommended")
-    if not wanted:
-        return given
-    if given.get("published"):
+    switch, rest = _switched(settings, "recommended")
+    if not switch:
+        return rest
+    if rest.get("published"):
         raise InputError(
             "loss.recommended: the weights are either ours or the authors'; leave out it or loss.published"
         )
@@ -91,5 +81,5 @@ def with_recommended(name: str, settings: Mapping[str, Any], n_bits: int) -> dic
         raise InputError(
             f"loss.recommended: is not known for {name!r}; set it to false, or take {', '.join(RECOMMENDED)}"
         )
-    weights = {key: value for key, value in recommended_weights(n_bits).items() if key not in given}
-    return {**given, **weights}
+    weights = {key: value for key, value in recommended_weights(n_bits).items() if key not in rest}
+    return {**rest, **weights}

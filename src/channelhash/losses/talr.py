@@ -62,12 +62,6 @@ class TALRLoss(HashLoss):
 def _mean_soft_average_precision(distances: Tensor, ranked: Tensor, relevant: Tensor, n_bits: int) -> Tensor:
     """Return the mean AP_r of rankings, over those with a relevant item; 0 if there is none.
 
-    Args:
-        distances: ``(r, n)`` in [0, k].
-        ranked: ``(r, n)``, 1 for items that are ranked, else 0.
-        relevant: ``(r, n)``, 1 for ranked items that are relevant, else 0.
-        n_bits: code length k.
-
     >>> distances, ranked, relevant = torch.tensor([[0.0, 2.0]]), torch.ones(1, 2), torch.tensor([[1.0, 0.0]])
     >>> _mean_soft_average_precision(distances, ranked, relevant, n_bits=4).item()
     1.0

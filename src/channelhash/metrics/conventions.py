@@ -68,15 +68,6 @@ def convention_scores(
 ) -> dict[str, ConventionScore]:
     """Compute what the toolboxes of a convention print: ``"map"``, ``"map@50"`` and so on, up to the database's size.
 
-    Args:
-        name: ``"qinlab"``, ``"sch"`` or ``"hyp2"``.
-        histogram: of the same queries and database as ``pairs``.
-        pairs: codes of queries and database, and labels of both; None leaves ``in_order`` open.
-        own: as in `hamming_histogram`.
-
-    Raises:
-        InputError: there is no such convention.
-
     >>> from channelhash.metrics import hamming_histogram
     >>> codes, labels = np.array([[0], [0], [255]], np.uint8), np.array([[0, 1], [1, 0], [1, 0]]) > 0
     >>> histogram = hamming_histogram(codes[1:], codes, labels[1:], labels, n_bits=8)
@@ -98,11 +89,6 @@ def convention_scores(
 def _cut_bounds(histogram: HammingHistogram, z: int | None, of_relevant: bool) -> tuple[Scores, Scores]:
     """Compute the smallest and the largest AP over all orders of ties, ``(nq,)`` each; NaN without relevant items.
 
-    Args:
-        histogram: of queries and database.
-        z: cut-off; None ranks the whole database.
-        of_relevant: whether z counts relevant items.
-
     >>> histogram = HammingHistogram(np.array([[2, 2]]), np.array([[1, 1]]))
     >>> [bound.tolist() for bound in _cut_bounds(histogram, 1, of_relevant=True)]
     [[0.5], [1.0]]
@@ -121,17 +107,6 @@ def _average_precisions_cut(
     own: RowPairs | None = None,
 ) -> Scores:
     """Compute AP at each cut-off of a convention, ties in the order of the database.
-
-    Args:
-        query_codes: as in `hamming_histogram`.
-        database_codes: likewise; their order is the order of tied items.
-        query_labels: likewise.
-        database_labels: likewise.
-        convention: cut-offs, and what they count.
-        own: as in `hamming_histogram`.
-
-    Returns:
-        ``(nq, cut-offs)`` in [0, 1]; 0 where no relevant item is found. Costs a radix sort of the database a query.
 
     >>> codes, labels = np.array([[0], [0], [255]], np.uint8), np.array([[0, 1], [1, 0], [1, 0]]) > 0
     >>> _average_precisions_cut(codes[1:2], codes, labels[1:2], labels, _Convention((1, 2))).tolist()
@@ -161,8 +136,8 @@ def _ranks_of_relevant(
 
 def _average_precision(ranks: NDArray[np.int64], z: int | None, of_relevant: bool) -> float:
     """Return the mean precision at the relevant items of rank <= z, or at the first z of them; 0 if there are none."""
-    kept = ranks if z is None else ranks[:z] if of_relevant else ranks[: np.searchsorted(ranks, z, side="right")]
-    return float((np.arange(1, len(kept) + 1) / kept).mean()) if len(kept) else 0.0
+    top = ranks if z is None else ranks[:z] if of_relevant else ranks[: np.searchsorted(ranks, z, side="right")]
+    return float((np.arange(1, len(top) + 1) / top).mean()) if len(top) else 0.0
 
 
 def _over_all_queries(scores: Scores) -> float:

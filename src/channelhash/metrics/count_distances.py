@@ -110,15 +110,6 @@ def _count_by_distance(pairs, widths, ends, units, group, totals, shared):  # ty
 
     The items come in segments of equally many labels. Within one, a pair is counted under (distance, shared labels),
     and what so many shared labels are worth is looked up once a cell and not once a pair.
-
-    Args:
-        pairs: queries and items.
-        widths: ``(nq,)`` number of labels of a query + 1.
-        ends: ``(segments,)`` end of each segment of items.
-        units: ``(segments, max(widths))`` gain of an item of that segment that shares so many labels.
-        group: queries a task.
-        totals: counts to add to.
-        shared: ``(nq, segments, max(widths))`` to add to.
     """
     total, relevant, gained = totals
     n_queries, n_bins = total.shape
@@ -211,13 +202,6 @@ def _sum_precisions_in_order(pairs, before, relevant_before, group, sums):  # ty
 
     The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with the histograms at
     hand a second pass with a running counter for each distance gives every rank, without sorting.
-
-    Args:
-        pairs: queries and items, the items in any order; fewer than 2³² of them.
-        before: ``(nq, k + 1)`` number of nearer items, N_{d−1}.
-        relevant_before: likewise of the relevant ones, N⁺_{d−1}.
-        group: queries a task.
-        sums: ``(nq,)`` to write to.
     """
     codes, items, labels, sets = pairs
     n_queries, n_bins = before.shape
@@ -286,13 +270,7 @@ def _gain_units(sizes: NDArray[Any], width: int) -> Counts:
 
 
 def _gain_lists(shared: Counts, units: Counts, first: int) -> _GainLists:
-    """List (query, gain, count) as `LabelGains` does for some queries, in its order; a gain may come several times.
-
-    Args:
-        shared: ``(queries, sizes, width)``, how many items of each size share how many labels with a query.
-        units: `_gain_units` of the same sizes and width.
-        first: row of the first of these queries.
-    """
+    """List (query, gain, count) as `LabelGains` does for some queries, in its order; a gain may come several times."""
     worth = units.ravel()
     falling = np.argsort(-worth, kind="stable")
     falling = falling[: np.count_nonzero(worth)]
@@ -351,11 +329,7 @@ def checked_pairs(
     database_labels: NDArray[Any],
     n_bits: int,
 ) -> tuple[Labels, Labels]:
-    """Check codes and labels, and return the label sets of queries and database as bool.
-
-    Raises:
-        ValueError: lengths or widths do not fit, labels are neither bool nor 0 and 1, or the database is empty.
-    """
+    """Check codes and labels, and return the label sets of queries and database as bool."""
     for name, codes, labels in (("query", query_codes, query_labels), ("database", database_codes, database_labels)):
         check_packed(codes, n_bits)
         if np.ndim(labels) != 2 or len(labels) != len(codes):
@@ -372,13 +346,6 @@ def count_distances(
     query_codes: PackedCodes, database_codes: PackedCodes, query_labels: Labels, database_labels: Labels, n_bits: int
 ) -> _DistanceCounts:
     """Count, by distance and query, all items, the relevant ones (those sharing a label) and their gains.
-
-    Args:
-        query_codes: ``(nq, b)`` packed codes.
-        database_codes: ``(nd, b)`` packed codes.
-        query_labels: ``(nq, c)`` bool.
-        database_labels: ``(nd, c)`` bool.
-        n_bits: code length k.
 
     O(nq · nd · (k + c) / 64) time on all cores. The memory beside the inputs is two copies of the codes and label sets
     as 64-bit words, the result, and 32 MB.

@@ -14,19 +14,7 @@ _Histograms = Mapping[str, HammingHistogram]
 
 
 def write_plots(histograms: _Histograms, folder: Path, title: str) -> list[Path]:
-    """Draw the plots of all tasks.
-
-    Args:
-        histograms: task -> counts, see `report._evaluate_tasks`; at least one task.
-        folder: where the files go, made if it is not there.
-        title: what was evaluated, a few words.
-
-    Returns:
-        The files: ``precision-recall.png``, ``radius.png``, ``distances.png``.
-
-    Raises:
-        ValueError: in some task no query has a relevant item.
-    """
+    """Draw the plots of all tasks."""
     drawings: dict[str, Callable[[_Histograms], Figure]] = {
         "precision-recall": _precision_recall_plot,
         "radius": _radius_plot,

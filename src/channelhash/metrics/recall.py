@@ -88,11 +88,7 @@ class FirstGroup(NamedTuple):
         return np.where(self.counterparts > 0, self.ahead + (self.tied + 1) / (self.counterparts + 1), np.nan)
 
     def report(self, k: Iterable[int] = _DEFAULT_K) -> _RecallReport:
-        """Return the scores over all queries.
-
-        Raises:
-            ValueError: no query has a counterpart, or a K is less than 1.
-        """
+        """Return the scores over all queries."""
         counted = self.counterparts > 0
         if not counted.any():
             raise ValueError(f"none of the {len(counted)} queries has a counterpart: there is nothing to find")
@@ -134,9 +130,12 @@ def recall_at_k(
     if isinstance(query, CodeSet) and isinstance(database, CodeSet):
         check_comparable(query, database)
         rows, n_bits = counterparts(query.ids, database.ids) if pairs is None else pairs, query.n_bits
-        asked, searched = query.codes, database.codes
+        queries, searched = query.codes, database.codes
         groups = {
-            f"{a}->{b}": first_of_codes(asked[a], searched[b], rows, n_bits) for a in asked for b in searched if a != b
+            f"{a}->{b}": first_of_codes(queries[a], searched[b], rows, n_bits)
+            for a in queries
+            for b in searched
+            if a != b
         }
     elif isinstance(query, CodeSet) or isinstance(database, CodeSet):
         raise ValueError("query and database are both codes or both real values")
@@ -148,8 +147,8 @@ def recall_at_k(
         }
     if not groups:
         raise ValueError("recall is of cross-modal tasks, and query and database have only one modality")
-    kept = list(k)
-    return {task: group.report(kept) for task, group in groups.items()}
+    cutoffs = list(k)
+    return {task: group.report(cutoffs) for task, group in groups.items()}
 
 
 def check_comparable(query: CodeSet, database: CodeSet) -> None:
@@ -171,21 +170,15 @@ def counterparts(query_names: Sequence[str], database_names: Sequence[str]) -> N
     of_name: dict[str, list[int]] = {}
     for row, name in enumerate(database_names):
         of_name.setdefault(name, []).append(row)
-    found = [of_name.get(name, []) for name in query_names]
-    rows = np.full((len(found), max(map(len, found), default=0)), -1, dtype=np.int64)
-    for query, of_query in enumerate(found):
+    row_lists = [of_name.get(name, []) for name in query_names]
+    rows = np.full((len(row_lists), max(map(len, row_lists), default=0)), -1, dtype=np.int64)
+    for query, of_query in enumerate(row_lists):
         rows[query, : len(of_query)] = of_query
     return rows
 
 
 def first_of_codes(query: PackedCodes, database: PackedCodes, pairs: _Rows, n_bits: int) -> FirstGroup:
     """Find the group of each query's first counterpart by Hamming distance.
-
-    Args:
-        query: ``(nq, b)`` packed codes.
-        database: ``(nd, b)`` packed codes.
-        pairs: see `recall_at_k`.
-        n_bits: code length k.
 
     O(nq · nd · k / 64) time; the memory beside the inputs and the result is some 100 MB, or one query's distances.
 
@@ -220,38 +213,30 @@ def unit_rows(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 def _first_groups(similarities: Callable[[slice], NDArray[Any]], shape: tuple[int, int], pairs: _Rows) -> FirstGroup:
     """Find the group of each query's first counterpart by any similarity.
 
-    Args:
-        similarities: gives those of a slice of the queries to all items, the largest first; tied where they are equal.
-        shape: (nq, nd).
-        pairs: see `recall_at_k`.
-
-    Raises:
-        ValueError: ``pairs`` do not fit.
-
     >>> _first_groups(lambda rows: np.array([[3, 5, 5]])[rows], (1, 3), np.array([0])).ahead.tolist()
     [2]
     """
     nq, nd = shape
     rows = _checked(pairs, nq, nd)
-    ahead, tied, found = (np.zeros(nq, dtype=np.int64) for _ in range(3))
+    ahead, tied, n_found = (np.zeros(nq, dtype=np.int64) for _ in range(3))
     step = max(1, _PAIRS // max(1, nd))
     for start in range(0, nq if rows.shape[1] else 0, step):
         block = slice(start, start + step)
         known, values = rows[block] >= 0, similarities(block)
-        own = np.take_along_axis(values, np.maximum(rows[block], 0), axis=1)
-        best = own.max(axis=1, where=known, initial=own.min(initial=0), keepdims=True)
+        pair_values = np.take_along_axis(values, np.maximum(rows[block], 0), axis=1)
+        best = pair_values.max(axis=1, where=known, initial=pair_values.min(initial=0), keepdims=True)
         ahead[block] = (values > best).sum(axis=1)
         tied[block] = (values == best).sum(axis=1)
-        found[block] = (known & (own == best)).sum(axis=1)
-    return FirstGroup(ahead, tied, found)
+        n_found[block] = (known & (pair_values == best)).sum(axis=1)
+    return FirstGroup(ahead, tied, n_found)
 
 
 def _checked(pairs: _Rows, nq: int, nd: int) -> NDArray[np.int64]:
     """Return pairs as ``(nq, m)`` int64."""
-    given = np.asarray(pairs)
-    rows = given.reshape(-1, 1) if given.ndim == 1 else given
+    array = np.asarray(pairs)
+    rows = array.reshape(-1, 1) if array.ndim == 1 else array
     if rows.ndim != 2 or len(rows) != nq or not np.issubdtype(rows.dtype, np.integer):
-        raise ValueError(f"pairs are (nq,) or (nq, m) database rows with nq = {nq}, not {given.shape} {given.dtype}")
+        raise ValueError(f"pairs are (nq,) or (nq, m) database rows with nq = {nq}, not {array.shape} {array.dtype}")
     if rows.size and not -1 <= rows.min() <= rows.max() < nd:
         raise ValueError(f"pairs name rows {rows.min()} to {rows.max()}; the database has rows 0 to {nd - 1}")
     ranked = np.sort(rows, axis=1)
@@ -279,12 +264,6 @@ def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _InstanceRep
     or 5,000 images of Flickr8k and COCO. An image of several texts is asked and found once; it has found if it finds
     any of its texts.
 
-    Returns:
-        Task to scores; empty where no image or no text of a query is there to be found.
-
-    Raises:
-        ValueError: as `recall.recall_at_k`.
-
     >>> captions = np.array([[0], [1], [7]], np.uint8)
     >>> images = np.array([[1], [1], [7]], np.uint8)
     >>> codes = CodeSet(["1", "2", "3"], {"image": images, "text": captions}, None, 8, images=["a", "a", "b"])
@@ -295,18 +274,18 @@ def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _InstanceRep
     rows = (*query.ids, *database.ids)
     images = (*(query.images or ()), *(database.images or ()))
     names: Sequence[str] = pairs_by_image(rows, images) if len(images) == len(rows) else rows
-    asked, searched = names[: len(query)], names[len(query) :]
-    if not set(asked) & set(searched):
-        database, searched = query, asked
+    query_names, searched = names[: len(query)], names[len(query) :]
+    if not set(query_names) & set(searched):
+        database, searched = query, query_names
     reports: dict[str, _InstanceReport] = {}
     for a in query.codes:
         for b in database.codes:
             if a != b:
-                (one, of_query), (other, of_item) = _side(query, a, asked), _side(database, b, searched)
+                (one, of_query), (other, of_item) = _side(query, a, query_names), _side(database, b, searched)
                 pairs = counterparts(of_query, of_item)
                 if (pairs >= 0).any():
-                    found = recall_at_k(one, other, pairs)[f"{a}->{b}"]
-                    reports[f"{a}->{b}"] = {**found, "recall_items": len(other)}
+                    result = recall_at_k(one, other, pairs)[f"{a}->{b}"]
+                    reports[f"{a}->{b}"] = {**result, "recall_items": len(other)}
     return reports
 
 
@@ -315,7 +294,7 @@ def _side(codes: CodeSet, modality: str, names: Sequence[str]) -> tuple[CodeSet,
     first: dict[str, int] = {}
     for row, name in enumerate(names):
         first.setdefault(name, row)
-    kept = list(first.values()) if modality == "image" else range(len(names))
-    part = codes.take(np.array(kept, dtype=np.int64))
+    rows = list(first.values()) if modality == "image" else range(len(names))
+    part = codes.take(np.array(rows, dtype=np.int64))
     one = CodeSet(part.ids, {modality: part.codes[modality]}, None, codes.n_bits, model=codes.model)
-    return one, [names[row] for row in kept]
+    return one, [names[row] for row in rows]

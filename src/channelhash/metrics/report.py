@@ -263,9 +263,6 @@ def _own_pairs(query: CodeSet, database: CodeSet) -> RowPairs | None:
     """Return the rows ``(p, 2)`` of queries and of items with the same id; None if there are none.
 
     Numbers as ids may be those of rows on each side: they mean the same items where all of these have the same labels.
-
-    Raises:
-        ValueError: items with the id of a query, which is no number, all have other labels.
     """
     ids = set(query.ids)
     shared = [row for row, name in enumerate(database.ids) if name in ids]
@@ -289,11 +286,7 @@ def _own_pairs(query: CodeSet, database: CodeSet) -> RowPairs | None:
 
 
 def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
-    """Return task -> codes of queries and database, labels of both; cross-modal tasks come first.
-
-    Raises:
-        ValueError: the two do not fit together.
-    """
+    """Return task -> codes of queries and database, labels of both; cross-modal tasks come first."""
     check_comparable(query, database)
     if query.label_names != database.label_names:
         raise ValueError(
@@ -335,7 +328,7 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: S
     {'1': 1.0}
     """
     lower, upper = histogram.map_bounds()
-    kept = [z for z in cutoffs if z <= histogram.total.sum(axis=1).max(initial=0)]
+    valid = [z for z in cutoffs if z <= histogram.total.sum(axis=1).max(initial=0)]
     average_precision = histogram.average_precision()
     interval = bootstrap_interval(average_precision, resamples=_RESAMPLES)  # of their mean, which is mAP_T
     curve = histogram.precision_recall_curve()
@@ -346,8 +339,8 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: S
         "map_lower": lower,
         "map_upper": upper,
         "map_in_order": None if in_order is None else float(in_order[counted].mean()),
-        "map_at": {str(z): histogram.map_at(z) for z in kept},
-        "precision_at": {str(z): histogram.precision_at(z) for z in kept},
+        "map_at": {str(z): histogram.map_at(z) for z in valid},
+        "precision_at": {str(z): histogram.precision_at(z) for z in valid},
         "ndcg": histogram.ndcg(),
         "ndcg_graded": None if histogram.gains is None else histogram.ndcg_graded(),
         "roc_auc_micro": _roc_auc(histogram, "micro"),

@@ -47,17 +47,13 @@ def resolve_model(name: str) -> "ModelKind":
     >>> resolve_model("python:channelhash.models:MODELS")
     Traceback (most recent call last):
     channelhash.errors.InputError: model.name python:channelhash.models:MODELS: is not a channelhash.models.ModelKind
-
-    Raises:
-        InputError: no model has this name (the nearest known one is named), or what ``python:…`` names cannot be
-            imported or is no `ModelKind`.
     """
     from channelhash.models.hash_model import ModelKind
 
-    found = look_up(_models(), name, "model.name")
-    if not isinstance(found, ModelKind):
+    entry = look_up(_models(), name, "model.name")
+    if not isinstance(entry, ModelKind):
         raise InputError(f"model.name {name}: is not a channelhash.models.ModelKind")
-    return found
+    return entry
 
 
 def load_model(path: str | Path, trust_code: bool = False) -> "HashModel":

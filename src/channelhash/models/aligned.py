@@ -103,12 +103,7 @@ def _branches(encoder: Encoder, widths: Mapping[str, int], n_bits: int, form: Ma
 
 
 def fit_scales(model: HashModel, inputs: Mapping[str, Tensor]) -> None:
-    """Set the mean and the spread by which heads standardize.
-
-    Args:
-        model: an ``aligned`` model without frozen encoders (`HashModel.on_features`).
-        inputs: modality -> prepared inputs of training rows.
-    """
+    """Set the mean and the spread by which heads standardize."""
     for modality, rows in inputs.items():
         branch = model.branch(modality)
         head: Any = branch.head
@@ -132,14 +127,6 @@ def rotate_outputs(
     R is a random rotation times e^(A − Aᵀ), and A minimises the mean over p of InfoNCE (`contrastive_term`) of the
     signs of the first p rotated outputs, p in ``n_leading`` and k. Heads drop and disturb features as in their
     training, for they know the training rows too well.
-
-    Args:
-        model: an ``aligned`` model without frozen encoders (`HashModel.on_features`); is left in evaluation mode.
-        inputs: modality -> prepared inputs of ``n`` training rows.
-        images: ``(n,)`` which image each row shows; a batch holds a row of each at most.
-        n_leading: lengths p of the codes that the leading outputs are to be.
-        seed: of the draws.
-        steps: of Adam, of a batch each.
 
     Time O(k³ + b k (b + k)) a step, for batches of b = 1,024 rows.
     """

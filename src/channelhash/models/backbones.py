@@ -26,10 +26,6 @@ _BATCH = 8  # what fits into a core's cache; more rows at once are not faster, a
 class OnnxTower(nn.Module):
     """Inputs to features by a graph, which is built where it is first run: in each process, forked or not.
 
-    Args:
-        graph: returns the graph, an ``onnx.ModelProto`` with one input and features ``(n, d)`` as its first output.
-        weights_hash: 16 hex digits that stand for the weights in it; see `backbones.Frozen`.
-
     >>> OnnxTower(lambda: None, "0123456789abcdef").weights_hash
     '0123456789abcdef'
     """
@@ -84,11 +80,11 @@ class PartlyFrozen(nn.Module):
     def __init__(self, encoder: nn.Module, n_blocks: int) -> None:
         super().__init__()
         self.encoder = encoder.requires_grad_(False)
-        found = blocks(encoder)
-        if n_blocks > len(found):
-            raise InputError(f"model.unfreeze_blocks is {n_blocks}, but the backbone has {len(found)} blocks")
+        layers = blocks(encoder)
+        if n_blocks > len(layers):
+            raise InputError(f"model.unfreeze_blocks is {n_blocks}, but the backbone has {len(layers)} blocks")
         parts = list(encoder.modules())
-        for part in parts[parts.index(found[-n_blocks]) :]:
+        for part in parts[parts.index(layers[-n_blocks]) :]:
             if not isinstance(part, nn.Embedding):  # of tokens, which a CLIP model names behind its blocks
                 for values in part.parameters(recurse=False):
                     values.requires_grad_(True)
@@ -140,9 +136,6 @@ def unfrozen(n_blocks: int, freeze_backbone: bool) -> dict[str, int]:
 
     >>> unfrozen(2, True), unfrozen(0, False)
     ({'unfreeze_blocks': 2}, {})
-
-    Raises:
-        InputError: the number is negative, or the backbone is trained as a whole.
     """
     if n_blocks < 0:
         raise InputError(f"model.unfreeze_blocks is {n_blocks}: a number of blocks is 0 or more")
@@ -156,14 +149,6 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 class Frozen(nn.Module):
     """An encoder that is never trained: no gradient, and evaluation mode whatever the mode of the model.
-
-    Args:
-        encoder: inputs to features ``(n, d)``.
-        name: e.g. ``"torchvision resnet152"``.
-        inputs: how raw items become inputs; with the weights' hash it identifies the features.
-        n_features: width d.
-        frozen_batchnorm: ``"train"`` leaves batch normalisation in training mode, so that its running statistics
-            drift and a training batch's features depend on the batch, as in the published code (§ 3).
 
     >>> frozen = Frozen(nn.Linear(2, 3), "linear", "pairs", n_features=3)
     >>> frozen.train().encoder.training, any(p.requires_grad for p in frozen.parameters())
@@ -279,11 +264,7 @@ def fixed_random_weights(name: str) -> Iterator[None]:
 
 
 def weights_source(pretrained: str) -> tuple[str | None, Path | None]:
-    """Apply `split_source` and check that the file exists.
-
-    Raises:
-        InputError: the file does not exist.
-    """
+    """Apply `split_source` and check that the file exists."""
     tag, file = split_source(pretrained)
     if file and not file.is_file():
         raise InputError(f"model.pretrained: {file}: no such file of weights")
@@ -305,11 +286,7 @@ def split_source(pretrained: str) -> tuple[str | None, Path | None]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors or torch file, also from below ``state_dict`` or ``model``.
-
-    Raises:
-        InputError: the file holds no tensors, or is damaged.
-    """
+    """Read the tensors of a safetensors or torch file, also from below ``state_dict`` or ``model``."""
     try:
         open(path, "rb").close()  # the libraries call a file missing where no handle is left
     except OSError as error:
@@ -326,11 +303,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def read_saved_weights(path: Path) -> dict[str, Tensor]:
-    """Read the weights of a saved model, whose file says their `weights_hash`; errors as in `read_weights`.
-
-    Raises:
-        InputError: they are not those that were saved.
-    """
+    """Read the weights of a saved model, whose file says their `weights_hash`; errors as in `read_weights`."""
     weights = read_weights(path)
     with safe_open(path, "pt") as file:
         expected = (file.metadata() or {}).get(CHECKSUM)
@@ -341,9 +314,6 @@ def read_saved_weights(path: Path) -> dict[str, Tensor]:
 
 def load_weights(target: dict[str, Tensor], state: dict[str, Tensor], where: str) -> None:
     """Copy ``state`` into the tensors of ``target``; names and shapes must agree.
-
-    Raises:
-        InputError: tensors are missing, unknown, of another shape, or hold NaN; the message names the first.
 
     >>> target = {"weight": torch.zeros(2)}
     >>> load_weights(target, {"weight": torch.ones(2)}, "example")

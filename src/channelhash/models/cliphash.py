@@ -68,18 +68,7 @@ class _TextTower(nn.Module):
 
 
 def load_open_clip(name: str, pretrained: str | None, preprocess: _Preprocess = "openclip") -> _OpenClip:
-    """Load a model of OpenCLIP.
-
-    Args:
-        name: a name that OpenCLIP knows, or a JSON file in its format for model configurations.
-        pretrained: a tag such as ``"dfn5b"``, a file with the model's weights, ``TAG@FILE`` for the weights of a tag
-            from a file, or None for random weights.
-        preprocess: see `_Preprocess`; a file without a tag has the configuration of the architecture.
-
-    Raises:
-        InputError: name or tag is unknown (the nearest one is named), or a file's weights do not fit.
-        JobError: the weights cannot be fetched.
-    """
+    """Load a model of OpenCLIP."""
     open_clip = _library()
     if name.endswith(".json"):
         name = _register(Path(name))

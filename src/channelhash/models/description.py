@@ -29,9 +29,6 @@ FEATURES = "features"
 def read_words(words: list[str]) -> Word:
     """Return the encoder that the words of a command name: one word, or ``MODALITY=KIND:WHAT`` for each modality.
 
-    Raises:
-        InputError: both forms are mixed, or a modality comes twice.
-
     >>> read_words(["photo"]), read_words(["image=torchvision:resnet50", "text=python:own:embed"])
     ('photo', {'image': 'torchvision:resnet50', 'text': 'python:own:embed'})
     """
@@ -105,14 +102,6 @@ def model_card(
 ) -> str:
     """Write the card as Markdown with the front matter of a model hub.
 
-    Args:
-        name: architecture.
-        n_bits: code length k.
-        modalities: modalities that the model encodes.
-        parameters: number of trained parameters.
-        fingerprint: hash of the weights.
-        settings: sections of the training's configuration to show; None leaves the section out.
-
     >>> model_card("small", 16, ("text",), 5, "abc").splitlines()[5]
     '# Text hashing, 16 bits'
     """
@@ -148,12 +137,7 @@ def described_with_checksum(description: dict[str, Any]) -> str:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read a ``config.json``; one that a person has edited may have no checksum.
-
-    Raises:
-        InputError: it is damaged.
-        FileNotFoundError: it is missing.
-    """
+    """Read a ``config.json``; one that a person has edited may have no checksum."""
     with reading(path, "is damaged", "restore it, or save the model again"):
         description = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(description, dict):
@@ -167,9 +151,6 @@ def read_description(path: Path) -> dict[str, Any]:
 
 def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
     """Return facts for people about a saved model: its encoder, and how its codes were fitted; of others, nothing.
-
-    Args:
-        description: what its ``config.json`` says.
 
     >>> fit_facts({"name": "fitted", "architecture": {"encoder": "photo", "codes": "itq", "fitted_on": 1000,
     ...                                               "widths": {"image": 1280}}})

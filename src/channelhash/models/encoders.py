@@ -120,11 +120,8 @@ def _photo_backbones() -> Encoder:
 
 
 def _openclip(what: str) -> Encoder:
-    """Open ``openclip:NAME/TAG_OR_FILE``: two sides of one space. A ``.json`` configuration alone has random weights.
-
-    Raises:
-        InputError: no weights are named; or as `load_open_clip`.
-        JobError: the weights cannot be fetched.
+    """Open ``openclip:NAME/TAG_OR_FILE``: two sides of one space. A ``.json`` configuration alone has random
+    weights.
     """
     name, pretrained = _split_open_clip(what)
     with fixed_random_weights(Path(name).name):
@@ -169,9 +166,6 @@ def is_encoder(word: Word) -> bool:
 
 def absolute_word(word: Word) -> Word:
     """Return a word with the paths in it made absolute, as a saved model keeps it; open and import nothing.
-
-    Raises:
-        InputError: a part of the word is unknown or not of its form.
 
     >>> absolute_word("photo"), absolute_word("openclip:ViT-B-32/openai")
     ('photo', 'openclip:ViT-B-32/openai')
@@ -239,18 +233,18 @@ class _KnownExtractor(Extractor):
 
 def _extractors(word: Mapping[str, str], widths: Mapping[str, int], seen: Mapping[str, list[float]] | None) -> Encoder:
     names = absolute_names(word)
-    sides, found = {}, {}
+    sides, extractors = {}, {}
     for modality, name in names.items():
         if seen is not None and modality not in seen:
             continue  # its codes could not be compared with those of the other side
         if seen is None:
             check_files({modality: name})
-            width, found[modality] = _look_at_probe(Extractor(name, modality, widths.get(modality)), modality)
+            width, extractors[modality] = _look_at_probe(Extractor(name, modality, widths.get(modality)), modality)
         else:
-            width, found[modality] = widths[modality], seen[modality]
-        extractor = _KnownExtractor(name, modality, width, found[modality])
+            width, extractors[modality] = widths[modality], seen[modality]
+        extractor = _KnownExtractor(name, modality, width, extractors[modality])
         sides[modality] = _Side(FeatureRows(modality, width, extractor), nn.Identity(), width)
-    return Encoder(names, sides, seen=found)
+    return Encoder(names, sides, seen=extractors)
 
 
 def _look_at_probe(extractor: Callable[[Any], Any], modality: str) -> tuple[int, list[float]]:
@@ -326,11 +320,7 @@ def missing_packages() -> list[str]:
 
 
 def _image_tower() -> OnnxTower:
-    """Open the network from ``(n, 3, 260, 260)`` uint8 pixels to features ``(n, 1280)``.
-
-    Raises:
-        InputError: the package is missing, or its file is not the one that this version knows.
-    """
+    """Open the network from ``(n, 3, 260, 260)`` uint8 pixels to features ``(n, 1280)``."""
     return OnnxTower(partial(_image_graph, _checked_file(_LITE2)), _LITE2.hash)
 
 

@@ -31,12 +31,6 @@ class ExportedModel:
 
     They give the outputs of the model within rounding (``largest_difference`` in ``export.json``), so its codes are
     those of the model's store, but for bits whose output is next to 0.
-
-    Args:
-        folder: with ``export.json`` in it.
-
-    Raises:
-        InputError: there is no such file, or it is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -82,11 +76,8 @@ class ExportedModel:
             raise InputError(f"{self.folder}: encodes {what}, not {min(missing)}; export the model with it, too")
 
     def outputs(self, modality: str, items: Sequence[Any]) -> NDArray[np.float32]:
-        """Compute real-valued outputs ``(n, k)`` of raw items: images (files or opened), strings, or rows of features.
-
-        Raises:
-            InputError: this modality was not exported, an item cannot be read, or a file is damaged.
-            JobError: an output is NaN or infinite.
+        """Compute real-valued outputs ``(n, k)`` of raw items: images (files or opened), strings, or rows of
+        features.
         """
         self.check_encodes([modality])
         if modality not in self._sides:

@@ -179,16 +179,7 @@ _ITEM_TYPES = {"image": (str, Path, Image.Image), "text": (str,)}
 
 
 class Extractor:
-    """One modality's extractor; loaded when it is first called.
-
-    Args:
-        name: ``KIND:WHAT``.
-        modality: ``"image"`` or ``"text"``.
-        width: d of the features that the model was trained on; None takes any.
-
-    Raises:
-        InputError: the kind is unknown or does not read this modality, or ``WHAT`` is not of its form.
-    """
+    """One modality's extractor; loaded when it is first called."""
 
     def __init__(self, name: str, modality: str, width: int | None) -> None:
         self.name, self._modality, self._width = name, modality, width
@@ -197,12 +188,7 @@ class Extractor:
         self._extract: _Extract | None = None
 
     def __call__(self, items: Sequence[Any]) -> NDArray[np.float32]:
-        """Compute the features ``(n, width)`` of ``n`` raw items.
-
-        Raises:
-            InputError: the extractor cannot be loaded; an item is of another type; the features have another width or
-                number of rows than they should, or are not finite.
-        """
+        """Compute the features ``(n, width)`` of ``n`` raw items."""
         for item in items:
             if not isinstance(item, _ITEM_TYPES[self._modality]):
                 expected = "strings" if self._modality == "text" else "picture files or opened pictures"
@@ -235,10 +221,6 @@ class Extractor:
 
 def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:
     """Return extractors by modality with their paths made absolute; open and import nothing.
-
-    Raises:
-        InputError: a modality, kind or option is unknown (the nearest known one is named), or a name is not of its
-            form.
 
     >>> absolute_names({"text": "python:own.texts:embed?normalize"})
     {'text': 'python:own.texts:embed?normalize'}

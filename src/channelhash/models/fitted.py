@@ -85,9 +85,6 @@ def _cca_itq(features: Features, n_bits: int, seed: int, rho: float = 1e-4) -> d
     """Fit CCA-ITQ (Gong et al., TPAMI 2013, § 5) with two modalities as the views: k canonical directions, each scaled
     by its correlation, and one rotation of both views together; ``rho`` as in `_cca`.
 
-    Raises:
-        ValueError: there are not two modalities.
-
     >>> image = np.random.default_rng(0).normal(size=(20, 4))
     >>> maps = _cca_itq({"image": image, "text": 2 * image}, n_bits=2, seed=0)
     >>> bool(((maps["image"](image) >= 0) == (maps["text"](2 * image) >= 0)).all())
@@ -101,17 +98,6 @@ def _cca_itq(features: Features, n_bits: int, seed: int, rho: float = 1e-4) -> d
 
 def _cca(features: Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, _LinearMap]:
     """Compute the regularised canonical correlation analysis of two modalities.
-
-    Args:
-        features: training features of two modalities.
-        n_dimensions: canonical directions; zeros where there are fewer.
-        rho: added to the variances, in units of their mean; the paper adds 1e-4.
-
-    Returns:
-        Maps into the common space, its directions by falling correlation and scaled by it.
-
-    Raises:
-        ValueError: there are not two modalities.
 
     >>> x = np.array([[0.0], [1.0], [2.0]])
     >>> maps = _cca({"image": x, "text": 2 * x}, n_dimensions=1)
@@ -147,15 +133,6 @@ def _cca(features: Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, 
 def _itq_rotation(projected: _Array, seed: int, name: str, iterations: int = 50) -> _Array:
     """Find a rotation R with small ‖B − VR‖_F, B = sgn(VR), by iterative quantisation (Gong et al., TPAMI 2013, § 3.2).
 
-    Args:
-        projected: V, ``(n, k)``, centred.
-        seed: of the initial random rotation.
-        name: what is rotated; each name has a stream of random numbers.
-        iterations: the paper's 50.
-
-    Returns:
-        ``(k, k)``, orthogonal.
-
     >>> rotation = _itq_rotation(np.random.default_rng(0).normal(size=(20, 3)), seed=0, name="image")
     >>> bool(np.allclose(rotation @ rotation.T, np.eye(3)))
     True
@@ -171,8 +148,8 @@ def _itq_rotation(projected: _Array, seed: int, name: str, iterations: int = 50)
 
 def _columns(vectors: _Array, n: int) -> _Array:
     """Return the first ``n`` columns, padded with zeros."""
-    kept = vectors[:, :n]
-    return np.pad(kept, ((0, 0), (0, n - kept.shape[1])))
+    columns = vectors[:, :n]
+    return np.pad(columns, ((0, 0), (0, n - columns.shape[1])))
 
 
 Codes = Literal["auto", "learned", "sign", "itq", "cca-itq"]
@@ -243,17 +220,7 @@ def build_fitted_branches(
     seen: dict[str, list[float]] | None = None,
     **origin: int | str,
 ) -> dict[str, Branch]:
-    """Build the branches; the encoder's weights are loaded again.
-
-    Args:
-        n_bits: code length k.
-        encoder: the encoder's word; ``extractors`` if those are named.
-        widths: modality -> number of features.
-        unit: features are scaled to unit length first.
-        extractors: modality -> ``KIND:WHAT``, also of a side that is left out.
-        seen: modality -> what its extractor made of a fixed item, see `encoders.look_at_probe`.
-        origin: how the head was fitted, for people: ``codes``, ``seed`` and ``fitted_on``.
-    """
+    """Build the branches; the encoder's weights are loaded again."""
     return _branches(open_encoder(extractors or encoder, widths, seen), n_bits, widths, unit)
 
 
@@ -323,8 +290,8 @@ def fitted_part(branch: Branch) -> nn.Sequential:
 def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, codes: Codes) -> str:
     """Return the method that ``codes`` stands for."""
     if codes == "learned" and n_bits > encoder.own_bits:
-        own = f"has {encoder.own_bits} bits of its own" if encoder.own_bits else "has no codes of its own"
-        raise InputError(f"--codes learned: the encoder {in_one_word(encoder.word)} {own}, not {n_bits}; take itq")
+        reason = f"has {encoder.own_bits} bits of its own" if encoder.own_bits else "has no codes of its own"
+        raise InputError(f"--codes learned: the encoder {in_one_word(encoder.word)} {reason}, not {n_bits}; take itq")
     if codes == "auto" and n_bits <= encoder.own_bits:
         return "learned"
     n_pairs = n_items if len(features) == 2 else 0

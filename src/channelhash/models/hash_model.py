@@ -342,9 +342,9 @@ class HashModel(nn.Module, ModelHubMixin):
                 raise ValueError(f"n_bits is {n_bits!r}, in its architecture {architecture.get('n_bits')!r}")
             build = resolve_model(name).build
             fields = settings_of(build)  # what it annotates is checked against these types
-            own = {key: value for key, value in architecture.items() if key in fields.model_fields}
+            arguments = {key: value for key, value in architecture.items() if key in fields.model_fields}
             try:
-                branches = build(**architecture | vars(read_settings(fields, own, "architecture")))
+                branches = build(**architecture | vars(read_settings(fields, arguments, "architecture")))
             except InputError as error:
                 raise ValueError(str(error)) from error
             if not branches:
@@ -366,10 +366,10 @@ class HashModel(nn.Module, ModelHubMixin):
                 raise InputError(f"{folder / 'config.json'}: names a backbone for {modality}, but the model has none")
             frozen.precision = identity["precision"]  # type: ignore[assignment]
             if frozen.weights_hash != identity["weights"]:
-                given = self.architecture.get("pretrained", frozen.name)
+                weights = self.architecture.get("pretrained", frozen.name)
                 raise InputError(
                     f"{folder / 'config.json'}: trained on {identity['name']} with weights {identity['weights']}, but "
-                    f"{given} holds {frozen.weights_hash}; give the same weights, or make it again"
+                    f"{weights} holds {frozen.weights_hash}; give the same weights, or make it again"
                 )
 
 
@@ -379,19 +379,19 @@ def damaged_files(folder: Path) -> list[str]:
     >>> damaged_files(Path("none"))
     ['config.json: is missing', 'model.safetensors: is missing']
     """
-    found = []
+    files = []
     for name, read in (("config.json", read_description), ("model.safetensors", read_saved_weights)):
         path = folder / name
         try:
             if path.exists():
                 read(path)
             else:
-                found.append(f"{name}: is missing")
+                files.append(f"{name}: is missing")
         except (InputError, ValueError, RecursionError, OSError) as error:
             if isinstance(error, OSError):
                 check_exhausted(error, path)
-            found.append(f"{name}: {str(error).removeprefix(f'{path}: ')}")
-    return found
+            files.append(f"{name}: {str(error).removeprefix(f'{path}: ')}")
+    return files
 
 
 def feature_rows(items: Any, modality: str, width: int) -> Tensor:
@@ -419,14 +419,7 @@ def encode_records(
     progress: Progress | None = None,
     fingerprint: str | None = None,
 ) -> CodeSet:
-    """Return codes of every modality that both the model and the records have, with labels, texts and image paths.
-
-    Args:
-        model: encodes.
-        records: the items, as the model takes them: raw, or features.
-        progress: called with (done, n) for each modality in turn.
-        fingerprint: the model's, where it is known.
-    """
+    """Return codes of every modality that both the model and the records have, with labels, texts and image paths."""
     items = {modality: records.items[modality] for modality in model.modalities if modality in records.items}
     return CodeSet(
         records.ids,

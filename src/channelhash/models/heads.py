@@ -82,10 +82,6 @@ class Standardize(nn.Module):
 class NoisyFeatures(nn.Module):
     """Change standardized features at random while training: Gaussian noise is added, then some columns are dropped.
 
-    Args:
-        noise: spread of the noise, in units of the features' spread.
-        dropout: probability of dropping a column of a row.
-
     >>> NoisyFeatures(noise=0.5, dropout=0.0).eval()(torch.ones(1, 2)).tolist()
     [[1.0, 1.0]]
     """
@@ -148,15 +144,6 @@ def aligned_head(
 ) -> nn.Sequential:
     """Make an untrained head from a side's features to k outputs.
 
-    Args:
-        width: number of features.
-        n_bits: code length k.
-        one_space: only the features' directions count, as of encoders whose sides share a space.
-        hidden: widths of the hidden layers.
-        dropout: dropout after each hidden layer.
-        noise: spread of Gaussian noise on the standardized features while training.
-        drop_features: probability of dropping a feature while training.
-
     >>> head = aligned_head(8, 4, one_space=False, hidden=[16], dropout=0.3, noise=0.1, drop_features=0.2)
     >>> [type(layer).__name__ for layer in head]
     ['Identity', 'Standardize', 'NoisyFeatures', 'Both']
@@ -167,23 +154,15 @@ def aligned_head(
 
 
 def read_heads(folder: Path, backbones: Mapping[str, nn.Module]) -> dict[str, nn.Sequential]:
-    """Read the heads of a saved model ``aligned``, which need not be of this machine: modality -> head.
-
-    Args:
-        folder: the saved model.
-        backbones: modality -> the `Frozen` network that gives the features of its head.
-
-    Raises:
-        InputError: the heads were learned on other weights, or a file is missing or damaged.
-    """
+    """Read the heads of a saved model ``aligned``, which need not be of this machine: modality -> head."""
     description = read_description(folder / "config.json")
     form: dict[str, Any] = dict(description["architecture"])
     widths, n_bits = form.pop("widths"), form.pop("n_bits")
     del form["encoder"], form["nested"]
     for modality, identity in description["backbones"].items():
-        given: Any = backbones[modality]
-        if given.weights_hash != identity["weights"]:
-            raise InputError(f"{folder}: heads of {identity['name']}, not of {given.name}; reinstall")
+        head: Any = backbones[modality]
+        if head.weights_hash != identity["weights"]:
+            raise InputError(f"{folder}: heads of {identity['name']}, not of {head.name}; reinstall")
     heads = {name: aligned_head(width, n_bits, False, **form).eval() for name, width in widths.items()}
     file = folder / "model.safetensors"
     parts = {f"branches.{name}.head.{key}": value for name in heads for key, value in heads[name].state_dict().items()}

@@ -45,18 +45,6 @@ def export_onnx(model: HashModel, folder: Path, modalities: Sequence[str] = ()) 
     A file takes any number of rows of what ``prepare`` returns (``export.json`` says how to compute it) and gives
     real-valued outputs ``(n, k)`` float32. onnxruntime runs each file, and its outputs are compared with the model's
     before the file gets its name.
-
-    Args:
-        model: a trained model.
-        folder: where to write; it must be empty or not exist.
-        modalities: the modalities to export; all if empty.
-
-    Returns:
-        The content of ``export.json``.
-
-    Raises:
-        InputError: the folder is in use, a modality is unknown or cannot be exported (named), a library is missing.
-        JobError: a written file computes something else than the model.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: is there already; remove it, or name another folder with --out")
@@ -114,7 +102,7 @@ def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path)
             _write(branch, inputs.to(model.device), path)
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         batches = (inputs, inputs[:1])
-        there = [session.run(["outputs"], {"inputs": rows.numpy()})[0] for rows in batches]
+        outputs = [session.run(["outputs"], {"inputs": rows.numpy()})[0] for rows in batches]
         here = [model.outputs_prepared({modality: rows})[modality].numpy() for rows in batches]
     except Exception as error:  # the exporter and the runtime have many types of their own
         raise _refusal(model, modality, one_line(error)[:200]) from error
@@ -128,7 +116,7 @@ def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path)
         "prepare": recipe,
     }
     tolerance = _ROUNDED_TOLERANCE if isinstance(tower, OnnxTower) else _TOLERANCE
-    return entry | {"largest_difference": max(map(partial(_difference, modality, tolerance), there, here))}
+    return entry | {"largest_difference": max(map(partial(_difference, modality, tolerance), outputs, here))}
 
 
 def _write_behind(tower: OnnxTower, head: nn.Module, inputs: Tensor, path: Path) -> None:
@@ -140,8 +128,8 @@ def _write_behind(tower: OnnxTower, head: nn.Module, inputs: Tensor, path: Path)
 
     onnx = library("onnx", "onnx")
     _write(head, tower(inputs), path)
-    whole = joined(tower.graph(), onnx.load(path))
-    onnx.save_model(whole, path, save_as_external_data=True, location=f"{path.name}.data")
+    graph = joined(tower.graph(), onnx.load(path))
+    onnx.save_model(graph, path, save_as_external_data=True, location=f"{path.name}.data")
     shutil.copymode(path, f"{path}.data")  # which the library lets the owner alone read
 
 
@@ -170,19 +158,19 @@ def _write(branch: nn.Module, inputs: Tensor, path: Path) -> None:
         (parts / path.name).replace(path)
     else:  # a file for each tensor, under names that the next modality's tensors have as well
         onnx = library("onnx", "onnx")
-        whole = onnx.load(parts / path.name)
-        onnx.save_model(whole, path, save_as_external_data=True, location=f"{path.name}.data")
+        graph = onnx.load(parts / path.name)
+        onnx.save_model(graph, path, save_as_external_data=True, location=f"{path.name}.data")
     shutil.rmtree(parts)
 
 
-def _difference(modality: str, tolerance: float, there: NDArray[np.float32], here: NDArray[np.float32]) -> float:
+def _difference(modality: str, tolerance: float, onnx_rows: NDArray[np.float32], here: NDArray[np.float32]) -> float:
     """Return the largest difference between the outputs of file and model; raise `JobError` beyond rounding."""
     if not np.isfinite(here).all():
         raise JobError(f"{modality}: the model's output is not finite; its weights are damaged, train again")
     allowed = tolerance * max(1.0, float(np.abs(here).max()))
-    largest = float(np.abs(there - here).max()) if there.shape == here.shape else np.inf
+    largest = float(np.abs(onnx_rows - here).max()) if onnx_rows.shape == here.shape else np.inf
     certain = np.abs(here) > allowed
-    if not largest <= allowed or (binarize(there) != binarize(here))[certain].any():
+    if not largest <= allowed or (binarize(onnx_rows) != binarize(here))[certain].any():
         raise JobError(f"{modality}: the ONNX file computes something else than the model, differing by {largest:.1e}")
     return largest
 

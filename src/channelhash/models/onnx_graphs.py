@@ -33,15 +33,10 @@ class _Graph:
         return output
 
     def model(self, inputs: dict[str, tuple[int, list[Any]]], outputs: dict[str, list[Any]]) -> onnx.ModelProto:
-        """Return the graph as a model.
-
-        Args:
-            inputs: name -> (type, shape); a string in a shape is any number.
-            outputs: name -> shape; all are float32.
-        """
+        """Return the graph as a model."""
         taken = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
-        given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()]
-        graph = helper.make_graph(self._nodes, "tower", taken, given, self._weights)
+        infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()]
+        graph = helper.make_graph(self._nodes, "tower", taken, infos, self._weights)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=_IR)
 
     def _weight(self, values: NDArray[Any]) -> str:
@@ -57,9 +52,6 @@ def text_graph(weights: Mapping[str, NDArray[Any]]) -> ModelProto:
     """Write the graph from ``tokens`` ``(n, m)`` int64, 0 for padding, to ``features`` ``(n, 384)`` of unit length.
 
     BERT with 6 layers of width 384, then the mean over a text's tokens, divided by its norm.
-
-    Args:
-        weights: of the published file, by their names there.
     """
     graph = _Graph()
     add = graph.add
@@ -114,12 +106,6 @@ def image_graph(weights: Sequence[NDArray[Any]], repeats: Sequence[int], size: i
     """Write the graph from ``pixels`` ``(n, 3, s, s)`` uint8 to ``features`` ``(n, 1280)``, after ReLU6 and the mean.
 
     Batch normalisation is part of the convolutions, whose padding is TensorFlow's ``SAME``.
-
-    Args:
-        weights: of the published file, in its order: of each convolution, and of its batch normalisation scale, offset,
-            mean, variance and a counter; at the end the classifier's two, which are not used.
-        repeats: number of blocks of each of the 7 stages.
-        size: side s in pixels.
     """
     graph, layers = _Graph(), _folded(weights)
 
@@ -160,15 +146,10 @@ def _folded(weights: Sequence[NDArray[Any]]) -> Iterator[_Layer]:
 
 
 def joined(tower: ModelProto, head: ModelProto) -> ModelProto:
-    """Return tower and head as one graph, from the tower's input, renamed ``inputs``, to the head's ``outputs``.
-
-    Args:
-        tower: gives ``features``.
-        head: takes them as ``inputs``.
-    """
-    tower, given = _rounded(tower), tower.graph.input[0].name
+    """Return tower and head as one graph, from the tower's input, renamed ``inputs``, to the head's ``outputs``."""
+    tower, input_name = _rounded(tower), tower.graph.input[0].name
     for node in tower.graph.node:
-        node.input[:] = ["inputs" if name == given else name for name in node.input]
+        node.input[:] = ["inputs" if name == input_name else name for name in node.input]
     tower.graph.input[0].name = "inputs"
     head = compose.add_prefix(head, "head/", rename_outputs=False)
     head.ir_version = tower.ir_version
@@ -181,9 +162,9 @@ def _rounded(model: ModelProto) -> ModelProto:
     A runtime makes float32 of matrices when it opens the file, and of a table only of the rows that an input
     names. Vectors stay as they are.
     """
-    found = ModelProto()
-    found.CopyFrom(model)
-    graph = found.graph
+    proto = ModelProto()
+    proto.CopyFrom(model)
+    graph = proto.graph
     tables = {node.input[0] for node in graph.node if node.op_type == "Gather"}
     weights: list[TensorProto] = []
     widened: list[NodeProto] = []
@@ -210,8 +191,8 @@ def _rounded(model: ModelProto) -> ModelProto:
     for field, content in ((graph.initializer, weights), (graph.node, nodes)):
         del field[:]
         field.extend(content)
-    onnx.checker.check_model(found)
-    return found
+    onnx.checker.check_model(proto)
+    return proto
 
 
 def _looked_up(gather: NodeProto) -> list[NodeProto]:

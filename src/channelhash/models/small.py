@@ -59,10 +59,6 @@ class VocabularyTokens:
 class _BagOfTags(nn.Module):
     """Mean of learned token vectors: ``(n, m)`` token ids to ``(n, n_features)``; order does not matter.
 
-    Args:
-        n_tokens: largest token id.
-        n_features: width of a token's vector.
-
     >>> bag = _BagOfTags(n_tokens=5, n_features=4)
     >>> torch.equal(bag(torch.tensor([[1, 2, 0]])), bag(torch.tensor([[2, 1, 0]])))
     True
@@ -92,9 +88,6 @@ class WordTable(nn.Module):
 
     The vectors stay in their memory-mapped file. Rows in use are kept on the model's device: a collection's words, not
     the 3,000,000 of Google News.
-
-    Args:
-        vectors: ``(V, d)`` floats.
 
     >>> WordTable(np.array([[0.5, 1.0]]))(torch.tensor([[1, 0]])).tolist()
     [[[0.5, 1.0], [0.0, 0.0]]]
@@ -126,15 +119,6 @@ class WordTable(nn.Module):
 
 class TransformerText(nn.Module):
     """One post-norm Transformer layer over token vectors, mean over the real tokens (``protocol.md`` § 2).
-
-    Args:
-        tokens: ``(n, m)`` token ids to their vectors ``(n, m, n_features)``.
-        n_features: width of the Transformer.
-        n_heads: attention heads.
-        feed_forward: width of the feed-forward layer.
-        dropout: dropout inside the Transformer.
-        mask_padding: whether padding takes no part in attention; False is what the published code does.
-        max_tokens: length of the longest text.
 
     >>> encoder = TransformerText(nn.Embedding(10, 16, padding_idx=0), n_features=16, feed_forward=32)
     >>> encoder(torch.tensor([[3, 1, 0], [0, 0, 0]])).shape

@@ -48,20 +48,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]:
-    """Load an encoder of ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to features below the classifier.
-
-    Args:
-        name: any classification model of torchvision, e.g. ``"resnet152"``.
-        pretrained: a tag such as ``"IMAGENET1K_V2"``, a file with the model's weights (with or without the
-            classifier), ``TAG@FILE``, or None for random weights.
-
-    Returns:
-        (encoder, width of its features).
-
-    Raises:
-        InputError: name or tag is unknown (the nearest one is named), or a file's weights do not fit.
-        JobError: the weights cannot be fetched.
-    """
+    """Load an encoder of ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to features below the classifier."""
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
         raise InputError(unknown(f"model.backbone {name!r}", name, known))
@@ -185,9 +172,6 @@ def build_tdsrdh_branches(
     """Build the branches from the complete architecture; see `create_tdsrdh_model`.
 
     ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model has trained ones.
-
-    Raises:
-        InputError: the word vectors are not those that the model was trained with.
     """
     branches = {}
     if "image" in modalities:

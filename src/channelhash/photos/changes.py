@@ -65,22 +65,18 @@ def find_changes(store: Store, source: Source, progress: Progress) -> tuple[list
 
     Where only an image's times are new, or its folder was moved, or copied together with the store that lies in it, the
     store is updated here.
-
-    Returns:
-        Rows to encode, in order; rows whose id the store has; stored items of the source's folder that are no longer
-        among its images.
     """
     copied = source.folder is not None and Path(store.address).resolve().is_relative_to(source.folder.resolve())
     ids = source.records.ids
     rows = {name: row for row, name in enumerate(ids)}
     images = {values.get("image") for values in source.metadata} if source.folder is not None else set()
-    todo, stored, gone = list[int](), set[int](), list[Listed]()
+    todo, stored, missing = list[int](), set[int](), list[Listed]()
     touched: list[tuple[str, dict[str, Value]]] = []
     for item in store.listed():
         row = rows.get(item.id)
         if row is None:
             if source.folder is not None and _is_gone(item, source.folder, source.unread, images):
-                gone.append(item)
+                missing.append(item)
             continue
         stored.add(row)
         news = _news(item, source, row, copied)
@@ -96,7 +92,7 @@ def find_changes(store: Store, source: Source, progress: Progress) -> tuple[list
     todo = sorted([*todo, *(row for row in range(len(ids)) if row not in stored)])
     if ids:
         progress(len(ids), len(ids))
-    return todo, stored, gone
+    return todo, stored, missing
 
 
 def _is_gone(item: Listed, folder: Path, unread: Sequence[str], images: Collection[Value]) -> bool:
@@ -231,25 +227,18 @@ def find_unchanged(folder: Path, progress: StageProgress = no_stage_progress) ->
 
     Known only for a store with fitted codes. New photographs that cannot be read are listed as problems. Where images
     alone were moved with their folder, the store is updated, see `find_changes`.
-
-    Args:
-        folder: a plain folder.
-        progress: stage -> its callback.
-
-    Raises:
-        InputError: the store or its model's description is damaged, or a file of captions is.
     """
     place = find_store(folder)
-    kept = None if place is None else read_photo_source(place)
-    if place is None or kept is None or kept.folder.resolve() != folder.resolve():
+    photos = None if place is None else read_photo_source(place)
+    if place is None or photos is None or photos.folder.resolve() != folder.resolve():
         return None
     config = place / "model" / "config.json"
     description = read_description(config) if config.exists() else {}
     if description.get("name") != "fitted":
         return None
-    source = read_source(kept.folder, None, kept.exclude, kept.captions)
+    source = read_source(photos.folder, None, photos.exclude, photos.captions)
     with closing(open_store(folder)) as store:
-        todo, _, gone = find_changes(
+        todo, _, missing = find_changes(
             store, with_modalities(source, list(description["architecture"]["widths"])), progress("look")
         )
         unreadable = []
@@ -258,7 +247,7 @@ def find_unchanged(folder: Path, progress: StageProgress = no_stage_progress) ->
             if problem is None:
                 return None
             unreadable.append(problem)
-        if gone:
+        if missing:
             return None
         return Indexed(
             unchanged=len(source.records) - len(unreadable),

@@ -25,14 +25,6 @@ def create_from_codes(address: str, file: Path, progress: Progress = lambda done
 
     The store keeps the fingerprint of the model that made the codes, but no model.
 
-    Args:
-        address: the store.
-        file: what `CodeSet.save` or ``channelhash encode`` wrote.
-        progress: called with (done, n).
-
-    Raises:
-        InputError: there is something at that address already; or as `CodeSet.load` and `add_codes`.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "codes.parquet")
@@ -51,11 +43,8 @@ def create_from_codes(address: str, file: Path, progress: Progress = lambda done
 
 
 def add_codes(address: str, file: Path, progress: Progress = lambda done, total: None) -> Indexed:
-    """Put the items of a file of codes into a store, over those of the same ids; leave those alone that are the same.
-
-    Raises:
-        InputError: there is no such store, it is only read or keeps projections, its codes have another length or are
-            another model's, or an id occurs twice.
+    """Put the items of a file of codes into a store, over those of the same ids; leave those alone that are the
+    same.
     """
     codes = CodeSet.load(file)
     if not address.startswith(tuple(STORES)) and kind_of(find_or_keep(Path(address))) != "store":
@@ -67,10 +56,8 @@ def add_codes(address: str, file: Path, progress: Progress = lambda done, total:
 
 
 def claim_folder(folder: Path) -> None:
-    """Refuse a folder for a new store that is not empty, unless an earlier attempt ended in it before its first items.
-
-    Raises:
-        InputError: there is a store, a file or something else.
+    """Refuse a folder for a new store that is not empty, unless an earlier attempt ended in it before its first
+    items.
     """
     if kind_of(folder) == "store":
         raise InputError(f"{folder}: already a store; add to it with `channelhash index add {folder} SOURCE`")
@@ -95,8 +82,8 @@ def _write(store: Store, codes: CodeSet, file: Path, progress: Progress) -> Inde
         if rows:
             news = part.take(rows)
             store.upsert(news.ids, news.codes, metadata=[metadata[row] for row in rows])
-        there = sum(part.ids[row] in stored for row in rows)
-        added, replaced = added + len(rows) - there, replaced + there
+        n_stored = sum(part.ids[row] in stored for row in rows)
+        added, replaced = added + len(rows) - n_stored, replaced + n_stored
         progress(start + len(part), len(codes))
     seconds = time.perf_counter() - began
     rate = (added + replaced) / seconds

@@ -77,26 +77,13 @@ def index_source(
     features or image file: one of the same size and modification time, or else of the same content. An image that was
     moved in its folder keeps its codes. Images are encoded and written batch by batch in order, while the next ones are
     read: a job that was killed goes on where it was.
-
-    Args:
-        store: a writable store of ``model``'s codes.
-        model: encodes every modality that it shares with the source.
-        source: the items.
-        progress: stage -> its callback.
-        prune: for a folder: remove the items of images that are no longer in it, or are left out now.
-        ready: batches of rows that are encoded already, see `fit.fit_source`.
-
-    Raises:
-        InputError: model and source share no modality, or the source has features that the model does not take; the
-            store cannot be written to; an id belongs to an image of another folder; or an item cannot be encoded for
-            another reason than a damaged image.
     """
     began = time.perf_counter()
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
     source = encodable(source, model)
-    changed, stored, gone = find_changes(store, source, progress("look"))
-    moved = _keep_moved(store, source, [row for row in changed if row not in stored], gone)
+    changed, stored, missing = find_changes(store, source, progress("look"))
+    moved = _keep_moved(store, source, [row for row in changed if row not in stored], missing)
     todo = [row for row in changed if row not in moved]
     encoding, advance = time.perf_counter(), progress("encode")
     problems, written, done = [*source.records.problems], set[int](), 0
@@ -111,7 +98,7 @@ def index_source(
         advance(done, len(todo))
     encoding_seconds = time.perf_counter() - encoding
     replaced = len(written & stored)
-    lost = [item.id for item in gone if item.id in store] if prune else []  # those moved have another id now
+    lost = [item.id for item in missing if item.id in store] if prune else []  # those moved have another id now
     pruned = store.delete(lost) if lost else 0
     return Indexed(
         added=len(written) - replaced,
@@ -167,9 +154,9 @@ def encode_batches(model: HashModel, source: Source, todo: Sequence[int]) -> Ite
                 problems.append(reading)
                 continue
             rows.append(row)
-            own = source.metadata[row]
-            dates = dict.fromkeys(DATES) if any(map(own.get, DATES)) else {}  # a given one stands alone
-            metadata.append({**reading, **dates, **own, STATE: reading[STATE]})
+            columns = source.metadata[row]
+            dates = dict.fromkeys(DATES) if any(map(columns.get, DATES)) else {}  # a given one stands alone
+            metadata.append({**reading, **dates, **columns, STATE: reading[STATE]})
         outputs = {} if inputs is None else model.outputs_prepared({"image": inputs})
         for modality in modalities:
             if modality != "image" and rows:
@@ -185,11 +172,6 @@ def with_captions(source: Source, batch: Batch, each: Tensor) -> Iterator[Batch]
     """Yield the images of a batch that have captions, with the outputs of these, and then the others.
 
     The output of several captions is the mean of theirs, each divided by its norm.
-
-    Args:
-        source: has captions.
-        batch: some of its images.
-        each: outputs of all captions of these, one after the other.
     """
     captions = [source.captions[row] if source.captions else () for row in batch.rows]
     counts = [len(texts) for texts in captions if texts]
@@ -281,19 +263,13 @@ def _is_still(path: Path, state: str) -> bool:
 _AT_ONCE = 1000  # items renamed in two transactions, the new ones first: a killed job has both
 
 
-def _keep_moved(store: Store, source: Source, new: Sequence[int], gone: Sequence[Listed]) -> set[int]:
+def _keep_moved(store: Store, source: Source, new: Sequence[int], missing: Sequence[Listed]) -> set[int]:
     """Give items whose file is gone the ids of new files with the same content; return the rows of these.
 
     An item takes its codes and metadata along. Only new files of a size that a lost one had are read.
-
-    Args:
-        store: the store.
-        source: images of a folder.
-        new: rows whose ids the store lacks.
-        gone: stored items of the folder whose ids the source lacks.
     """
     lost: dict[str, list[Listed]] = defaultdict(list)
-    for item in gone:
+    for item in missing:
         lost[str(item.metadata.get(STATE, "")).partition(" ")[0]].append(item)
     pairs: list[tuple[Listed, int, str]] = []
     for row in new if lost else ():
@@ -326,9 +302,9 @@ def _is_moved(item: Listed, state: str, source: Source, row: int) -> bool:
 
 def _rename(store: Store, source: Source, pairs: Sequence[tuple[Listed, int, str]]) -> None:
     items = store.get([item.id for item, _, _ in pairs])
-    whole = [(item, row, state) for item, (_, row, state) in zip(items, pairs, strict=True)]
+    rows = [(item, row, state) for item, (_, row, state) in zip(items, pairs, strict=True)]
     for coded in sorted({tuple(item.codes) for item in items}):
-        group = [each for each in whole if tuple(each[0].codes) == coded]
+        group = [each for each in rows if tuple(each[0].codes) == coded]
         store.upsert(
             [source.records.ids[row] for _, row, _ in group],
             {modality: np.stack([item.codes[modality] for item, _, _ in group]) for modality in coded},

@@ -77,9 +77,6 @@ class Source:
 def with_modalities(source: Source, modalities: Sequence[str]) -> Source:
     """Return the source with what a model of these modalities encodes, in their order.
 
-    Raises:
-        InputError: the source has none of them.
-
     >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
     >>> with_modalities(Source(records, [{}]), ["image"])
     Traceback (most recent call last):
@@ -98,17 +95,6 @@ def read_source(
     path: Path, root: Path | None = None, exclude: Sequence[str] = (), captions: Path | None = None
 ) -> Source:
     """Return the items to index; bad rows of a table are left out and listed in ``records.problems``.
-
-    Args:
-        path: a folder of images (any depth, hidden files left out; ids are paths relative to it), a table, a file of
-            features, or a YAML configuration, whose section ``data`` is read.
-        root: for a table, the folder of its images.
-        exclude: for a folder, patterns of paths to leave out, see `addresses.match_any`.
-        captions: for a folder, a file of captions, see `read_captions`.
-
-    Raises:
-        InputError: there is no such file or folder, no image or no usable row in it; ``root`` is given without a table,
-            or ``exclude`` or ``captions`` without a folder; or the captions cannot be read.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -138,8 +124,8 @@ def read_source(
 
 
 def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source:
-    found, where = find_images(root, exclude), os.path.abspath(root)
-    names, ids = found.names, item_ids(found.names)
+    listing, where = find_images(root, exclude), os.path.abspath(root)
+    names, ids = listing.names, item_ids(listing.names)
     texts, lost = (None, []) if captions is None else match_captions(read_captions(captions), names, captions)
     metadata: list[dict[str, Value]] = [{"image": os.path.join(where, name)} for name in names]
     for values, several in zip(metadata, texts or (), strict=False):
@@ -147,9 +133,9 @@ def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source
             values["text"] = "\n".join(several)
     images = tuple(Path(str(values["image"])) for values in metadata)
     labels = np.zeros((len(names), 0), dtype=bool)
-    problems = (*found.problems, *lost)
-    records = Records(tuple(ids), {"image": images}, labels, (), found.skipped, problems)
-    return Source(records, metadata, _PhotoSource(Path(where), captions, tuple(exclude)), texts, found.unread)
+    problems = (*listing.problems, *lost)
+    records = Records(tuple(ids), {"image": images}, labels, (), listing.skipped, problems)
+    return Source(records, metadata, _PhotoSource(Path(where), captions, tuple(exclude)), texts, listing.unread)
 
 
 def _metadata(records: Records) -> list[dict[str, Value]]:
@@ -194,11 +180,7 @@ def write_photo_source(store: Path, source: _PhotoSource) -> None:
 
 
 def read_photo_source(store: Path) -> _PhotoSource | None:
-    """Return what `write_photo_source` kept, or None if it was never called.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Return what `write_photo_source` kept, or None if it was never called."""
     file = StoreFolder(store).source
     try:
         values = load_checked(file.read_text(encoding="utf-8"))
@@ -255,7 +237,7 @@ def _further_columns(path: Path, records: Records) -> tuple[Records, list[dict[s
 def _rows_of(path: Path, columns: Sequence[str], records: Records) -> list[Row]:
     """Return the row of each item: the first of its id that was not left out."""
     place = re.compile(re.escape(f"{path}, ") + r"((?:line|row) \d+)")
-    left_out = {found[1] for line in records.problems if (found := place.match(line))}
+    left_out = {match[1] for line in records.problems if (match := place.match(line))}
     rows: dict[str, Row] = {}
     for row in read_rows(path, ["id", *columns])[1]:
         if row.place not in left_out:

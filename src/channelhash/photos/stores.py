@@ -53,9 +53,6 @@ class NewCodes:
         n_bits: code length.
         seed: of the sample and of random rotations.
 
-    Raises:
-        InputError: settings of the fit are given for a run or saved model.
-
     >>> NewCodes("photo").n_bits
     256
     """
@@ -78,17 +75,6 @@ def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[Hash
     """Fit codes to at most 20,000 items of a source, images that cannot be read left out.
 
     Memory grows with the sample's features, about 5 KB an image with ``photo``.
-
-    Args:
-        source: the items.
-        new: an encoder and how codes are fitted.
-        progress: called with (done, n) while features are computed.
-
-    Returns:
-        The model, and batches of the sample, encoded, to be written.
-
-    Raises:
-        InputError: the encoder cannot be opened or does not take these items, or none can be read; or as `fit_codes`.
     """
     widths = feature_widths(source.records)
     encoder = open_encoder(new.encoder or (FEATURES if widths else "photo"), widths)
@@ -182,19 +168,7 @@ class Index:
         minus_like: Sequence[str] = (),
         **options: Any,
     ) -> list[Hit]:
-        """Return the items that answer words, an image, an item of the store, or several of them together.
-
-        Args:
-            text: words to search with: ``"a beach"``, or ``'beach "two dogs"^2 -people'``.
-            image: an image file, or an opened image.
-            like: the id of an item.
-            minus: words and images that are not wanted.
-            minus_like: ids of items that are not wanted.
-            options: fields of `SearchOptions`: ``k``, ``by``, ``where``, ``radius``, ``modality``, ``rerank`` …
-
-        Raises:
-            InputError: as `search_store`.
-        """
+        """Return the items that answer words, an image, an item of the store, or several of them together."""
         return search_store(
             self.store,
             SearchOptions(**options),
@@ -264,8 +238,8 @@ def index(
             if _holds_items(address):
                 if encoder is not None:
                     _check_encoder(address, encoder)
-                with closing(open_store(address)) as there:
-                    loaded = load_encoder(there, saved)
+                with closing(open_store(address)) as current:
+                    loaded = load_encoder(current, saved)
                 indexed = _add_to_store(address, items, loaded, progress, prune)
                 return Index(open_store(address), loaded, indexed)
             indexed = _create_store(address, NewCodes(str(saved) if saved else encoder, codes, bits), items, progress)
@@ -290,21 +264,12 @@ def read_again(
     exclude: Sequence[str] = (),
     captions: Path | None = None,
 ) -> Source:
-    """Read the items for a store; of a folder it holds already, exclusions and captions are those of the last time.
-
-    Args:
-        address: the store, which may not be there yet.
-        source: see `read_source`; None for the folder that the store was made of.
-        root, exclude, captions: see `read_source`; given ones replace those of the last time.
-
-    Raises:
-        InputError: no source is named and the store knows none; or as `read_source`.
-    """
-    kept = None if "://" in address else read_photo_source(find_or_keep(Path(address)))
-    if source is None and kept is None:
+    """Read the items for a store; of a folder it holds already, exclusions and captions are those of the last time."""
+    photos = None if "://" in address else read_photo_source(find_or_keep(Path(address)))
+    if source is None and photos is None:
         raise InputError(f"{address}: was not made of a folder of pictures; name the SOURCE of its items")
-    if kept is not None and (source is None or source.resolve() == kept.folder.resolve()):
-        source, exclude, captions = kept.folder, exclude or kept.exclude, captions or kept.captions
+    if photos is not None and (source is None or source.resolve() == photos.folder.resolve()):
+        source, exclude, captions = photos.folder, exclude or photos.exclude, captions or photos.captions
     assert source is not None
     return read_source(source, root, exclude, captions)
 
@@ -332,11 +297,11 @@ def _check_encoder(address: str, word: Word) -> None:
     if not is_encoder(word):
         return
     with closing(open_store(address)) as store:
-        found = fit_of(store).get("encoder", "a run")
-    wanted = in_one_word(absolute_word(word))
-    if found != wanted:
+        present = fit_of(store).get("encoder", "a run")
+    name = in_one_word(absolute_word(word))
+    if present != name:
         raise InputError(
-            f"{address}: holds codes of {found}, not of {wanted}; leave the encoder out, or make another store"
+            f"{address}: holds codes of {present}, not of {name}; leave the encoder out, or make another store"
         )
 
 
@@ -351,18 +316,6 @@ def create_store(
 
     A folder gets a copy of the model in ``model/``, so that it can be moved and searched without the run. Other stores
     keep only the model's fingerprint.
-
-    Args:
-        address: the store.
-        codes: a run or saved model; or an encoder and how codes are fitted to the items, which have to be named.
-        source: the items.
-        progress: stage -> its callback.
-        projections: whether it keeps projections beside the codes, see `Store.search_projections`; if None, where codes
-            are fitted to the items.
-
-    Raises:
-        InputError: there is something at that address already, or it cannot keep projections; or as `_fit_source` and
-            `add_to_store`.
     """
     with _only_run(address, progress):
         return _create_store(address, codes, source, progress, projections)
@@ -408,21 +361,7 @@ def add_to_store(
     progress: StageProgress = no_stage_progress,
     prune: bool = False,
 ) -> Indexed:
-    """Encode what is new or changed in ``source`` into a store that was made with `create_store`.
-
-    Args:
-        address: the store.
-        source: the items.
-        model: for a store without model: the run or saved model that made its codes, or one that is loaded. Or one that
-            extends the store's model (`HashModel.extends`): it encodes what is added, existing codes stay, and a store
-            in a folder takes it over, for queries too.
-        progress: stage -> its callback.
-        prune: see `index_source`.
-
-    Raises:
-        InputError: there is no such store, it cannot be written to, its codes are another model's; or as
-            `index_source`.
-    """
+    """Encode what is new or changed in ``source`` into a store that was made with `create_store`."""
     if not address.startswith(tuple(STORES)) and kind_of(find_or_keep(Path(address))) != "store":
         raise InputError(f"{address}: no store; make one with `channelhash index create {address} SOURCE`")
     with _only_run(address, progress):
@@ -463,12 +402,7 @@ def _add(
 
 
 def keep_exported(store: Path, model: HashModel) -> None:
-    """Export a model's encoder of texts into a store, unless it is there; if it can be exported.
-
-    Args:
-        store: the store's folder.
-        model: the model that made its codes.
-    """
+    """Export a model's encoder of texts into a store, unless it is there; if it can be exported."""
     if "text" not in model.modalities or isinstance(model.branch("text").prepare, FeatureRows):
         return  # it encodes no texts, or what others compute of them
     with hold_run(store, no_stage_progress):

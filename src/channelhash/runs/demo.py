@@ -67,18 +67,7 @@ def demo_config(folder: Path, loss: str, quick: bool, seed: int = 0) -> RunConfi
 
 
 def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callable[[str], None]) -> dict[str, Any]:
-    """Draw the data, train and evaluate one model a loss, search with a few queries; finished parts are kept.
-
-    Args:
-        folder: folder for everything that is written.
-        quick: use a smaller set and fewer epochs.
-        progress: stage -> its callback.
-        notify: called with a line before each step.
-
-    Returns:
-        ``{"losses": {loss: {task: scores}}, "runs": {loss: folder}, "sheets": {modality of the queries: contact sheet},
-        "texts": {text query: its fit, see `_answer_texts`}, "rows": {split: n}, "seconds": wall time}``.
-    """
+    """Draw the data, train and evaluate one model a loss, search with a few queries; finished parts are kept."""
     began = time.perf_counter()
     configs = {loss: demo_config(folder, loss, quick) for loss in _LOSSES}
     if missing := missing_packages():
@@ -116,8 +105,8 @@ def _answer_texts(model: HashModel, database: CodeSet) -> tuple[list[list[Cell]]
     assert database.labels is not None
     results = nearest(model.encode_texts(list(_TEXT_QUERIES)), database.codes["image"], database.ids, _ANSWERS)
     sheet, fits = [], {}
-    for (text, wanted), result in zip(_TEXT_QUERIES.items(), results, strict=True):
-        right = np.all(database.labels[:, [database.label_names.index(label) for label in wanted]], axis=1)
+    for (text, expected), result in zip(_TEXT_QUERIES.items(), results, strict=True):
+        right = np.all(database.labels[:, [database.label_names.index(label) for label in expected]], axis=1)
         answers = zip(result.rows.tolist(), result.distances.tolist(), strict=True)
         sheet.append([Cell(None, text), *(_answer_cell(database, row, d, bool(right[row])) for row, d in answers)])
         fitting, chance = int(right[result.rows].sum()), float(right.mean())
@@ -129,17 +118,6 @@ def _answer_rows(
     query: CodeSet, database: CodeSet, task: str, count: int = 5, answers: int = _ANSWERS
 ) -> list[list[Cell]]:
     """Make one row a query: itself, then the nearest items, right if they share a label with it.
-
-    Args:
-        query: queries with labels, of which some are picked, evenly spaced.
-        database: what is searched, with the same labels.
-        task: e.g. ``"image->text"``: which codes ask, and which are searched. An answer is shown as a picture where
-            there is one, whichever of its codes was found.
-        count: rows, at most as many as there are queries.
-        answers: answers a row.
-
-    Raises:
-        ValueError: labels are missing.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, np.eye(2), n_bits=8)
     >>> [cell.right for cell in _answer_rows(codes, codes, "image->image")[0]]

@@ -40,17 +40,6 @@ _Sections = dict[str, dict[str, Any]]
 def student_config(teacher: RunConfig, student: str, data: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
     """Return the configuration that ``distill`` trains a student by.
 
-    Args:
-        teacher: the configuration of the teacher's run. Data, splits, training and evaluation are taken from it.
-        student: name in `MODELS`, or a YAML file whose sections replace the teacher's: ``model``; ``data`` as a whole;
-            keys of ``train``, ``evaluate`` and ``loss``.
-        data: another source of the same items: a table or a file of features.
-        overrides: ``"section.key=value"``, which replace everything else.
-
-    Raises:
-        InputError: a name or key is unknown or misplaced, the student has another code length or splits of its own, it
-            extends a run, or ``data`` is missing although the teacher has two collections.
-
     >>> from channelhash.runs.demo import demo_config
     >>> student = student_config(demo_config(Path("demo"), "dsch", quick=True), "small", None, ["model.width=8"])
     >>> student.loss_name, student.n_bits, student.model.width
@@ -103,31 +92,13 @@ def _own_sections(student: str) -> _Sections:
 def _compare_runs(
     teacher: OpenedRun, student: OpenedRun, partners: Partners, modalities: tuple[str, ...], progress: StageProgress
 ) -> dict[str, Any]:
-    """Compute all scores of a distillation, on the test splits and the items that both sides have.
-
-    Args:
-        teacher: a finished run.
-        student: likewise; its splits are the teacher's as far as it has the items.
-        partners: which row of the student's is which of the teacher's.
-        modalities: what the student encodes.
-        progress: stage -> its callback.
-
-    Returns:
-        ``{"without_partner": {"student": n, "teacher": n}, "n_bits", "rows": {split: n}, "map":
-        {"teacher->teacher": {task: mAP_T}, "student->student": …, "student->teacher": …, "teacher->student": …},
-        "chance": {task: x}, "agreement": {modality: fraction of equal bits of Q}, "size": {"teacher": {"parameters",
-        "bytes"}, "student": …}}``.
-        ``a->b``: a's codes of Q search b's codes of R.
-
-    Raises:
-        InputError: no query shares a label with an item that is searched.
-    """
+    """Compute all scores of a distillation, on the test splits and the items that both sides have."""
     of_student = partners.of_student
     codes = _codes_of_both(teacher, student, of_student, progress)
     query, database = codes["teacher"]
     if query.labels is None or database.labels is None or not relevant_pairs(query.labels, database.labels):
         raise InputError(f"{teacher.folder}: no query shares a label with an item of the retrieval set")
-    own, n = codes["student"][0].codes, query.n_bits
+    student_codes, n = codes["student"][0].codes, query.n_bits
     maps: dict[str, dict[str, float]] = {}
     chance: dict[str, float] = {}
     for a in codes:
@@ -142,7 +113,7 @@ def _compare_runs(
         "map": maps,
         "chance": chance,
         "agreement": {
-            name: float((unpack(own[name], n) == unpack(query.codes[name], n)).mean()) for name in modalities
+            name: float((unpack(student_codes[name], n) == unpack(query.codes[name], n)).mean()) for name in modalities
         },
         "size": {"teacher": _size(teacher), "student": _size(student)},
     }
@@ -184,22 +155,6 @@ def distill(
 
     The student's splits are the teacher's, joined by id. Beside what any run has, ``distillation.json`` holds the
     teacher's folder and fingerprint, and the scores. ``problems.txt`` names the items without partner.
-
-    Args:
-        teacher: a finished run.
-        config: the student's, see `student_config`.
-        folder: a new folder, or with ``resume`` one that holds the same student of the same teacher.
-        modalities: what the student encodes; by default all that its data and the teacher have.
-        resume: go on with an interrupted run.
-        progress: stage -> its callback.
-
-    Returns:
-        What the run came to (`folder.Run.as_dict`), and what ``distillation.json`` holds.
-
-    Raises:
-        InputError: the folder holds something else, a modality is missing, or the two collections do not fit together;
-            and as `train.train`.
-        JobError: the loss became NaN.
     """
     records = load_collection(config.sources).records
     partners = find_partners(records, teacher.collection.records)

@@ -53,20 +53,6 @@ def evaluate_pairs(
 
     The rows of ``data`` search each other. Rows that a run has in its own collection do so only as its test queries:
     the others may have been learned from.
-
-    Args:
-        model: a run's folder, a saved model, or ``photo`` for the heads that ship with the package.
-        data: images and texts, as `load_any` reads them; rows with one image file are several texts of it.
-        images: a test has so many images, and scores are means over tests; one test of all if None.
-        checkpoint: ``"last"`` epoch of a run, or the one ``"best"`` on validation.
-        progress: stage -> its callback.
-
-    Returns:
-        ``{"n_bits": k, "images": of a test, "tests": their number, "rankings": scores}``, as `_rankings` gives them.
-
-    Raises:
-        InputError: there is no such model, images or texts are missing, or the rows that ask have fewer than
-            ``images`` images.
     """
     run = open_run(Path(model), checkpoint) if (Path(model) / "config.yaml").exists() else None
     opened = run.model if run else load_model(PHOTO_HEADS if str(model) == "photo" else model)
@@ -76,27 +62,22 @@ def evaluate_pairs(
         raise InputError(f"{data}: images are to find texts, but data or model have no {missing[0]}s")
     known = _known_rows(records, run)
     asking, names = np.flatnonzero(~known), np.array(records.pair_ids)
-    found = list(dict.fromkeys(names[asking]))
-    size = images or len(found)
-    if not size or len(found) < size:
-        raise InputError(f"{data}: {len(found)} images to ask for, of {len(set(names))}; name a table that has more")
+    ids = list(dict.fromkeys(names[asking]))
+    size = images or len(ids)
+    if not size or len(ids) < size:
+        raise InputError(f"{data}: {len(ids)} images to ask for, of {len(set(names))}; name a table that has more")
     features = feature_records(opened, records, settings, progress).take(np.arange(len(records)))  # off the disk
     outputs = {side: opened.on_features().outputs(side, features.items[side]).numpy() for side in _SIDES}
     lengths = sorted({opened.n_bits, *opened.architecture.get("nested", ())}, reverse=True)
     tests: list[_Scores] = []
-    for start in range(0, len(found) - size + 1, size):
-        rows = asking[np.isin(names[asking], found[start : start + size])]
+    for start in range(0, len(ids) - size + 1, size):
+        rows = asking[np.isin(names[asking], ids[start : start + size])]
         tests.append(_rankings({side: outputs[side][rows] for side in _SIDES}, names[rows], lengths))
     return {"n_bits": opened.n_bits, "images": size, "tests": len(tests), "rankings": _mean(tests)}
 
 
 def _rankings(values: _Values, names: NDArray[np.str_], lengths: Sequence[int]) -> _Scores:
     """Score texts that search images, and images that search texts.
-
-    Args:
-        values: of texts and images; an image of several texts is in several rows, and is searched once.
-        names: ``(n,)`` of the image that each row shows.
-        lengths: numbers k of leading values whose signs are codes, the longest first.
 
     >>> values = {"text": np.array([[3.0, 1.0], [-1.0, 2.0]]), "image": np.array([[2.0, 1.0], [-1.0, 2.0]])}
     >>> list(_rankings(values, np.array(["a", "b"]), [2, 1]))
@@ -115,8 +96,8 @@ def _rankings(values: _Values, names: NDArray[np.str_], lengths: Sequence[int]) 
             groups[f"{k} bits"] = first_of_codes(_bits(query, k), _bits(items, k), pairs, k)
         for name, group in groups.items():
             report = group.report()
-            kept = {"recall_at": report["recall_at"], "median_rank": report["median_rank"]}
-            scores.setdefault(name, {})[f"{a}->{b}"] = kept
+            summary = {"recall_at": report["recall_at"], "median_rank": report["median_rank"]}
+            scores.setdefault(name, {})[f"{a}->{b}"] = summary
     return scores
 
 
@@ -127,14 +108,14 @@ def _second_stage(query: NDArray[Any], items: NDArray[Any], pairs: NDArray[np.in
         store = open_store(Path(folder) / "pairs.store", n_bits, projections=True)
         store.add([str(row) for row in range(len(items))], _bits(items, n_bits), "image", projections=items)
         answers = store.search_projections(query, k=min(first, len(items)), modality="image", first=first).ids
-    ahead, tied, found = (np.ones(len(query), dtype=np.int64) for _ in range(3))
-    for row, (answer, own) in enumerate(zip(answers, pairs, strict=True)):
-        own_ids = {str(item) for item in own if item >= 0}
+    ahead, tied, n_found = (np.ones(len(query), dtype=np.int64) for _ in range(3))
+    for row, (answer, pair) in enumerate(zip(answers, pairs, strict=True)):
+        own_ids = {str(item) for item in pair if item >= 0}
         place = next((place for place, item in enumerate(answer) if item in own_ids), None)
         ahead[row] = len(answer) if place is None else place
         if place is None:
-            tied[row], found[row] = len(items) - len(answer), len(own_ids)
-    return FirstGroup(ahead, tied, found)
+            tied[row], n_found[row] = len(items) - len(answer), len(own_ids)
+    return FirstGroup(ahead, tied, n_found)
 
 
 def _known_rows(records: Records, run: OpenedRun | None) -> NDArray[np.bool_]:
@@ -207,20 +188,6 @@ def evaluate_run(
     very model has already written are not computed again. The scores of the test split after the last epoch, over the
     whole retrieval set, are written to ``metrics.json`` and their plots to ``plots/``; the plots of any other choice to
     a folder of their own below it (`plots_folder`).
-
-    Args:
-        folder: a run's folder.
-        split: ``"test"`` (Q against R) or ``"validation"`` (V_q against V_r).
-        checkpoint: ``"last"`` epoch, or ``"best"`` on validation.
-        leak_free: leave the training rows out of the retrieval set (R∖T).
-        progress: stage -> its callback.
-        conventions: as in `metrics.evaluate`.
-
-    Returns:
-        ``{"n_bits": k, "split": …, "checkpoint": …, "leak_free": …, "tasks": {task: scores}}``.
-
-    Raises:
-        InputError: see `run_codes` and `RunCodes.without_training_rows`.
     """
     config = read_run_config(folder)
     sweep(folder)
@@ -265,11 +232,7 @@ class _RunCodes:
     trained: NDArray[np.bool_]
 
     def without_training_rows(self) -> CodeSet:
-        """Return the codes of R∖T.
-
-        Raises:
-            InputError: there are no training rows to leave out.
-        """
+        """Return the codes of R∖T."""
         if not self.trained.any():
             raise InputError("--leak-free: the validation partition holds no training rows anyway; leave it out")
         return self.retrieval.take(np.flatnonzero(~self.trained))
@@ -281,15 +244,6 @@ def run_codes(
     """Return the codes of a finished run: from ``codes/`` if this very model has written them, else computed now.
 
     In a run that extends another, old items of the retrieval set have their stored codes (see `stored_codes`).
-
-    Args:
-        folder: a run's folder.
-        split: ``"test"`` or ``"validation"``.
-        checkpoint: ``"last"`` epoch, or ``"best"`` on validation.
-        progress: stage -> its callback.
-
-    Raises:
-        InputError: there is no such run, no split of that name, or it is empty.
     """
     prefix = pick(_PREFIXES, split, "split")
     run = open_run(folder, checkpoint)

@@ -40,17 +40,7 @@ from channelhash.utils.typed_settings import apply_override
 
 
 def extension_config(run: Path, data: Path, root: Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
-    """Return the configuration that extends ``run`` by the items of ``data``, all else being as in ``run``.
-
-    Args:
-        run: folder of a finished run.
-        data: table or file of features with labels, or a YAML configuration, whose section ``data`` is read.
-        root: for a table, the folder of its images.
-        overrides: each ``"section.key=value"``.
-
-    Raises:
-        InputError: there is no such run or file, the run is a student's, or as `config.make_config`.
-    """
+    """Return the configuration that extends ``run`` by the items of ``data``, all else being as in ``run``."""
     extended = read_run_config(run)
     if resolve_loss(extended.loss_name).needs_teacher:
         raise InputError(
@@ -71,17 +61,7 @@ def extension_config(run: Path, data: Path, root: Path | None = None, overrides:
 
 
 def check_extension(config: RunConfig, extend: ExtendSettings, loss: HashLoss, new: Records) -> None:
-    """Check that a run can be extended by these new items with this loss.
-
-    Args:
-        config: of the new run.
-        extend: its section ``extend``.
-        loss: its loss.
-        new: the new items.
-
-    Raises:
-        InputError: the model is another one, the loss has no channels, or the items have no labels.
-    """
+    """Check that a run can be extended by these new items with this loss."""
     extended = read_run_config(extend.run)
     if (extended.model_name, extended.n_bits, extended.model) != (config.model_name, config.n_bits, config.model):
         raise InputError(f"model: an extension has the model of {extend.run}; leave the section model as it is there")
@@ -111,12 +91,6 @@ def stored_codes(folder: Path) -> CodeSet | None:
 def database_codes(stored: CodeSet | None, retrieval: Rows, rows: Rows, encode: Callable[[Rows], CodeSet]) -> CodeSet:
     """Return codes of some rows of R: the stored ones of old items, and newly encoded ones of the others.
 
-    Args:
-        stored: see `stored_codes`; its items are the first rows of R.
-        retrieval: R, sorted.
-        rows: some of R, sorted.
-        encode: returns the codes of rows.
-
     >>> codes = CodeSet(["old", "new"], {"text": np.array([[1], [2]], np.uint8)}, np.ones((2, 1), bool), 8, ("a",))
     >>> stored = CodeSet(["old"], {"text": np.array([[7]], np.uint8)}, np.ones((1, 1), bool), 8, ("a",))
     >>> database_codes(stored, np.arange(2), np.arange(2), codes.take).codes["text"].tolist()
@@ -137,16 +111,6 @@ def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress
     """Write the codes of the old items into a new run's folder, unless they are there.
 
     Codes that the extended run has written for its retrieval set are taken over; else its model computes them now.
-
-    Args:
-        trainee: the model of the extended run, not yet trained further.
-        rows: the old items of R, sorted.
-        run: folder of the extended run.
-        folder: the new run's.
-        progress: called with (done, n).
-
-    Raises:
-        InputError: the folder holds codes of another model.
     """
     model = trainee.feature_model
     made_by = model.extends[-1]
@@ -183,21 +147,7 @@ def extend(
     folder: Path,
     progress: StageProgress,
 ) -> HashModel:
-    """Train the model of a run on new items, and return it.
-
-    Args:
-        settings: the section ``extend``.
-        train: the section ``train``.
-        collection: old and new items.
-        splits: of the collection.
-        loss: the loss of the new items by itself; has channels.
-        folder: the new run's.
-        progress: stage -> its callback.
-
-    Raises:
-        InputError: there is no new row to train on.
-        JobError: see `trainer.train`.
-    """
+    """Train the model of a run on new items, and return it."""
     rows = _training_rows(splits, collection.n_old, settings, train.seed)
     model = load_model(settings.run)
     model.extends = (*model.extends, model.fingerprint())
@@ -220,9 +170,6 @@ def extend(
 
 def _training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: int) -> Rows:
     """Return the rows to train on: all new ones of T, and a draw of the old ones.
-
-    Raises:
-        InputError: there is no new row in T.
 
     >>> splits = Splits(*(np.array(rows) for rows in ([0], [1, 2, 3], [1, 2, 3], [], [])))
     >>> _training_rows(splits, 3, ExtendSettings(run=Path("old"), replay=0), seed=0).tolist()

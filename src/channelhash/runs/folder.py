@@ -82,17 +82,7 @@ class OpenedRun:
 
 
 def open_run(folder: Path, checkpoint: str = "last", trust_code: bool = False) -> OpenedRun:
-    """Open a finished run with the model of the ``"last"`` epoch, or of the one ``"best"`` on validation.
-
-    Args:
-        folder: the run's folder.
-        checkpoint: ``"last"`` or ``"best"``.
-        trust_code: consent to run code of this machine that the folder names (``python:module:NAME``).
-
-    Raises:
-        InputError: there is no such run, it has not finished, its data cannot be used any more, or it names code and
-            ``trust_code`` is false.
-    """
+    """Open a finished run with the model of the ``"last"`` epoch, or of the one ``"best"`` on validation."""
     with trusting(trust_code):
         config = read_run_config(folder)
         model = load_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder)
@@ -103,14 +93,7 @@ def open_run(folder: Path, checkpoint: str = "last", trust_code: bool = False) -
 
 @contextmanager
 def claim_folder(config: RunConfig, folder: Path, resume: bool) -> Iterator[bool]:
-    """Hold a run's folder for a configuration, together with the other processes of a distributed training.
-
-    Yields:
-        Whether the run has yet to be trained; `save_model` ends it.
-
-    Raises:
-        InputError: the folder is in use, or holds something else.
-    """
+    """Hold a run's folder for a configuration, together with the other processes of a distributed training."""
     with (
         distributed.joined(distributed.local_device(pick_device(config.train.device))),
         _lock(folder) if distributed.launched_rank() == 0 else nullcontext(),
@@ -138,14 +121,7 @@ def read_run(folder: Path) -> Run:
 
 
 def keep_splits(folder: Path, records: Records, draw: Callable[[], Splits], settings: dict[str, Any]) -> Splits:
-    """Return the splits in a run's ``splits.json``, which the first process draws if they are not there yet.
-
-    Args:
-        folder: a run's folder.
-        records: what is split.
-        draw: draws the splits.
-        settings: how they are drawn; kept in the file.
-    """
+    """Return the splits in a run's ``splits.json``, which the first process draws if they are not there yet."""
     path = folder / "splits.json"
     if distributed.rank() == 0 and not path.exists():
         save_splits(draw(), records, path, settings)

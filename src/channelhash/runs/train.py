@@ -115,15 +115,6 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     """Return what `train.start_run` would take, without writing anything.
 
     A model encodes a few real training rows and takes two steps on a batch of them; then it is discarded.
-
-    Returns:
-        ``{"parameters": {"trainable": n, "frozen": n}, "steps": n, "epochs": n, "rows": {split: n}, "device": …,
-        "features": online | cached | bank, "peak_mb": x, "seconds": {"step": x, "features": x, "training": x,
-        "total": x}}``. Times are of this machine as it is now, without reading the collection and without validation.
-        ``features`` seconds fill cache and bank; they are saved where these exist already.
-
-    Raises:
-        InputError: the configuration extends a run, or the data cannot be used.
     """
     if config.extend is not None:
         raise InputError("--dry-run: plans a training from the start, this configuration extends a run; leave it out")
@@ -185,9 +176,6 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
 def create_model(config: RunConfig, train_records: Records) -> HashModel:
     """Return the untrained model of a configuration; its weights are drawn from ``train.seed``.
 
-    Raises:
-        InputError: as the model's own.
-
     >>> import numpy as np
     >>> from pathlib import Path
     >>> from channelhash.runs.demo import demo_config
@@ -205,9 +193,6 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
 def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
     """Return the loss of a configuration for ``n_labels`` labels; its parameters are drawn from ``train.seed``.
 
-    Raises:
-        InputError: this loss needs a teacher, not labels.
-
     >>> from pathlib import Path
     >>> from channelhash.runs.demo import demo_config
     >>> type(create_loss(demo_config(Path("demo"), "tdsrdh", quick=True), n_labels=3)).__name__
@@ -221,9 +206,6 @@ def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
 
 def _check_pairs(config: RunConfig, records: Records) -> None:
     """Check that records in one modality are not to be learned from pairs.
-
-    Raises:
-        InputError: the loss is over pairs of an image and a text, or there are neither pairs nor labels.
 
     >>> import numpy as np
     >>> from pathlib import Path

@@ -151,9 +151,6 @@ def find_or_keep(path: Path) -> Path:
 def choose_place(folder: Path) -> Path:
     """Return where a new store belongs: in the photographs' folder, or in the user's cache if that is read-only.
 
-    Raises:
-        InputError: neither can be written.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as photos:
     ...     choose_place(Path(photos)).name

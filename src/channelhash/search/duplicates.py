@@ -128,14 +128,6 @@ def _read_detail(path: str, _changed: int) -> _Detail:
 def _alike(copies: Sequence[_Copy], others: Sequence[_Copy], shape: float = _SHAPE) -> _Pairs:
     """Return for each of ``n`` pictures and each of ``m`` others whether they are alike.
 
-    Args:
-        copies: ``n`` small copies.
-        others: ``m`` small copies.
-        shape: the least correlation of their shapes.
-
-    Returns:
-        ``(n, m)``
-
     >>> dark, colour = np.outer(np.arange(16), np.arange(16)).astype(np.uint8) // 2, np.zeros((4, 4, 3), np.uint8)
     >>> one, *more = [_Copy("", grey, colour, False) for grey in (dark, 2 * dark, 2 * dark[::-1])]
     >>> _alike([one], more).tolist()
@@ -218,14 +210,6 @@ def _unit(images: _Floats, least: float) -> tuple[_Floats, _Floats]:
 
 def _split_alike(codes: PackedCodes, copies: Sequence[_Copy], radius: int | None) -> list[NDArray[np.int64]]:
     """Find groups of items whose pictures are all alike, each joined by steps of at most ``radius`` bits.
-
-    Args:
-        codes: ``(n, b)`` packed codes.
-        copies: ``n`` small copies.
-        radius: in bits, inclusive; None leaves it to the pictures.
-
-    Returns:
-        Of each group of two or more, its places in ascending order. O(n²) time, O(n) memory.
 
     >>> colour = np.zeros((4, 4, 3), np.uint8)
     >>> a, b = np.outer(np.arange(16), np.arange(16)).astype(np.uint8), np.eye(16, dtype=np.uint8) * 99
@@ -329,22 +313,6 @@ def find_duplicates(
     are connected by steps of at most ``radius`` bits: the ends of a chain may be farther apart, as
     `DuplicateGroup.distances` show.
 
-    Args:
-        store: the store to look through.
-        radius: in bits, inclusive; 0 finds equal codes. Left out, codes do not matter where pictures are compared, and
-            elsewhere it is a 16th of the bits, at least 3. With it, only pictures of items with near codes are read.
-        modality: modality whose codes count; images if the store has any, else its only modality.
-        where: filter that items must pass, see `channelhash.search.filters`.
-        pictures: compare the pictures of items with image codes. Items whose picture is not there or cannot be read are
-            near-duplicates of such items only, by codes alone.
-
-    Returns:
-        The largest group first, equally large ones by their first id. Pictures take O(n²) time and are read once;
-        codes alone take what `channelhash.search.index.duplicates.duplicate_groups` says.
-
-    Raises:
-        InputError: ``radius`` is below 0, the store has no such codes, or the filter is wrong.
-
     >>> import channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
     >>> codes = {"image": np.array([[0], [7], [255]], np.uint8)}
@@ -401,16 +369,6 @@ def _by_pictures(store: Store, ids: list[str], codes: PackedCodes, radius: int |
 
 def fold(codes: PackedCodes, radius: int, most: int | None = None, images: Sequence[str] = ()) -> dict[int, list[int]]:
     """Fold each code into the first earlier one within ``radius`` bits that is not folded itself.
-
-    Args:
-        codes: ``(n, b)`` packed codes, best answer first.
-        radius: in bits, inclusive.
-        most: number of codes that stay, at most; others are left out.
-        images: paths of ``n`` pictures that must be alike, too, see `find_duplicates`; none where codes alone count.
-
-    Returns:
-        Place of each code that stays -> places of the codes that were folded into it. Unlike in a group of duplicates,
-        all of these are within the radius. O(n m) for the m that stay.
 
     >>> fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
     {0: [2], 1: [4], 3: []}

@@ -230,16 +230,16 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
     if n_reranked and query.outputs is None:
         raise InputError("--rerank: of a stored item only its bits are known; ask with --text or --image")
     count = options.k if options.radius is None else options.limit
-    wanted = count and max(count, n_reranked)
-    most = max(wanted or 0, _MOST_LOOKED_AT)
-    looked_at = wanted and (min(most, 4 * wanted) if options.collapse is not None else wanted)
+    n_candidates = count and max(count, n_reranked)
+    most = max(n_candidates or 0, _MOST_LOOKED_AT)
+    looked_at = n_candidates and (min(most, 4 * n_candidates) if options.collapse is not None else n_candidates)
     outputs = None if n_reranked else query.outputs
     while True:
         ranked = _rank_codes(store, query.code, outputs, looked_at, options.radius, modality, options.where)
         items = store.get(ranked.ids)
-        found = [_make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
+        best = [_make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
         by_cosine = store.projected and outputs is not None and options.radius is None
-        hits = _judge_hits(store, query, modality, found, cosines=[-key for key in ranked.keys] if by_cosine else None)
+        hits = _judge_hits(store, query, modality, best, cosines=[-key for key in ranked.keys] if by_cosine else None)
         close, n_found = hits.close, len(hits)
         if n_reranked and hits and query.outputs is not None:
             order = rerank(query.outputs, np.stack([hit.code for hit in hits]), n_reranked)
@@ -336,19 +336,19 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     nearest: dict[str, int] = {}
     for ranked in coded.values():
         nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ranked.ids, ranked.distances, strict=True)}
-    found = {modality: Ranking(ranked.ids, ranked.keys) for modality, ranked in coded.items()}
+    code_rankings = {modality: Ranking(ranked.ids, ranked.keys) for modality, ranked in coded.items()}
     if _WORDS in rankings:
-        found[_WORDS] = _by_words(store, query, options, nearest, alone=not coded)
-    scores = fuse_partial(found, _lacking(store, found))
+        code_rankings[_WORDS] = _by_words(store, query, options, nearest, alone=not coded)
+    scores = fuse_partial(code_rankings, _lacking(store, code_rankings))
     order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
     count = options.k if options.radius is None else options.limit
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
     by_cosine = bool(coded) and store.projected and query.outputs is not None and options.radius is None
     judged = _judged(store, query, order[:n_found], coded, by_cosine)
     close = judged.close
-    if close is False and _WORDS in found and order:  # all of the words need no code to confirm them
-        whole = store.search_words(query.words, len(order), options.where, query.without, coverage=1.0)
-        close = not set(whole.ids).isdisjoint(order[:n_found])
+    if close is False and _WORDS in code_rankings and order:  # all of the words need no code to confirm them
+        complete = store.search_words(query.words, len(order), options.where, query.without, coverage=1.0)
+        close = not set(complete.ids).isdisjoint(order[:n_found])
     hits = list(judged)
     if options.collapse is not None:
         hits = _collapse(hits, options.collapse, store.choose_modality(), count)
@@ -391,19 +391,19 @@ def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]
     return rankings
 
 
-def _lacking(store: Store, found: dict[str, Ranking]) -> dict[str, list[str]]:
+def _lacking(store: Store, rankings: dict[str, Ranking]) -> dict[str, list[str]]:
     """Return the id of each item that was found and has no code of a modality -> the rankings that it cannot be in.
 
     Without a text code it has hardly any words, so words do not count either unless they found it.
     """
-    modalities = [name for name in found if name != _WORDS]
+    modalities = [name for name in rankings if name != _WORDS]
     if len({store.count(modality) for modality in modalities}) < 2:
         return {}
-    by_words = set(found[_WORDS].ids) if _WORDS in found else set()
+    by_words = set(rankings[_WORDS].ids) if _WORDS in rankings else set()
     lacking: dict[str, list[str]] = {}
-    for item in store.get(sorted({name for ranking in found.values() for name in ranking.ids})):
+    for item in store.get(sorted({name for ranking in rankings.values() for name in ranking.ids})):
         lacks = [modality for modality in modalities if modality not in item.codes]
-        if _WORDS in found and "text" in lacks and item.id not in by_words:
+        if _WORDS in rankings and "text" in lacks and item.id not in by_words:
             lacks.append(_WORDS)
         if lacks:
             lacking[item.id] = lacks
@@ -419,11 +419,11 @@ def _by_words(store: Store, query: Query, options: SearchOptions, near: Collecti
     """Rank by words; within a radius, only what is near."""
     depth = max(DEPTH, options.k)
     ids, keys = store.search_words(query.words, depth, options.where, query.without, 0.0 if alone else _COVERAGE)
-    whole = len(ids)
-    if not alone and whole == depth:
+    n_complete = len(ids)
+    if not alone and n_complete == depth:
         # Of many items with equal scores only some came: which, says nothing about them.
-        whole = sum(score > keys[-1] for score in keys)
-    places = [place for place in range(whole) if options.radius is None or ids[place] in near]
+        n_complete = sum(score > keys[-1] for score in keys)
+    places = [place for place in range(n_complete) if options.radius is None or ids[place] in near]
     return Ranking([ids[place] for place in places], [keys[place] for place in places])
 
 
@@ -456,17 +456,6 @@ def answer_page(
     The ranking is that of `answer` for its `DEPTH` best, behind which come those that the same
     finds among its ``most`` best: what fused rankings say of the first hundred depends on how deep they go.
 
-    Args:
-        store: searched.
-        query: the query.
-        options: which items to return; ``k`` of them, also within a radius.
-        offset: answers before the first of the page.
-        most: answers of all pages.
-        leave_out: id of an item that is no answer; with ``options.collapse``, nor are its near-duplicates.
-
-    Raises:
-        InputError: as `answer`.
-
     >>> import numpy as np, channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
     >>> store = open_codes(ch.CodeSet(["a", "b", "c"], {"image": np.array([[0], [1], [7]], np.uint8)}, None, n_bits=8))
@@ -483,8 +472,8 @@ def answer_page(
         rest = most + (leave_out is not None)
         further = answer(store, query, replace(options, k=rest, limit=rest))
         hits += [hit for hit in further if seen.isdisjoint((hit.id, *(hit.duplicates or ())))]
-    own = [(hit.id, *(hit.duplicates or ())) for hit in hits if leave_out in (hit.id, *(hit.duplicates or ()))]
-    left_out = [name for group in own for name in group]
+    groups = [(hit.id, *(hit.duplicates or ())) for hit in hits if leave_out in (hit.id, *(hit.duplicates or ()))]
+    left_out = [name for group in groups for name in group]
     others = [hit for hit in hits if hit.id not in left_out]
     folds = leave_out is not None and options.collapse is not None
     alike = [name for name in left_out if name != leave_out] if folds else None

@@ -192,9 +192,6 @@ def check_opened_as(address: str, stored: tuple[int, str], n_bits: int | None, m
 def choose_modality(modality: str | None, available: Sequence[str], address: str) -> str:
     """Return the modality to search: images if there are any, else the only one.
 
-    Raises:
-        InputError: none is named and there are several without images, or there are no such codes.
-
     >>> choose_modality(None, ["image", "text"], "photos.store")
     'image'
     """
@@ -345,8 +342,8 @@ class Catalogue:
             places = self.by_name if order == "name" else self.by_date
         if among is None:
             return places
-        wanted = np.fromiter((name in among for name in self.ids), bool, len(self.ids))
-        selected: NDArray[np.int32] = places[wanted[places]]
+        mask = np.fromiter((name in among for name in self.ids), bool, len(self.ids))
+        selected: NDArray[np.int32] = places[mask[places]]
         return selected
 
 

@@ -87,12 +87,6 @@ def match_shares(reference: _Reference, code: PackedCodes, distances: Sequence[i
 
     Where the store has too few items that can ask, the shares are those of the question itself.
 
-    Args:
-        reference: see `find_reference`.
-        code: ``(ceil(n_bits / 8),)`` packed code of the question.
-        distances: of the items that it found, in any order.
-        n_bits: code length.
-
     >>> items = np.array([[0], [1], [3], [7]], np.uint8)
     >>> match_shares(_Reference(4, items), np.array([0], np.uint8), [0, 2], n_bits=8)
     [0.25, 0.75]
@@ -110,12 +104,6 @@ def is_close(
     outputs: NDArray[np.floating[Any]] | None = None,
 ) -> bool | None:
     """Return whether the first answers are as near as those of the store's own questions; None where nobody knows.
-
-    Args:
-        reference: see `find_reference`.
-        distances: of the answers, in any order.
-        cosines: of the best answers of `Store.search_projections`, instead of distances.
-        outputs: ``(n_bits,)`` of the question; needed where texts that mean nothing say what is close.
 
     >>> limits = np.array([2.0, 3.0])
     >>> [is_close(_Reference(4, np.zeros((4, 1), np.uint8), None, limits), found) for found in ([2], [2, 5], [])]
@@ -145,22 +133,17 @@ def find_reference(store: Store, question: str, modality: str) -> _Reference | N
 
     It is drawn from a seed, kept, and made anew when the number of codes has changed by a tenth. Making it takes
     `QUESTIONS` searches, using it microseconds.
-
-    Args:
-        store: the store.
-        question: modality of the question's code; empty if unknown.
-        modality: modality that is searched, of which the store has codes.
     """
     count = store.count(modality)
     if not count:
         return None
     with _lock:
-        kept = _references.setdefault(store, {}).get((question, modality))
-    if kept is None or abs(count - kept.count) > _CHANGED * kept.count:
-        kept = _make(store, question, modality, count)
+        reference = _references.setdefault(store, {}).get((question, modality))
+    if reference is None or abs(count - reference.count) > _CHANGED * reference.count:
+        reference = _make(store, question, modality, count)
         with _lock:
-            _references[store][question, modality] = kept
-    return kept
+            _references[store][question, modality] = reference
+    return reference
 
 
 def nonsense(n: int = QUESTIONS) -> list[str]:
@@ -175,13 +158,7 @@ def nonsense(n: int = QUESTIONS) -> list[str]:
 
 
 def learn_nonsense(store: Store, question: str, outputs: NDArray[np.floating[Any]]) -> None:
-    """Let a store without codes of a modality say what is close to questions of that modality.
-
-    Args:
-        store: the store.
-        question: modality of the questions.
-        outputs: ``(n, n_bits)`` of the store's model for questions that mean nothing, see `nonsense`.
-    """
+    """Let a store without codes of a modality say what is close to questions of that modality."""
     with _lock:
         _nonsense.setdefault(store, {})[question] = outputs
         for key in [key for key in _references.get(store, {}) if key[0] == question]:
@@ -202,8 +179,8 @@ def _make(store: Store, question: str, modality: str, count: int) -> _Reference:
         return _Reference(count, items, None, *_nonsense_limits(store, question, modality))
     distances = hamming_distances(questions, items)
     foreign = np.array(names)[:, None] != np.array(ids)
-    found = store.search(questions, _FIRST + 1, modality)
-    limits, cosine_limits = _limits(names, found.ids, found.distances), None
+    answers = store.search(questions, _FIRST + 1, modality)
+    limits, cosine_limits = _limits(names, answers.ids, answers.distances), None
     if store.projected:
         outputs = np.stack([item.projections[question] for item in store.get(names)])
         scored = store.search_projections(outputs, _FIRST + 1, modality)
@@ -242,8 +219,8 @@ def _nonsense_limits(
     common = (outputs / np.where(norms > 0, norms, 1)).mean(axis=0, dtype=np.float64)
     common /= np.linalg.norm(common) or 1
     against = _cosines(outputs, common)[:, None]
-    found = store.search(pack(binarize(outputs)), _FIRST, modality)
-    bits = _nearer(_first_means(np.array(found.distances)) + _HALF * (store.n_bits or 0) * against)
+    answers = store.search(pack(binarize(outputs)), _FIRST, modality)
+    bits = _nearer(_first_means(np.array(answers.distances)) + _HALF * (store.n_bits or 0) * against)
     if not store.projected:
         return bits, None, common
     scores = store.search_projections(outputs, _FIRST, modality).scores

@@ -70,15 +70,6 @@ class MilvusStore(Store):
       in order of distance and id.
 
     ``k``, and the items of one answer of `search_radius`, are at most 16,384 where the collection has more.
-
-    Args:
-        address: of a collection, beginning with ``milvus+``, which the first `add` makes.
-        n_bits: code length of a new collection; must be that of one that is there.
-        model: fingerprint of the model whose codes go in.
-
-    Raises:
-        InputError: the address has another form, nothing answers, or the collection is no store, or one of another code
-            length or model.
     """
 
     def __init__(self, address: str, n_bits: int | None, model: str) -> None:
@@ -420,11 +411,6 @@ def _listed(texts: Iterable[str]) -> str:
 
 def _to_milvus(tree: filters.Filter, key_sets: Collection[str], matching: _Matching) -> str:
     """Translate a filter into a Milvus expression over the fields ``id``, ``labels``, ``keys`` and ``metadata``.
-
-    Args:
-        tree: the filter.
-        key_sets: the different values of the field ``keys`` in the collection: metadata keys as a JSON list.
-        matching: what compares items here, where not every Milvus can.
 
     >>> _to_milvus(filters.parse_filter("year > 2000", ["year"]), set(), lambda condition: [])
     '(metadata["year"] > 2000)'

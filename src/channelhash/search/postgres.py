@@ -56,16 +56,6 @@ class PostgresStore(Store):
 
     Every call is one transaction, and sees what was committed before it. Searches compare every code, exactly, unless
     the address asks for the index HNSW.
-
-    Args:
-        address: of the store, beginning with ``postgresql://``; the first `add` makes it.
-        n_bits: code length of a new store; must be that of one that is there.
-        model: fingerprint of the model whose codes go in.
-        projections: a new store keeps projections; one that is there must.
-
-    Raises:
-        InputError: the address has another form, nothing answers, or what is there is no store, or one of another code
-            length or model.
     """
 
     def __init__(self, address: str, n_bits: int | None, model: str, projections: bool = False) -> None:
@@ -189,15 +179,15 @@ class PostgresStore(Store):
     def _within(
         self, queries: PackedCodes, radius: int | None, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
-        found = self._found(queries, limit, radius, modality, where)
-        return Answers([ids for ids, *_ in found], [distances for _, distances, _ in found])
+        matches = self._found(queries, limit, radius, modality, where)
+        return Answers([ids for ids, *_ in matches], [distances for _, distances, _ in matches])
 
     def _surest(
         self, outputs: NDArray[Any], k: int | None, radius: int | None, modality: str, where: Filter | None
     ) -> Surest:
         answers = Surest([], [], [])
-        found = self._found(pack(binarize(outputs)), k and max(k, FIRST), radius, modality, where, "code")
-        for row, of_query in zip(outputs, found, strict=True):
+        matches = self._found(pack(binarize(outputs)), k and max(k, FIRST), radius, modality, where, "code")
+        for row, of_query in zip(outputs, matches, strict=True):
             keys = sure_distances(row, to_codes(of_query[2], outputs.shape[1]), of_query[1])
             _add_answer(answers, of_query, keys, np.argsort(keys, kind="stable")[:k])
         return answers
@@ -208,8 +198,8 @@ class PostgresStore(Store):
             more = self._rows(f"SELECT 1 {rows.sql} LIMIT %s", *rows.parameters, ALL + 1)
             first = ALL if len(more) <= ALL else max(k, FIRST)
         answers = Scored([], [], [])
-        found = self._found(pack(binarize(outputs)), first, None, modality, where, "projection")
-        for row, of_query in zip(outputs, found, strict=True):
+        matches = self._found(pack(binarize(outputs)), first, None, modality, where, "projection")
+        for row, of_query in zip(outputs, matches, strict=True):
             projections = np.frombuffer(b"".join(of_query[2]), np.int8).reshape(len(of_query[2]), len(row))
             scores = cosines(row, projections)
             _add_answer(answers, of_query, scores, np.argsort(-scores, kind="stable")[:k])
@@ -263,7 +253,7 @@ class PostgresStore(Store):
             f" {source.sql} ORDER BY {distance} LIMIT %s) AS nearest ORDER BY distance, {stored.order}"
         )
         ef_search = self._ef_search if radius is None else 0
-        found: list[_Found] = []
+        matches: list[_Found] = []
         with self._connections.reading() as cursor:
             for query in queries:
                 code, rows = Bits(stored.facts.n_bits, query.tobytes()), []
@@ -275,8 +265,8 @@ class PostgresStore(Store):
                     bound = () if radius is None else (code, min(radius, code.n_bits))
                     rows = cursor.execute(compared, (code, *source.parameters, *bound, count)).fetchall()
                 distances = np.array([bits for _, bits, _ in rows], dtype=np.int64)
-                found.append(([name for name, *_ in rows], distances, [sent for *_, sent in rows]))
-        return found
+                matches.append(([name for name, *_ in rows], distances, [sent for *_, sent in rows]))
+        return matches
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a question; none while nobody has made the store."""
@@ -466,9 +456,9 @@ def _is_storable(item_id: str) -> bool:
     return "\0" not in item_id and len(item_id.encode()) <= _MAX_ID
 
 
-def _add_answer(answers: tuple[list[Any], ...], found: _Found, values: NDArray[Any], order: NDArray[np.int64]) -> None:
+def _add_answer(answers: tuple[list[Any], ...], match: _Found, values: NDArray[Any], order: NDArray[np.int64]) -> None:
     """Add the ids, distances and values of what one query found, in an order."""
-    ids, distances, _ = found
+    ids, distances, _ = match
     answers[0].append([ids[place] for place in order])
     answers[1].append(distances[order])
     answers[2].append(values[order])

@@ -43,10 +43,6 @@ def parse_address(text: str) -> tuple[str, str, int]:
     ``store`` names the schema that holds the store. With ``index=hnsw`` searches are approximate. All other options go
     to libpq (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS).
 
-    Returns:
-        The address of the database as libpq knows it, the schema, and the candidates of a search by the index HNSW, 0
-        where searches compare every code.
-
     >>> parse_address("postgresql://localhost/photos?store=holidays&sslmode=require")
     ('postgresql://localhost/photos?sslmode=require', 'holidays', 0)
     """
@@ -131,10 +127,6 @@ class Connections:
     """Connections to a database: as many as threads have needed at a time.
 
     What PostgreSQL refuses is a `JobError`; what its encoding cannot hold or this user may not do, an `InputError`.
-
-    Args:
-        address: of the store.
-        database: where it is, as libpq knows it.
     """
 
     def __init__(self, address: str, database: str) -> None:
@@ -191,15 +183,15 @@ class Connections:
             with self._lock:
                 if self._closed:
                     raise ValueError(f"{self._address}: this store is closed")
-                kept = self._idle.pop() if self._idle else None
+                idle = self._idle.pop() if self._idle else None
             try:
-                connection = kept or _connect(self._database)
+                connection = idle or _connect(self._database)
                 connection.execute(begin)
             except self._psycopg.Error as error:
-                if kept is None:
+                if idle is None:
                     hint = "is the server there, and PGPASSWORD right?"
                     raise InputError(f"{self._address}: cannot be opened ({one_line(error)}); {hint}") from None
-                kept.close()
+                idle.close()
             else:
                 return connection
 

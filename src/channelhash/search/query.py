@@ -94,9 +94,6 @@ def parse_question(text: str) -> list[Part]:
 def check_parts(parts: list[Part]) -> list[Part]:
     """Return the parts of a question, if they can be answered.
 
-    Raises:
-        InputError: there are none, or too many, or nothing is wanted.
-
     >>> check_parts([Part("people", -1)])
     Traceback (most recent call last):
     channelhash.errors.InputError: -people: says only what is not wanted; add what is
@@ -202,15 +199,6 @@ def load_query_encoder(
 
     At hand are those in the subfolder ``onnx`` of the run or the store, where `channelhash export` writes them, of the
     model that made the store's codes.
-
-    Args:
-        store: the store to search.
-        model: a run, a saved model or an exported one; the store's own if None.
-        modalities: what will be encoded; None is all that the model encodes.
-        trust_code: see `load_encoder`.
-
-    Raises:
-        InputError: as `load_encoder`, or the exported encoders are damaged.
     """
     if model is not None and not isinstance(model, str | Path):
         return model
@@ -320,11 +308,8 @@ def _question_parts(
     minus: Sequence[str | Path | Image.Image] = (),
     minus_like: Sequence[str] = (),
 ) -> list[Part]:
-    """Return the parts of a question; arguments as of `search_store`. Stored items come as their real-valued outputs.
-
-    Raises:
-        InputError: there is no part or none that is wanted, words are not in the language of questions, or an item is
-            unknown.
+    """Return the parts of a question; arguments as of `search_store`. Stored items come as their real-valued
+    outputs.
     """
     if text is not None and not text.strip():
         raise InputError("--text: is empty; give some words")
@@ -342,10 +327,6 @@ def _question_parts(
 
 def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[np.floating[Any]] | None]) -> Query:
     """Return one query of a question's parts.
-
-    Args:
-        parts: as `_question_parts` makes them.
-        outputs: the real-valued outputs ``(k,)`` of each; None for one that counts by its words alone.
 
     >>> make_query([Part("a dog")], [None]).words
     'a dog'
@@ -365,15 +346,7 @@ def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[np.floating[Any]
 
 
 def _encode_parts(encoder: QueryEncoder | None, parts: Sequence[Part]) -> list[NDArray[np.float32] | None]:
-    """Return the real-valued outputs ``(k,)`` of parts, encoded in one batch a modality; None if they have none.
-
-    Args:
-        encoder: the store's model, needed unless all parts are stored items. Of words, one of images makes no outputs.
-        parts: as `_question_parts` makes them.
-
-    Raises:
-        InputError: the model does not encode images, or one cannot be read.
-    """
+    """Return the real-valued outputs ``(k,)`` of parts, encoded in one batch a modality; None if they have none."""
     rows = [part.content if part_modality(part) is None else None for part in parts]
     for modality in ("text", "image"):
         places = [place for place, part in enumerate(parts) if part_modality(part) == modality]
@@ -399,21 +372,6 @@ def search_store(
 
     Words alone, ``by="words"``, need no model. Where the model does not encode texts, what is written is looked for by
     its words, and `Hits.note` says so.
-
-    Args:
-        store: the store to search.
-        options: which items to return.
-        text: words to search with, in the language of `channelhash.search.query`.
-        image: image to search with.
-        like: id of an item to search with.
-        by: see `SearchOptions.by`; with ``like`` alone ``"image"`` and ``"text"`` say which of its codes asks, see
-            `query_like`.
-        minus: words and images that are not wanted.
-        minus_like: ids of items that are not wanted.
-        model: see `load_encoder`.
-
-    Raises:
-        InputError: as `load_encoder`, `_question_parts`, `query_like` and `channelhash.search.hits.answer`.
     """
     options = options or SearchOptions()
     if text is None and image is None and like is None:
@@ -473,11 +431,7 @@ def _item(store: Store, item_id: str, option: str) -> Item:
 
 
 def open_filled_store(address: str | Path) -> Store:
-    """Open a store that has items.
-
-    Raises:
-        InputError: there is none at that address, or it is empty; or as `channelhash.open_store`.
-    """
+    """Open a store that has items."""
     is_path = "://" not in str(address) and not str(address).startswith(tuple(STORES))
     if is_path and not Path(address).exists():
         raise no_such(address)

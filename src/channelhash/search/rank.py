@@ -77,24 +77,17 @@ def check_projections(
 ) -> dict[str, NDArray[np.int8]] | None:
     """Return modality -> `_quantize` of what was given beside the codes, or None.
 
-    Args:
-        projections: modality -> ``(n, n_bits)`` outputs; an array for the only modality.
-        codes: modality -> ``(n, ceil(n_bits / 8))``, the signs of these outputs.
-
-    Raises:
-        InputError: they are not numbers of this shape, or not those of the codes.
-
     >>> check_projections(np.array([[0.5, -0.25]]), {"image": np.array([[128]], np.uint8)}, n_bits=2)
     {'image': array([[127, -64]], dtype=int8)}
     """
     if projections is None:
         return None
-    given = projections if isinstance(projections, Mapping) else {next(iter(codes)): projections}
-    if given.keys() != codes.keys():
-        raise InputError(f"projections: of {' and '.join(given) or 'nothing'}, but codes of {' and '.join(codes)}")
+    arrays = projections if isinstance(projections, Mapping) else {next(iter(codes)): projections}
+    if arrays.keys() != codes.keys():
+        raise InputError(f"projections: of {' and '.join(arrays) or 'nothing'}, but codes of {' and '.join(codes)}")
     checked = {}
     for modality, packed in codes.items():
-        rows = check_outputs(given[modality], n_bits, f"{modality} projections")
+        rows = check_outputs(arrays[modality], n_bits, f"{modality} projections")
         checked[modality] = _quantize(rows)
         if len(rows) != len(packed) or (pack(binarize(rows)) != packed).any():
             raise InputError(f"{modality} projections: are not the outputs of which the codes are the signs")
@@ -142,11 +135,6 @@ def sure_distances(
 
     It is d + A(u, b) / (2 ‖u‖₁), A as in `_asymmetric_distances`: smaller distances stay smaller.
 
-    Args:
-        outputs: ``(k,)`` of the query.
-        codes: ``(n, ceil(k / 8))`` packed codes.
-        distances: of these codes.
-
     >>> sure_distances(np.array([0.9, 0.1]), pack(np.array([[1, 0], [0, 1]])), np.array([1, 1])).round(2).tolist()
     [1.05, 1.45]
     """
@@ -161,13 +149,6 @@ def _asymmetric_distances(outputs: NDArray[np.floating[Any]], codes: PackedCodes
     asymmetric distance of Gordo, Perronnin, Gong and Lazebnik, "Asymmetric Distances for Binary Embeddings" (IEEE TPAMI
     36(1), 2014) with −1 and +1 as the expected values of the stored side's outputs: what the quantisation terms of the
     losses here pull them to.
-
-    Args:
-        outputs: ``(k,)``, as `HashModel.outputs` gives them.
-        codes: ``(n, ceil(k / 8))`` packed codes.
-
-    Returns:
-        ``(n,)``, at least 0; equal codes get equal distances to the last bit.
 
     >>> _asymmetric_distances(np.array([0.9, -0.1, 0.5, 0.5]), pack(np.array([[1, 0, 1, 1], [1, 1, 1, 1]]))).tolist()
     [0.0, 0.1]
@@ -189,14 +170,6 @@ def _asymmetric_distances(outputs: NDArray[np.floating[Any]], codes: PackedCodes
 
 def rerank(outputs: NDArray[np.floating[Any]], codes: PackedCodes, first: int) -> NDArray[np.int64]:
     """Order one query's answers by asymmetric distance; ties by Hamming distance, then by id.
-
-    Args:
-        outputs: ``(k,)`` of the query.
-        codes: ``(n, ceil(k / 8))`` packed codes of its answers, in their order by Hamming distance and id.
-        first: how many answers are re-ranked, at least 1; those behind stay where they are.
-
-    Returns:
-        Positions ``(n,)`` in ``codes``, best first.
 
     >>> rerank(np.array([0.9, -0.1]), pack(np.array([[0, 0], [1, 1]])), first=2).tolist()
     [1, 0]
@@ -266,13 +239,6 @@ def fuse_partial(rankings: Mapping[str, Ranking], lacks: Mapping[str, Collection
     them: an item without a caption gets for it what its like with one get on average. Where there are no such items, f
     is the number of all rankings divided by that of those.
 
-    Args:
-        rankings: by name.
-        lacks: id -> the rankings that an item cannot be in; not all of them. Items that are not named lack nothing.
-
-    Returns:
-        Id -> score, of every item in any ranking.
-
     >>> rankings = {"image": Ranking(["a", "b", "c"], [0, 1, 2]), "text": Ranking(["c", "b"], [3, 4])}
     >>> scores = fuse_partial(rankings, {"a": ["text"]})
     >>> sorted(scores, key=scores.get, reverse=True)
@@ -285,9 +251,9 @@ def fuse_partial(rankings: Mapping[str, Ranking], lacks: Mapping[str, Collection
     kinds: dict[frozenset[str], list[str]] = {}
     for item in scores:
         kinds.setdefault(frozenset(rankings) - frozenset(lacks.get(item, ())), []).append(item)
-    whole = kinds.get(frozenset(rankings), [])
+    complete = kinds.get(frozenset(rankings), [])
     for names, items in kinds.items():
-        parts = {item: sum(apart[name].get(item, 0.0) for name in sorted(names)) for item in whole}
+        parts = {item: sum(apart[name].get(item, 0.0) for name in sorted(names)) for item in complete}
         shared = [item for item, part in parts.items() if part > 0]
         factor = len(rankings) / len(names)
         if shared:

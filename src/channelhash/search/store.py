@@ -435,9 +435,6 @@ class Store(ABC):
         ``(n, n_bits)`` of each of these codes.
 
         New metadata are added to an item's, replace those of equal keys, and remove the keys whose value is None.
-
-        Raises:
-            InputError: not ``replace``, and an item has a code of one of these modalities; the message says "already".
         """
 
     @abstractmethod

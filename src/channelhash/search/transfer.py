@@ -55,16 +55,6 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
     Batches are upserted, so what is sent twice, as after a push that was killed, is there once. Nothing is removed from
     the target: items deleted from the source since an earlier push stay there.
 
-    Args:
-        source: a store's folder.
-        target: address of another store, for `open_store`. A new one keeps projections as the source does, if it can.
-        progress: called with the number of items done and of all, after each batch.
-
-    Raises:
-        InputError: the source is no store in a folder; the target has codes of another length or model, keeps
-            projections that the source lacks, or does not take an item.
-        JobError: the target does not answer.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     source = open_store(f"{folder}/a.store", n_bits=8)
@@ -126,17 +116,7 @@ def items_file(file: Path) -> Path:
 def export_faiss(
     store: Store, file: Path, modality: str | None = None, progress: Progress = lambda done, total: None
 ) -> int:
-    """Write the codes of one modality as a FAISS file with its `items_file`; returns their number.
-
-    Args:
-        store: whose items; those without a code of ``modality`` are left out. Numbers are given in the order of ids.
-        file: the FAISS file; the items' file goes beside it.
-        modality: images if there are any, else the only other one.
-        progress: called with the number of items done and of all.
-
-    Raises:
-        InputError: the store is empty, or has no codes of ``modality``; faiss is not installed.
-    """
+    """Write the codes of one modality as a FAISS file with its `items_file`; returns their number."""
     faiss = library("faiss", "faiss")
     n_bits = store.n_bits
     if n_bits is None or not store.modalities:
@@ -161,20 +141,7 @@ def export_faiss(
 def import_faiss(
     file: Path, target: str, modality: str | None = None, progress: Progress = lambda done, total: None
 ) -> int:
-    """Put the codes of a FAISS file into a store, over those of the same ids; returns their number.
-
-    Args:
-        file: an ``IndexBinaryFlat``, or such a one in an ``IndexBinaryIDMap`` or ``IndexBinaryIDMap2``. With its
-            `items_file`, ids and metadata are those; without, an item's id is its number, and the code length that of
-            the store, or FAISS's dimension if the store is new.
-        target: address of the store, for `open_store`.
-        modality: whose codes these are; what the items' file says, or images.
-        progress: called with the number of items done and of all.
-
-    Raises:
-        InputError: the file is not such an index, has a number twice, or does not fit its items' file; the store has
-            codes of another length or model.
-    """
+    """Put the codes of a FAISS file into a store, over those of the same ids; returns their number."""
     codes, numbers = _read_index(file)
     rows, facts = _read_items(items_file(file), numbers)
     try:

@@ -40,20 +40,7 @@ def create_app(
     image_folder: Path | None = None,
     load: Callable[[], QueryEncoder] | None = None,
 ) -> FastAPI:
-    """Create a web application that searches a store, and closes the store when it ends.
-
-    Args:
-        store: the store to search.
-        model: encoder of queries; without one, only ids and codes are queries.
-        limits: limits of one request.
-        token: token that write calls must send, or the tokens of writing and reading; None allows no writing.
-        hosts: host names that requests may name; None allows any.
-        image_folder: folder for small copies of uploaded images; None keeps none.
-        load: returns the encoder instead, called in the background while requests are answered.
-
-    Raises:
-        InputError: the store holds codes of another model.
-    """
+    """Create a web application that searches a store, and closes the store when it ends."""
     tokens = token if isinstance(token, Tokens) else Tokens(token)
     service = Service(store, limits or Limits(), tokens, image_folder, load or (lambda: model))
     if load is None:
@@ -105,21 +92,7 @@ def open_app(
     read_token_file: Path | None = None,
     mapped: bool = False,
 ) -> FastAPI:
-    """Open a store and create its application; see `create_app`.
-
-    Args:
-        address: address of an existing store, see `open_store`.
-        model: a run or saved model; the store's own if None, and none at all if it has none.
-        limits: limits of one request.
-        token_file: file of the token that write calls need.
-        hosts: host names that requests may name.
-        read_token_file: file of the token that other calls need; None allows everybody to read.
-        mapped: see `open_store`.
-
-    Raises:
-        InputError: there is no such store, its codes are another model's, or a token is given for a store that can only
-            be read.
-    """
+    """Open a store and create its application; see `create_app`."""
     check_address(address)
     is_path = not address.startswith(tuple(STORES))
     if is_path and not Path(address).exists():

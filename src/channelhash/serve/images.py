@@ -23,16 +23,6 @@ _QUALITY = 85
 def open_upload(content: bytes, max_pixels: float, max_side: int, formats: Sequence[str] = FORMATS) -> Image.Image:
     """Open an uploaded image that is sure to decode; the model decodes it, as it does with files.
 
-    Args:
-        content: the upload.
-        max_pixels: largest width times height; read from the header, so that a small file of a large image is refused
-            without decoding it.
-        max_side: longest width and height; models may work along the short side.
-        formats: formats that are read.
-
-    Raises:
-        HTTPException: 422, it is empty, not an image or damaged; 413, it is too large.
-
     >>> file = io.BytesIO()
     >>> Image.new("RGB", (40, 30)).save(file, "PNG")
     >>> open_upload(file.getvalue(), max_pixels=10_000, max_side=100).size
@@ -64,10 +54,8 @@ def _opened(content: bytes, formats: Sequence[str]) -> Image.Image:
 
 
 class Thumbnails:
-    """Draw thumbnails, and keep the last thousand of up to 640 pixels in memory (about 20 kB each at the page's size).
-
-    Args:
-        max_pixels: images with more pixels are decoded one at a time; JPEG files never have them decoded all.
+    """Draw thumbnails, and keep the last thousand of up to 640 pixels in memory (about 20 kB each at the page's
+    size).
     """
 
     def __init__(self, max_pixels: int) -> None:
@@ -75,11 +63,7 @@ class Thumbnails:
         self._cached = lru_cache(maxsize=_CACHED)(self._draw)
 
     def jpeg(self, path: Path, size: int) -> tuple[bytes, float]:
-        """Return an image upright, its long side at most ``size`` pixels, and the time of its file's last change.
-
-        Raises:
-            HTTPException: 404, the file is missing, not an image, damaged or too large; no response names its path.
-        """
+        """Return an image upright, its long side at most ``size`` pixels, and the time of its file's last change."""
         try:
             status = path.stat()
             # An editor may put the time of the content back, but not that of the last change.

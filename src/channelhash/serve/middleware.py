@@ -100,10 +100,6 @@ class Tokens:
         """Refuse a request: 403 if the server has no token for writing, 401 if the token sent is missing or wrong.
 
         The comparison takes as long for a nearly correct token as for any other.
-
-        Args:
-            authorization: the header of this name, empty if there is none.
-            writes: whether the request writes.
         """
         if writes and self.write is None:
             raise HTTPException(403, "this server can only be read; start it with --token-file FILE to allow writing")
@@ -210,9 +206,6 @@ def _has_it(scope: Scope, start: Message) -> bool:
 class Metrics:
     """Counters of one application, in a registry of their own.
 
-    Args:
-        n_items: returns the number of items in the store; called at every reading.
-
     >>> metrics = Metrics(lambda: 3)
     >>> "channelhash_items 3.0" in metrics.text().decode()
     True
@@ -252,12 +245,7 @@ class Metrics:
 
 
 def handle_errors(app: FastAPI, allowed_methods: Callable[[str], set[str]]) -> None:
-    """Turn every exception that reaches the application into ``{"error": "one line"}`` with the status that fits.
-
-    Args:
-        app: the application.
-        allowed_methods: path -> the methods that it answers to.
-    """
+    """Turn every exception that reaches the application into ``{"error": "one line"}`` with the status that fits."""
 
     async def on_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)

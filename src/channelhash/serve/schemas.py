@@ -393,8 +393,8 @@ def make_result(hit: Hit) -> _Result:
     >>> make_result(Hit("a/1", 2, "a dog", ["dog"], "photos/1.jpg")).image
     'images/a%2F1'
     """
-    own = {"image": _image(hit.id, hit.image), "code": hit.code.tobytes().hex(), "modalities": list(hit.modalities)}
-    return _Result(**hit.as_dict() | own | _photograph(hit.metadata, hit.image))
+    values = {"image": _image(hit.id, hit.image), "code": hit.code.tobytes().hex(), "modalities": list(hit.modalities)}
+    return _Result(**hit.as_dict() | values | _photograph(hit.metadata, hit.image))
 
 
 def make_browsed_item(item: Item) -> _BrowsedItem:

@@ -182,19 +182,19 @@ def _answer(service: Service, options: schemas.SearchOptions, query: SearchQuery
 
 def _understood(options: schemas.SearchOptions, words: list[queries.Part]) -> list[schemas.Understood]:
     """Return the parts of a search: what is wanted, what is not, and what the answers are narrowed to."""
-    found = [schemas.Understood(kind="image", value="")] if isinstance(options, schemas.ImageSearch) else []
-    found += [
+    parts = [schemas.Understood(kind="image", value="")] if isinstance(options, schemas.ImageSearch) else []
+    parts += [
         schemas.Understood(kind=kind, value=value)
         for kind, key in _QUERIES.items()
         if (value := getattr(options, key, ""))
     ]
     for part in words:
         kind = "without" if part.weight < 0 else "words"
-        found.append(schemas.Understood(kind=kind, value=part.content, weight=abs(part.weight)))
+        parts.append(schemas.Understood(kind=kind, value=part.content, weight=abs(part.weight)))
     for kind, key in _CONDITIONS.items():
         value = getattr(options, key, None) or []
-        found += [schemas.Understood(kind=kind, value=one) for one in ([value] if isinstance(value, str) else value)]
-    return found
+        parts += [schemas.Understood(kind=kind, value=one) for one in ([value] if isinstance(value, str) else value)]
+    return parts
 
 
 # Kind of a part of a search -> the key of the request that holds it; before and after its words.

@@ -52,9 +52,6 @@ _THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 def listen(host: str, port: int) -> socket.socket:
     """Open a listening socket; port 0 takes any free port.
 
-    Raises:
-        InputError: the port is taken, or the host is not an address of this machine.
-
     >>> with listen("127.0.0.1", 0) as listening:
     ...     format_address(listening)[:17]
     'http://127.0.0.1:'
@@ -148,14 +145,6 @@ def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]
     """Answer requests until SIGTERM or SIGINT; then finish the running ones and end the application.
 
     The signal that stopped the server is raised again after that.
-
-    Args:
-        app: the application.
-        listening: from `listen`.
-        ready: called before the first request is accepted.
-
-    Raises:
-        InputError, JobError: the model, without which the server ends, too, cannot be loaded.
     """
     _prepare(app)
     ready()
@@ -178,16 +167,6 @@ def run_workers(
     """Answer requests in several processes until SIGTERM or SIGINT, which is raised again after that.
 
     A worker that ends is replaced. Workers share the files of a store and the counters.
-
-    Args:
-        number: of workers.
-        make: makes the application in each of them.
-        trust_code: consent to code that the model's folder names.
-        listening: from `listen`.
-        ready: called when all of them can answer.
-
-    Raises:
-        InputError, JobError: a worker cannot be started, or its model cannot be loaded.
     """
     for name in _THREADS:
         os.environ.setdefault(name, str(max(1, (os.cpu_count() or 1) // number)))

@@ -86,12 +86,6 @@ class _Batcher(Generic[_Given, _Result]):
     No item waits for others: a single item is taken at once, and those that arrive meanwhile are the next batch. All
     calls come from one event loop.
 
-    Args:
-        work: maps ``n`` items to ``n`` results, such as outputs ``(n, k)`` of a model.
-        thread: executor that runs ``work``.
-        max_items: largest size of a batch.
-        observe: called with the size of every batch.
-
     >>> async def encode_both():
     ...     with ThreadPoolExecutor(1) as thread:
     ...         batcher = _Batcher(lambda words: np.array([[len(word)] for word in words]), thread, 64, print)
@@ -282,22 +276,13 @@ class Service:
         return await asyncio.shield(asyncio.wrap_future(self.encoding))
 
     async def encode(self, modality: str, item: Any) -> Outputs:
-        """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other requests.
-
-        Raises:
-            InputError: the model cannot encode it.
-        """
+        """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other requests."""
         encoding = await self.encoded()
         encoding.refuse(modality)
         return await encoding.batchers[modality](item)
 
     async def search(self, call: Callable[[], Response], quick: bool) -> Response:
-        """Answer a search in a thread; what ``call`` raises is raised here.
-
-        Args:
-            call: searches and writes the answer.
-            quick: whether that takes milliseconds.
-        """
+        """Answer a search in a thread; what ``call`` raises is raised here."""
         if not quick:
             return await anyio.to_thread.run_sync(call, limiter=self.searching)
         return await self.quick_searches(call)
@@ -383,9 +368,6 @@ def _problem(model: QueryEncoder | None, modality: str) -> str:
 class _WarmUp(threading.Thread):
     """Steps that run one after the other in a thread of their own.
 
-    Args:
-        steps: what is loaded, in words -> the step; it leaves once it is done.
-
     >>> warm_up = _WarmUp({"the items": list})
     >>> warm_up.start()
     >>> warm_up.stop()
@@ -446,17 +428,7 @@ class _Browser:
         return len(places), [catalogue.ids[place] for place in places[part].tolist()]
 
     def narrow(self, where: str | None, labels: Sequence[str], folder: str | None, month: str | None) -> str | None:
-        """Return the filter of all of these together; None where there are none.
-
-        Args:
-            where: a filter.
-            labels: items of any of these.
-            folder: items in or below it.
-            month: items of a month, a year or a day.
-
-        Raises:
-            InputError: the filter is wrong, or no item has a date.
-        """
+        """Return the filter of all of these together; None where there are none."""
         parts = []
         if labels:
             parts.append(f"label IN ({', '.join(map(_quoted, labels))})")

@@ -55,9 +55,6 @@ class Vocabulary:
 def encode_vocabulary(texts: Sequence[str], vocabulary: Vocabulary, max_tokens: int) -> TokenIds:
     """Look up the token ids of the known words of each text.
 
-    Returns:
-        ``(n, max_tokens)`` int32; longer texts are cut, shorter ones padded with 0, unknown words left out.
-
     >>> encode_vocabulary(["A dog!", "big cat"], Vocabulary(("dog", "cat")), max_tokens=2).tolist()
     [[1, 0], [2, 0]]
     """
@@ -103,8 +100,8 @@ def drop_tokens(tokens: TokenIds, samples: Sequence[int], seed: int, epoch: int,
     for row, sample in enumerate(samples):
         random = generator(seed, "drop tokens", epoch, sample)
         real = tokens[row][tokens[row] != 0]
-        kept = real[random.random(len(real)) >= probability]
-        if not len(kept) and len(real):
-            kept = np.array([real.tolist()[int(random.integers(len(real)))]])
-        result[row, : len(kept)] = kept
+        remaining = real[random.random(len(real)) >= probability]
+        if not len(remaining) and len(real):
+            remaining = np.array([real.tolist()[int(random.integers(len(real)))]])
+        result[row, : len(remaining)] = remaining
     return result

@@ -56,14 +56,7 @@ class _WordReading:
 
 
 class _TextReader:
-    """Reader of texts by ``protocol.md`` § 2: lower-case, each digit ``#`` before look-up, then segmentation.
-
-    Args:
-        known: whether a word (with ``#`` for digits) is in the vocabulary.
-        more_words: the vocabulary's own words, added to the English frequency dictionary of SymSpell at count 1.
-            SymSpell keeps the deletes of every word in memory (about 1 kB a word): give the most frequent words of a
-            large vocabulary.
-    """
+    """Reader of texts by ``protocol.md`` § 2: lower-case, each digit ``#`` before look-up, then segmentation."""
 
     def __init__(self, known: Callable[[str], bool], more_words: Iterable[str] = ()) -> None:
         self._known = known
@@ -99,8 +92,10 @@ class _TextReader:
         if not spelt or self._known(run) or not any(letter.isalpha() for letter in run):
             yield run
             return
-        found = self._speller.word_segmentation(run, max_edit_distance=_MAX_EDIT_DISTANCE)
-        for part, corrected in zip(found.segmented_string.split(), found.corrected_string.lower().split(), strict=True):
+        segments = self._speller.word_segmentation(run, max_edit_distance=_MAX_EDIT_DISTANCE)
+        for part, corrected in zip(
+            segments.segmented_string.split(), segments.corrected_string.lower().split(), strict=True
+        ):
             # Two edits make "of" of any two characters.
             yield corrected if _bases(part) & _bases(corrected) else part
 
@@ -212,16 +207,6 @@ def open_word_vectors(
     version, size and 16 blocks of 1 MiB spread over the file), so that another file or format has another cache. An
     interrupted conversion starts over. Words are lower-cased; of two casings of a word the earlier, more frequent one
     is used (``protocol.md`` § 2).
-
-    Args:
-        path: the word2vec file.
-        cache: folder of caches.
-        dtype: ``"float16"`` or ``"float32"``.
-        progress: called with (words read, words announced) during the conversion.
-
-    Raises:
-        InputError: the file is missing, truncated, not word2vec's, does not fit its first line, or has a number that
-            is not finite in ``dtype``; a cache is damaged (its sizes or sampled blocks differ from what was built).
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file of word vectors")
@@ -391,13 +376,9 @@ def vector_reader(vectors: WordVectors, segmentation_words: int = SEGMENTATION_W
 
 
 def encode_vectors(texts: Sequence[str], reader: _TextReader, vectors: WordVectors, max_tokens: int = 128) -> TokenIds:
-    """Encode the known words of each text; token ``t`` is row ``t − 1`` of ``vectors``.
-
-    Returns:
-        ``(n, max_tokens)`` int32; longer texts are cut, shorter ones padded with 0, unknown words left out.
-    """
+    """Encode the known words of each text; token ``t`` is row ``t − 1`` of ``vectors``."""
     rows = ([vectors.row(word) for word in reader.tokens(text, max_tokens)] for text in texts)
-    return pad_tokens([[row + 1 for row in found if row is not None] for found in rows], max_tokens)
+    return pad_tokens([[row + 1 for row in tag if row is not None] for tag in rows], max_tokens)
 
 
 def cached_vector_tokens(
@@ -411,20 +392,6 @@ def cached_vector_tokens(
     """Apply `encode_vectors` to a collection through a cache of token ids, not of vectors (``protocol.md`` § 2).
 
     An interrupted build goes on with the first missing chunk. SymSpell is loaded only if one is missing.
-
-    Args:
-        texts: ``n`` texts.
-        vectors: known words.
-        folder: folder of caches.
-        segmentation_words: see `vector_reader`.
-        max_tokens: length of the longest text.
-        progress: called with (texts done, n).
-
-    Returns:
-        ``(n, max_tokens)`` int32, memory-mapped.
-
-    Raises:
-        InputError: the cache is damaged.
     """
     if not texts:
         return np.zeros((0, max_tokens), np.int32)

@@ -23,12 +23,7 @@ _LONGEST_WAIT = timedelta(hours=2)
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
-    """Join the processes that ``torchrun`` or Ray Train started together; do nothing in a process by itself.
-
-    Raises:
-        InputError: the network does not join them.
-        JobError: an exchange failed because another process ended or did not answer.
-    """
+    """Join the processes that ``torchrun`` or Ray Train started together; do nothing in a process by itself."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
@@ -122,9 +117,6 @@ def rows_of_rank(rows: Tensor) -> Tensor:
 
     >>> rows_of_rank(torch.arange(4)).tolist()
     [0, 1, 2, 3]
-
-    Raises:
-        InputError: the batch cannot be divided evenly among the processes.
     """
     size = world_size()
     if len(rows) % size:
@@ -182,6 +174,6 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        whole = gradients[0].contiguous()
-        dist.all_reduce(whole)
-        return whole.chunk(dist.get_world_size(), dim=1)[dist.get_rank()] * dist.get_world_size()
+        gradient = gradients[0].contiguous()
+        dist.all_reduce(gradient)
+        return gradient.chunk(dist.get_world_size(), dim=1)[dist.get_rank()] * dist.get_world_size()

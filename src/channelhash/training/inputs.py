@@ -41,12 +41,6 @@ class _AugmentedImages(Dataset[Tensor]):
     """Images by (epoch, sample), decoded, resized and augmented: ``(3, s, s)`` floats in [0, 1].
 
     A worker needs only those two numbers: every draw is a function of (seed, epoch, sample).
-
-    Args:
-        images: files of the training rows.
-        seed: seed of the augmentation.
-        n_epochs: length of the training.
-        easy_weights: see `augment.progressive.Progression`.
     """
 
     def __init__(
@@ -198,9 +192,6 @@ def prepare_inputs(model: HashModel, records: Records, modality: str, progress: 
 def feature_mode(model: HashModel, settings: TrainSettings) -> _Mode:
     """Return where the inputs of frozen encoders come from, with ``auto`` resolved.
 
-    Raises:
-        InputError: the settings contradict one another, or the model has no encoder whose features could be kept.
-
     >>> from channelhash.models import MODELS
     >>> records = Records(("a", "b"), {"text": np.eye(2)}, np.ones((2, 1), dtype=bool), ("label",))
     >>> model = MODELS["features"].create(records, 8, hidden=[4])
@@ -264,16 +255,7 @@ def collection_features(
 def training_sources(
     model: HashModel, train: Records, features: Records, mode: _Mode, settings: TrainSettings, progress: StageProgress
 ) -> dict[str, Source]:
-    """Return the source of each modality's training inputs.
-
-    Args:
-        model: complete, with its backbones, on its device.
-        train: the training rows as they were loaded.
-        features: the same rows after `feature_records`.
-        mode: see `feature_mode`.
-        settings: see `TrainSettings`.
-        progress: stage -> its callback.
-    """
+    """Return the source of each modality's training inputs."""
     sources: dict[str, Source] = {}
     feature_model, device = model.on_features(), model.device
     for modality in model.modalities:
@@ -343,16 +325,7 @@ def _cached_features(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> RowFile:
-    """Return features of ``items`` as they are, one row each, checked against their checksums.
-
-    Args:
-        branch: its fixed encoder computes the features (see `Branch.fixed`).
-        items: ``n`` image files or texts.
-        device: where to compute missing features.
-        dtype: type of the features on the disk.
-        workers: processes that read images.
-        progress: called with (rows done, n) while features are computed.
-    """
+    """Return features of ``items`` as they are, one row each, checked against their checksums."""
     frozen = branch.fixed
     assert frozen is not None
     folder = cache_folder() / "features"
@@ -385,18 +358,6 @@ def _augmented_features(
     """Return the bank: features of every (epoch, sample) draw of a training's progressive augmentation.
 
     Images that an epoch's draw leaves as they are take their features from ``plain``.
-
-    Args:
-        branch: its fixed encoder computes the features.
-        paths: files of the ``n`` training rows.
-        plain: ``(n, d)`` features of the same rows, not augmented.
-        settings: the training: its epochs, ``augment_seed``, ``easy_weights`` and ``feature_dtype``.
-        device: where to compute missing features.
-        workers: processes that read and augment images.
-        progress: called with (draws done, epochs · n).
-
-    Returns:
-        A file whose block ``e`` holds the features ``(n, d)`` of epoch e.
     """
     frozen = branch.fixed
     assert frozen is not None
@@ -454,9 +415,6 @@ def _collection_hash(items: Items, memo: Path) -> str:
 
     Images are hashed by the bytes of their files. Reading 200,000 of them takes minutes, so the folder ``memo`` keeps
     the result under the paths, sizes and modification times of the files, until one of those differs.
-
-    Raises:
-        InputError: an image is missing.
 
     >>> _collection_hash(("a dog", "a cat"), Path("memo")) == _collection_hash(("a cat", "a dog"), Path("memo"))
     False

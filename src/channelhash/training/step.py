@@ -33,10 +33,6 @@ class _Average:
 
     Buffers, such as running statistics, are not averaged. Memory: one more copy of the trained weights.
 
-    Args:
-        model: whose trained parameters are averaged, on their device.
-        decay: 0 < d < 1; about the last 1 / (1 − d) steps count.
-
     >>> layer = nn.Linear(1, 1, bias=False)
     >>> average = _Average(layer, decay=0.5)
     >>> for weight in (1.0, 4.0):
@@ -76,9 +72,9 @@ class _Average:
 
     def _swap(self) -> None:
         for values, trained in zip(self.values, self.trained, strict=True):
-            kept = trained.clone()
+            copy = trained.clone()
             trained.copy_(values)
-            values.copy_(kept)
+            values.copy_(copy)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the number of steps and the averages, without copying them."""
@@ -90,8 +86,8 @@ class _Average:
         if [values.shape for values in saved] != [values.shape for values in self.values]:
             raise ValueError("its average is of other weights")
         self.steps = int(state["steps"])
-        for values, kept in zip(self.values, saved, strict=True):
-            values.copy_(kept)
+        for values, average in zip(self.values, saved, strict=True):
+            values.copy_(average)
 
 
 def save_checkpoint(
@@ -124,10 +120,8 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, model: HashModel, loss: nn.Module, optimizer: Optimizer, average: _Average | None = None
 ) -> int:
-    """Load a checkpoint into ``model``, ``loss``, ``optimizer`` and ``average``; return the number of finished epochs.
-
-    Raises:
-        InputError: the file is truncated, or belongs to another model or backbone.
+    """Load a checkpoint into ``model``, ``loss``, ``optimizer`` and ``average``; return the number of finished
+    epochs.
     """
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -155,12 +149,6 @@ def _learning_rate(epoch: float, epochs: int, initial: float, schedule: Literal[
     paper's 200 epochs turn at 75 and 150; other lengths turn at the same fractions, 3/8 and 3/4.
 
     ``cosine``: from step to step; a rise from 0 over the first 5 % of the training, then half a cosine to 0.
-
-    Args:
-        epoch: 0 to ``epochs``, with the finished share of the current one.
-        epochs: length of the training.
-        initial: the highest rate.
-        schedule: which one.
 
     >>> [round(_learning_rate(e, 200, 1e-5) * 1e6, 2) for e in (0, 74, 75, 112, 149, 150, 199)]
     [10.0, 10.0, 10.0, 5.59, 1.0, 1.0, 1.0]
@@ -221,17 +209,7 @@ class _ForwardPass(nn.Module):
 
 
 class Steps:
-    """A model, its loss and its optimiser (Adam as in ``protocol.md`` § 6; AdamW with ``weight_decay``).
-
-    Args:
-        model: on ``device``.
-        loss: each process computes its shard of it. Parameters of the loss (proxies, a classifier) are trained like the
-            model's, see `_parameters_by_rate`.
-        labels: ``(n, c)`` bool of all training rows.
-        settings: see `TrainSettings`.
-        device: where to train.
-        images: ``(n,)`` which image each row shows, for ``captions: one``; None where each row shows its own.
-    """
+    """A model, its loss and its optimiser (Adam as in ``protocol.md`` § 6; AdamW with ``weight_decay``)."""
 
     def __init__(
         self,
@@ -390,12 +368,6 @@ def _image_batches(images: Tensor, batch_size: int, seed: int, *names: str | int
     """Yield row numbers of each batch of one pass over the images, each with one of its rows.
 
     Order and rows are drawn from (``seed``, ``names``). The last partial batch is dropped.
-
-    Args:
-        images: ``(n,)`` which of the images 0 … m − 1 each row shows.
-        batch_size: images in a batch.
-        seed: of the draw.
-        names: further parts of the seed.
 
     >>> [rows.tolist() for rows in _image_batches(torch.tensor([0, 0, 0, 1, 2]), 2, 0, "epoch", 0)]
     [[1, 4]]

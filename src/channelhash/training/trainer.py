@@ -100,21 +100,6 @@ def train(
 
     It goes on from ``checkpoints/last.pt``, on a CPU to the bits of an uninterrupted training: draws are functions of
     (seed, epoch). Of several processes (`distributed`) each takes its shard of a batch, the first validates and writes.
-
-    Args:
-        model: on the device to train on; its modalities are those of ``data``.
-        loss: see `Steps`.
-        data: the training rows.
-        settings: the section ``train``.
-        folder: the run's folder.
-        validate: every ``validate_every`` epochs, on averaged weights if any; `selection_score` chooses the best.
-        progress: called with (finished epochs, epochs).
-
-    Returns:
-        The log, one entry an epoch; ``patience`` may end it early.
-
-    Raises:
-        JobError: the loss became NaN or infinite (the checkpoint before that epoch is kept), or memory ran out.
     """
     steps = Steps(model.train(), loss, data.targets, settings, model.device, data.images)
     last, best = (folder / "checkpoints" / name for name in ("last.pt", "best"))
@@ -273,18 +258,7 @@ class Trainee:
 def prepare(
     model: HashModel, collection: Collection, rows: Rows, settings: TrainSettings, progress: StageProgress
 ) -> Trainee:
-    """Bring a model to its device, and compute or read the features that it is trained and validated on.
-
-    Args:
-        model: untrained, or trained so far. The caller keeps no other reference to it, see `Trainee`.
-        collection: has the model's modalities.
-        rows: the rows to train on.
-        settings: the section ``train``.
-        progress: stage -> its callback.
-
-    Raises:
-        InputError: there are fewer rows than one batch needs, or the settings do not go with the model.
-    """
+    """Bring a model to its device, and compute or read the features that it is trained and validated on."""
     train_records = collection.records.take(rows)
     images = training_images(train_records, settings)
     model.to(local_device(pick_device(settings.device)))
@@ -304,11 +278,7 @@ def fit_scales_of(trainee: Trainee, rows: Rows) -> None:
 
 
 def training_images(train: Records, settings: TrainSettings) -> Tensor | None:
-    """Return `_images_of_rows` for ``captions: one``, else None.
-
-    Raises:
-        InputError: rows, or images where a row of each is taken, do not fill one batch.
-    """
+    """Return `_images_of_rows` for ``captions: one``, else None."""
     images = _images_of_rows(train) if settings.captions == "one" else None
     n = len(train) if images is None else int(images.max()) + 1
     if settings.batch_size > n:
@@ -334,22 +304,7 @@ def fit(
     folder: Path,
     progress: StageProgress,
 ) -> HashModel:
-    """Train a model on its training rows, validate it on V_q and V_r (without labels on V_q alone), and return it.
-
-    Args:
-        trainee: see `prepare`.
-        loss: see `trainer.train`.
-        targets: for each training row what ``loss`` compares its outputs with: labels ``(n, c)``, or a teacher's
-            outputs.
-        splits: partitions of the collection.
-        settings: the section ``train``.
-        folder: the run's folder; a checkpoint in it is where the training goes on.
-        progress: stage -> its callback.
-
-    Raises:
-        InputError: no validation query shares a label with the validation retrieval set.
-        JobError: see `trainer.train`.
-    """
+    """Train a model on its training rows, validate it on V_q and V_r (without labels on V_q alone), and return it."""
     validate = _validation(trainee, splits, settings, progress)
     if settings.keep == "best" and not (validate and settings.validate_every):
         raise InputError("train.keep is best, but nothing is validated; give validation rows, or keep the last")

@@ -25,9 +25,6 @@ def match_any(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
     name, ``**`` across folders, ``[ab]`` one of the characters; a ``/`` at the end matches folders only. What lies in a
     folder that matches is for the caller to leave out.
 
-    Raises:
-        InputError: a pattern is empty or begins with ``!``.
-
     >>> matches = match_any(["*.gif", "raw/", "2019/**/draft-?.jpg"])
     >>> matches("a/b.gif", False), matches("raw", False), matches("a/raw", True)
     (True, False, True)
@@ -90,9 +87,6 @@ def list_files(address: str) -> Iterator[File]:
     The order is always the same. Hidden files and folders are skipped, and links to folders are not followed. Memory
     grows with the largest single folder.
 
-    Raises:
-        InputError: the address holds nothing, or cannot be used.
-
     >>> import fsspec
     >>> fsspec.filesystem("memory").pipe("/docs/a.txt", b"text")
     >>> [(file.address, file.size) for file in list_files("memory://docs")]
@@ -104,9 +98,9 @@ def list_files(address: str) -> Iterator[File]:
     with _reaching(address):
         if "*" in path:
             fixed = path.partition("*")[0]
-            found, fits = _matching(system, path), star_expression(path)
-            names = sorted(name for name in found if fits.fullmatch(name) and not _hidden(name.removeprefix(fixed)))
-            infos = (found[name] for name in names if found[name]["type"] == "file")
+            known, fits = _matching(system, path), star_expression(path)
+            names = sorted(name for name in known if fits.fullmatch(name) and not _hidden(name.removeprefix(fixed)))
+            infos = (known[name] for name in names if known[name]["type"] == "file")
         elif (info := _info(system, path)) is None:
             raise InputError(f"{address}: no such folder or file")
         else:
@@ -131,16 +125,7 @@ def folder_of(address: str) -> str:
 
 
 def open_address(address: str, ahead: int = _AHEAD) -> IO[bytes]:
-    """Open a file for reading; the caller closes it.
-
-    Args:
-        address: see `list_files`.
-        ahead: bytes that a remote file is asked for beyond those of each read; more of them where it is read in order.
-
-    Raises:
-        InputError: no permission, here and while reading, where the file is remote.
-        JobError: likewise, the server cannot be reached or breaks off again and again.
-    """
+    """Open a file for reading; the caller closes it."""
     system, path = _open_system(address)
     with _reaching(address):
         file = cast(IO[bytes], system.open(path, "rb", block_size=ahead))
@@ -170,11 +155,7 @@ def _is_remote(address: str) -> bool:
 
 
 def _open_system(address: str) -> tuple["AbstractFileSystem", str]:
-    """Return the file system of an address, and the path in it.
-
-    Raises:
-        InputError: the address holds a password, the protocol is unknown, or its library is not installed.
-    """
+    """Return the file system of an address, and the path in it."""
     check_address(address)
     if address.startswith(("s3://", "s3a://")):
         library("s3fs", "s3")
@@ -191,10 +172,6 @@ def _open_system(address: str) -> tuple["AbstractFileSystem", str]:
 @contextmanager
 def _reaching(address: str) -> Iterator[None]:
     """Put what the library of a remote file system raises into one line; errors of local files pass.
-
-    Raises:
-        InputError: the address or a setting cannot be right, or credentials are missing or wrong.
-        JobError: the server cannot be reached, or broke off in spite of the library's retries.
 
     >>> with _reaching("s3://bucket/a.tar"):
     ...     raise TimeoutError("no answer")
@@ -273,11 +250,11 @@ def _matching(system: "AbstractFileSystem", path: str) -> dict[str, dict[str, An
     if _info(system, root) is None:
         return {}
     depth = None if "**" in path else names.count("/") + 1
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     # Not `find`, which passes over folders that cannot be listed, and servers that fall silent.
     for _, _, files in system.walk(root, maxdepth=depth, detail=True, on_error="raise"):
-        found |= {info["name"]: info for info in files.values()}
-    return found
+        entries |= {info["name"]: info for info in files.values()}
+    return entries
 
 
 def _hidden(path: str) -> bool:
@@ -438,11 +415,8 @@ def place(address: str | Path | RemotePath) -> Place:
 
 @contextmanager
 def whole_file(target: Place) -> Iterator[Path]:
-    """Yield a temporary local file that becomes ``target`` when the block ends without an error, whole or not at all.
-
-    Raises:
-        NoSpaceError: see `utils.files.atomic_path`.
-        InputError, JobError: see `utils.addresses.open_address`.
+    """Yield a temporary local file that becomes ``target`` when the block ends without an error, whole or not at
+    all.
     """
     if isinstance(target, Path):
         with atomic_path(target) as temporary:

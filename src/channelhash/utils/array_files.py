@@ -45,11 +45,7 @@ class RowFile:
     sums: tuple[int, ...]
 
     def block(self, number: int) -> Rows:
-        """Return a copy of a block's rows, compared with its checksum.
-
-        Raises:
-            InputError: the file was changed or damaged.
-        """
+        """Return a copy of a block's rows, compared with its checksum."""
         start = sum(self.sizes[:number])
         rows: Rows = np.array(self.rows[start : start + self.sizes[number]])
         if zlib.crc32(rows.data) != self.sums[number]:
@@ -78,19 +74,6 @@ def row_file(
     after a kill, the build continues with the first missing block. A second process that needs the same file waits for
     the first.
 
-    Args:
-        stem: beginning of the file's path.
-        key: everything that the rows depend on; its hash ends the file's name.
-        sizes: number of rows of each block.
-        width: d.
-        dtype: type in which the rows are stored.
-        compute: ``compute(b)`` yields blocks b, b + 1, …, each ``(sizes[b], d)``.
-        progress: called with (rows done, rows).
-
-    Raises:
-        InputError: the file belongs to another key or has another shape, or a row is not finite in ``dtype``.
-        NoSpaceError: the disk is full.
-
     >>> import tempfile
     >>> def compute(first):
     ...     yield from [np.zeros((2, 3)), np.ones((1, 3))][first:]
@@ -98,17 +81,17 @@ def row_file(
     ...     row_file(Path(folder, "rows"), {"weights": "abc"}, [2, 1], 3, "float32", compute).block(1).tolist()
     [[1.0, 1.0, 1.0]]
     """
-    whole = {**key, "dtype": dtype, "rows": str(sum(sizes)), "width": str(width)}
-    digest = content_hash(json.dumps(whole, sort_keys=True).encode())[:16]
+    facts = {**key, "dtype": dtype, "rows": str(sum(sizes)), "width": str(width)}
+    digest = content_hash(json.dumps(facts, sort_keys=True).encode())[:16]
     path = stem.with_name(f"{stem.name}-{digest}.npy")
     with locked(path.with_suffix(".lock")), space_for(path):
         if not path.exists():
-            _build(path, whole, tuple(sizes), width, dtype, compute, progress)
+            _build(path, facts, tuple(sizes), width, dtype, compute, progress)
     try:
         meta = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         file = RowFile(path, np.load(path, mmap_mode="r"), tuple(sizes), tuple(map(int, meta["sums"])))
         shape = (sum(sizes), width)
-        if meta["key"] != whole or file.rows.shape != shape or file.rows.dtype != dtype or len(file.sums) != len(sizes):
+        if meta["key"] != facts or file.rows.shape != shape or file.rows.dtype != dtype or len(file.sums) != len(sizes):
             raise ValueError("it belongs to something else")
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         raise InputError(f"{path}: damaged ({error}); remove it to compute it again") from None
@@ -167,9 +150,6 @@ def _reopen(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[A
 def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any]":
     """Create a file of rows with all its space reserved: writing to a mapping on a full disk would kill the process.
 
-    Raises:
-        OSError: there is no space; nothing is left.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _reserved_memmap(Path(folder, "rows.npy"), (2, 3), "float32").shape
@@ -216,9 +196,6 @@ def array_from_npy(content: bytes | mmap.mmap) -> NDArray[Any]:
 
     Arrays are of plain numbers in this machine's byte order, row by row, as `numpy.save` writes those.
 
-    Raises:
-        ValueError: the content is damaged, or another kind of array.
-
     >>> file = io.BytesIO()
     >>> np.save(file, np.arange(3))
     >>> array_from_npy(file.getvalue()).tolist()
@@ -251,9 +228,6 @@ def read_arrays(path: Path) -> Arrays:
     unpickled. The arrays of a folder are its ``.npy`` files.
 
     MATLAB stores matrices column by column: v7.3 files, which are HDF5, are transposed and are turned back.
-
-    Raises:
-        InputError: the file is missing, truncated, or not what its ending says.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

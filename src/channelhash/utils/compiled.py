@@ -56,11 +56,7 @@ _turn = threading.Lock()
 
 
 def parallel_loop(signature: Any = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Compile a function whose loops over ``prange`` run on all cores; in a forked process, on one.
-
-    Args:
-        signature: Numba's, if the loop is compiled when it is defined; None compiles it at its first call.
-    """
+    """Compile a function whose loops over ``prange`` run on all cores; in a forked process, on one."""
 
     def compile_both(function: Callable[..., None]) -> Callable[..., None]:
         assert isinstance(function, FunctionType)

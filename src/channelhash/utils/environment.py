@@ -31,15 +31,6 @@ _PACKAGES = (
 def environment(device: "torch.device", processes: int = 1) -> dict[str, Any]:
     """Describe the environment of this process.
 
-    Args:
-        device: device of the model.
-        processes: number of processes that train together.
-
-    Returns:
-        ``{"channelhash", "git_commit", "python", "system", "device", "device_name", "cores", "threads", "processes",
-        "packages": {name: version}}``. The commit is None outside a checkout and ends in ``-dirty`` if a tracked
-        file was changed; packages that are not installed are missing.
-
     >>> import torch
     >>> environment(torch.device("cpu"), processes=2)["processes"]
     2
@@ -95,9 +86,6 @@ def record_environment(path: Path, entry: dict[str, Any]) -> None:
 def read_environments(path: Path) -> list[dict[str, Any]]:
     """Read what `record_environment` wrote, oldest first; an empty list if there is no such file.
 
-    Raises:
-        InputError: the file holds something else.
-
     >>> read_environments(Path("nowhere", "environment.json"))
     []
     """
@@ -129,12 +117,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 def pick_device(name: str) -> "torch.device":
     """Return the device that a name stands for: ``auto`` is the GPU if there is one, else the CPU.
-
-    Args:
-        name: ``auto``, or PyTorch's own name of a device.
-
-    Raises:
-        InputError: there is no such device here.
 
     >>> pick_device("cpu")
     device(type='cpu')

@@ -67,11 +67,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
-    """Yield a new folder beside ``target``, which the block renames to it; otherwise the folder goes.
-
-    Raises:
-        NoSpaceError: there is none for a file in it.
-    """
+    """Yield a new folder beside ``target``, which the block renames to it; otherwise the folder goes."""
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep_once(target.parent)
     with space_for(target), _held(target, is_folder=True) as temporary:
@@ -81,9 +77,6 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 @contextmanager
 def space_for(target: Path) -> Iterator[None]:
     """Name ``target`` if the block finds the disk full.
-
-    Raises:
-        NoSpaceError: it does.
 
     >>> with space_for(Path("codes.parquet")):
     ...     raise OSError(errno.ENOSPC, "No space left on device")
@@ -141,8 +134,8 @@ def sweep(folder: Path) -> None:
 
 def _sweep(folder: Path) -> None:
     for entry in folder.iterdir():
-        if found := _TEMPORARY.fullmatch(entry.name):
-            _remove_dead(entry.with_name(found[1]))
+        if match := _TEMPORARY.fullmatch(entry.name):
+            _remove_dead(entry.with_name(match[1]))
 
 
 @cache
@@ -212,9 +205,6 @@ def sync_folder(folder: Path) -> None:
 def move_folder(source: Path, target: Path) -> None:
     """Rename a folder to a name that is free or an empty folder's.
 
-    Raises:
-        OSError: the name is taken by something else.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for name in ("new", "old"):
@@ -280,11 +270,7 @@ def _lock(descriptor: int, wait: bool = True) -> None:
 
 @contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold a lock file; the lock is released when the process ends, in whatever way.
-
-    Raises:
-        BlockingIOError: another process holds it, and ``wait`` is False.
-    """
+    """Hold a lock file; the lock is released when the process ends, in whatever way."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab") as handle:
         _lock(handle.fileno(), wait)
@@ -301,9 +287,6 @@ def cache_folder() -> Path:
     """Return the folder of files that can be computed again: ``$CHANNELHASH_CACHE``, or one in the user's cache folder.
 
     That is ``$XDG_CACHE_HOME`` where it is set, else ``~/.cache``, ``~/Library/Caches`` (macOS) or ``%LOCALAPPDATA%``.
-
-    Raises:
-        InputError: the user has no home.
     """
     if chosen := os.environ.get("CHANNELHASH_CACHE"):
         return Path(chosen)
@@ -393,15 +376,13 @@ def one_line(error: Exception) -> str:
     >>> one_line(ValueError("of two\\n lines")), one_line(EOFError())
     ('of two lines', 'EOFError')
     """
-    said = f"it lacks {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
-    return f"{said[:500]}…" if len(said) > 500 else said or type(error).__name__
+    text = f"it lacks {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+    return f"{text[:500]}…" if len(text) > 500 else text or type(error).__name__
 
 
 def read_text(path: Path) -> str:
-    """Return a text file's content: UTF-8, or UTF-16 that begins with its byte-order mark, as Excel and Windows write.
-
-    Raises:
-        InputError: the file is missing or cannot be read, or it is in another encoding; the line is named.
+    """Return a text file's content: UTF-8, or UTF-16 that begins with its byte-order mark, as Excel and Windows
+    write.
     """
     try:
         content = path.read_bytes()
@@ -427,10 +408,6 @@ def read_json(path: Path, problem: str, remedy: str = "") -> dict[str, Any]:
 def parse_yaml(text: str) -> Any:
     """Return the plain values that YAML says, by libyaml where it is built, which takes a tenth of the time.
 
-    Raises:
-        yaml.YAMLError: the text is no YAML.
-        RecursionError: its lists are nested too deep.
-
     >>> parse_yaml("train: {epochs: 3}")
     {'train': {'epochs': 3}}
     """
@@ -444,11 +421,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_yaml_sections(path: Path, expected: str) -> dict[str, dict[str, Any]]:
-    """Return the sections of a YAML file: names to keys with values.
-
-    Raises:
-        InputError: the file is not YAML, or holds something else (then the message says what is ``expected``).
-    """
+    """Return the sections of a YAML file: names to keys with values."""
     with reading(path, "not readable YAML"):
         sections = parse_yaml(path.read_text(encoding="utf-8"))
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):

@@ -61,14 +61,6 @@ class ImageError(OSError):
 def open_image(file: Path | str | IO[bytes], formats: Sequence[str] = STORED_FORMATS) -> Image.Image:
     """Open an image without decoding it; `decode` decodes it.
 
-    Args:
-        file: path, or the file opened in binary mode.
-        formats: the only formats to read, by Pillow's names.
-
-    Raises:
-        OSError: there is no such file.
-        ImageError: it is no image that can be read here.
-
     >>> import io
     >>> file = io.BytesIO()
     >>> Image.new("RGB", (4, 3)).save(file, "PNG")
@@ -99,11 +91,7 @@ def _decoder_errors() -> Iterator[None]:
 
 
 def _max_pixels() -> float:
-    """Return the most pixels of an image that are decoded: 179 million, or as the environment says.
-
-    Raises:
-        InputError: the environment's value is no number.
-    """
+    """Return the most pixels of an image that are decoded: 179 million, or as the environment says."""
     value = os.environ.get(_LIMIT_VARIABLE) or str(_MOST_MILLIONS)
     try:
         return float(value) * 1e6
@@ -158,8 +146,8 @@ def date_taken(image: Image.Image) -> str | None:
         inner = {}
     written = [block.get(tag) for tag in _DATE_TAGS for block in (inner, exif)]
     xmp = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp") or ""
-    found = dict(_XMP_DATE.findall(xmp.decode(errors="replace") if isinstance(xmp, bytes) else str(xmp)))
-    written += [found.get(name) for name in _XMP_DATES]
+    dates = dict(_XMP_DATE.findall(xmp.decode(errors="replace") if isinstance(xmp, bytes) else str(xmp)))
+    written += [dates.get(name) for name in _XMP_DATES]
     return next((date for date in map(_parse_date, written) if date), None)
 
 
@@ -173,9 +161,9 @@ def _parse_date(written: object) -> str | None:
     ('2019-07-14 10:20:00', '2019-07-14 00:20:30', None)
     """
     text = written.decode(errors="replace") if isinstance(written, bytes) else str(written)
-    if not (found := _DATE.match(text)):
+    if not (match := _DATE.match(text)):
         return None
-    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups())
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups())
     try:
         date = datetime(year, month, day)
     except ValueError:
@@ -257,14 +245,6 @@ _FRAMES, _FRAME_PIXELS, _ONE_COLOUR = (1, 2, 4, 8, 16), 40_000_000, 16
 
 def decode(image: Image.Image, side: int | None = None) -> Image.Image:
     """Decode an image to what people see: upright, in sRGB with 8 bits a channel, on white, mode ``RGB``.
-
-    Args:
-        image: opened image; the result is the same object where there is nothing to convert.
-        side: a JPEG file may be decoded to a nearby smaller size, whose sides are at least this long. None decodes all
-            pixels, unless there are more than 89 million.
-
-    Raises:
-        ImageError: the image is damaged or too large.
 
     >>> decode(Image.new("RGBA", (2, 1))).getpixel((0, 0))
     (255, 255, 255)

@@ -47,13 +47,7 @@ def bits(distance: int) -> str:
 
 
 def write_contact_sheet(rows: Sequence[Sequence[Cell]], path: Path, caption_lines: int = 3) -> None:
-    """Write a PNG with one row of cells a query: the query first, then what it found.
-
-    Args:
-        rows: cells, row by row.
-        path: PNG to write.
-        caption_lines: lines below an image; longer captions are cut.
-    """
+    """Write a PNG with one row of cells a query: the query first, then what it found."""
     columns = max(len(row) for row in rows)
     row_height = _CELL + caption_lines * _LINE + 2
     sheet = Image.new("RGB", (columns * _CELL + 12, len(rows) * row_height), "white")

@@ -33,9 +33,6 @@ def read_mat(path: Path) -> dict[str, NDArray[Any]]:
     Of a v7.3 file, which is HDF5, return the cell arrays alone.
 
     Reading costs a start of Python (a third of a second), and the arrays are written and read once more.
-
-    Raises:
-        ValueError: the file is damaged, or is none; the reader's own words say how.
     """
     with tempfile.TemporaryDirectory(prefix="channelhash-mat-") as folder:
         # -P: the other files of this folder are not to stand in for modules that are installed.
@@ -43,8 +40,8 @@ def read_mat(path: Path) -> dict[str, NDArray[Any]]:
         alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each thread would reserve memory
         done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False, env=alone)
         if done.returncode:
-            said = done.stderr.strip().splitlines()
-            raise ValueError(said[-1] if said and done.returncode > 0 else "reading it ends the reader")
+            lines = done.stderr.strip().splitlines()
+            raise ValueError(lines[-1] if lines and done.returncode > 0 else "reading it ends the reader")
         names: list[str] = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
         return {name: np.load(Path(folder, f"{number}.npy")) for number, name in enumerate(names)}
 
@@ -78,9 +75,6 @@ def dense_matrix(values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any],
     ``starts[j]`` up to ``starts[j + 1]``, in the rows that ``rows`` names.
 
     SciPy's own ``toarray`` trusts rows and starts: those of a damaged file made it write outside the matrix.
-
-    Raises:
-        ValueError: rows or starts do not fit the matrix or the values.
 
     >>> dense_matrix(np.array([5, 6, 7]), np.array([0, 1, 1]), np.array([0, 2, 3]), 2).tolist()
     [[5, 0], [6, 7]]

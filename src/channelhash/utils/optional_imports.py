@@ -20,14 +20,8 @@ _EXTRAS = {
 
 
 @contextmanager
-def naming_extra(wanted: str = "") -> Iterator[None]:
+def naming_extra(preferred: str = "") -> Iterator[None]:
     """Turn the failed import of a package that an extra brings into one line with the command.
-
-    Args:
-        wanted: the extra to name where what ``train`` brings is missing: one that brings that and more.
-
-    Raises:
-        InputError: such a package is not installed; all other errors pass.
 
     >>> with naming_extra():
     ...     raise ModuleNotFoundError("No module named 'torch'", name="torch")
@@ -40,7 +34,7 @@ def naming_extra(wanted: str = "") -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         for extra, names in _EXTRAS.items():
             if package in names:
-                extra = wanted if wanted and extra == "train" else extra
+                extra = preferred if preferred and extra == "train" else extra
                 line = f"this needs {package}, which is not installed: pip install 'channelhash[{extra}]'"
                 raise InputError(line) from error
         raise
@@ -48,13 +42,6 @@ def naming_extra(wanted: str = "") -> Iterator[None]:
 
 def library(module: str, extra: str) -> Any:
     """Import an optional module.
-
-    Args:
-        module: its import name.
-        extra: the extra of this package that installs it.
-
-    Raises:
-        InputError: it is not installed, or cannot be imported.
 
     >>> library("json", "exchange").dumps(1)
     '1'

@@ -20,9 +20,6 @@ def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
     >>> plain_values(pa.array([1.5, float("nan")])), plain_values(pa.array(["a", "b"]).dictionary_encode())
     ([1.5, None], ['a', 'b'])
-
-    Raises:
-        ValueError: no table file holds columns of this type (unions, intervals).
     """
     if isinstance(column, pa.ChunkedArray):
         return [value for chunk in column.chunks for value in plain_values(chunk)]
@@ -47,9 +44,6 @@ def text_of(value: Any) -> str:
 
     >>> text_of("a dog"), text_of(1.0), text_of(True), text_of(None)
     ('a dog', '1', 'true', '')
-
-    Raises:
-        ValueError: the value is a list, an object or bytes, or the text has no UTF-8 form or holds a NUL.
     """
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
@@ -115,7 +109,7 @@ def _structs(column: pa.Array) -> list[dict[str, Any] | None]:
     fields = [plain_values(column.field(place)) for place in range(len(names))]
     rows = zip(*fields, strict=True) if names else iter([()] * len(column))
     valid = column.is_valid().to_pylist()
-    return [dict(zip(names, row, strict=True)) if there else None for row, there in zip(rows, valid, strict=True)]
+    return [dict(zip(names, row, strict=True)) if present else None for row, present in zip(rows, valid, strict=True)]
 
 
 def _extensions(column: pa.Array) -> list[Any]:

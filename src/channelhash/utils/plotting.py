@@ -28,14 +28,6 @@ _RESOLUTION = 120
 def line(axes: Axes, number: int, x: np.ndarray, y: np.ndarray, label: str, spread: np.ndarray | None = None) -> None:
     """Draw one curve; the ``number``-th has the same colour, dash and mark in every plot.
 
-    Args:
-        axes: where the curve goes.
-        number: counts the curves from 0.
-        x: ``(n,)``.
-        y: ``(n,)``.
-        label: for the legend.
-        spread: half the length of each point's error bar, ``(n,)``; NaN for none.
-
     >>> axes = Figure().subplots()
     >>> line(axes, 0, np.arange(3), np.arange(3), "SCH")
     >>> axes.lines[0].get_label()
@@ -97,17 +89,7 @@ def arrow(task: str) -> str:
 
 
 def write_figure(figure: Figure, folder: Path, name: str, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write a figure as ``folder/name.png`` and ``folder/name.svg``; the same figure gives the same bytes.
-
-    Args:
-        figure: what to write.
-        folder: made if it is missing.
-        name: the files' name without ending.
-        kinds: endings.
-
-    Returns:
-        The files.
-    """
+    """Write a figure as ``folder/name.png`` and ``folder/name.svg``; the same figure gives the same bytes."""
     paths = [folder / f"{name}.{kind}" for kind in kinds]
     for path, kind in zip(paths, kinds, strict=True):
         # An SVG has no date, and its ids are drawn from the file's name.
@@ -119,10 +101,6 @@ def write_figure(figure: Figure, folder: Path, name: str, kinds: Sequence[str] =
 
 def inline_svg(figure: Figure, name: str) -> str:
     """Return a figure as an ``<svg>`` element of an HTML page, transparent, with text as text.
-
-    Args:
-        figure: what to draw.
-        name: names the drawing within its page: ids are unique if names are.
 
     >>> inline_svg(Figure(), "empty")[:4]
     '<svg'

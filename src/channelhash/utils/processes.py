@@ -45,11 +45,6 @@ def process_pool(
     """Yield a pool of fresh processes, which are ended if the block raises, or if this process is killed.
 
     The first ``submit`` starts them all; it belongs into `interrupts_held`.
-
-    Args:
-        workers: number of processes.
-        start: called with ``arguments`` first of all in each of them.
-        arguments: see ``start``.
     """
     import multiprocessing  # takes longer than the rest of this file, which every command imports
     from concurrent.futures import ProcessPoolExecutor

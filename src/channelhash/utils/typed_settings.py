@@ -53,10 +53,6 @@ def settings_of(function: Callable[..., Any], skip: frozenset[str] = frozenset()
     >>> def load(path: str, count: int = 3, progress: object = None): ...
     >>> list(settings_of(load, frozenset({"progress"})).model_fields)
     ['path', 'count']
-
-    Args:
-        function: a function, or a class for its constructor. Parameters without annotation take any value.
-        skip: names of parameters that are no settings; ``*args`` and ``**kwargs`` never are.
     """
     is_constructed = inspect.isclass(function) and not issubclass(function, tuple)  # a named tuple has hints itself
     target = function.__init__ if is_constructed else function
@@ -75,10 +71,6 @@ def read_settings(kind: type[_SettingsType], values: Mapping[str, Any], where: s
     >>> def load(path: str, count: int = 3): ...
     >>> read_settings(settings_of(load), {"path": "a"}, "data").count
     3
-
-    Raises:
-        InputError: names the key (``where`` is the section) and says what is expected; for an unknown key, the
-            nearest known one.
     """
     try:
         return kind.model_validate(dict(values))
@@ -109,9 +101,6 @@ def pick(registry: Mapping[str, Any], name: Any, where: str) -> Any:
 
     >>> pick({"dsch": 1, "sch": 2}, "sch", "loss.name")
     2
-
-    Raises:
-        InputError: there is no such entry; the nearest one is named.
     """
     if not isinstance(name, str) or name not in registry:
         raise InputError(unknown(f"{where} {name!r}", str(name), list(registry)))
@@ -155,9 +144,6 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     >>> apply_override(values, "data.label_separator=|")
     >>> values["data"]
     {'label_separator': '|'}
-
-    Raises:
-        InputError: the override has another form.
     """
     path, separator, text = override.partition("=")
     section, dot, key = path.strip().partition(".")
@@ -208,9 +194,6 @@ def split_python_name(name: str) -> tuple[str, str]:
 
     >>> split_python_name("python:package.my_losses:MyLoss")
     ('package.my_losses', 'MyLoss')
-
-    Raises:
-        InputError: the name does not have this form.
     """
     module, _, path = name.removeprefix(_PREFIX).partition(":")
     if not is_python_name(name) or not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
@@ -223,16 +206,13 @@ def resolve(name: str) -> Any:
 
     >>> resolve("python:math:sqrt")(9)
     3.0
-
-    Raises:
-        InputError: the name does not have this form, the module cannot be imported, or it has no such object.
     """
     module_name, path = split_python_name(name)
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.append(folder)  # last: a file there cannot stand in for an installed module
     try:
-        found: Any = importlib.import_module(module_name)
+        target: Any = importlib.import_module(module_name)
     except Exception as error:  # the module is someone's own code, which may raise anything
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise InputError(
@@ -245,11 +225,11 @@ def resolve(name: str) -> Any:
             file, line = error.filename or file, error.lineno
         raise InputError(f"the module cannot be imported: in {file}, line {line}: {_reason(error)}; mend it") from error
     for part in path.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise InputError(f"the module {module_name} has no {path!r}")
-        found = getattr(found, part)
-    resolved[name] = found
-    return found
+        target = getattr(target, part)
+    resolved[name] = target
+    return target
 
 
 def failing_line(error: BaseException) -> str:
@@ -299,9 +279,6 @@ def look_up(registry: Mapping[str, Any], name: Any, where: str) -> Any:
 
     >>> look_up({"abs": abs}, "abs", "function")(-2), look_up({"abs": abs}, "python:math:sqrt", "function")(9)
     (2, 3.0)
-
-    Raises:
-        InputError: there is no such entry (the nearest one is named), or as `resolve`; ``where`` comes first.
     """
     if not is_python_name(name):
         return pick(registry, name, where)
@@ -328,13 +305,6 @@ def trusting(trust: _Trust) -> Iterator[None]:
 def check_trusted(values: object, file: Path) -> None:
     """Refuse to run code that a saved file names, unless a person consents.
 
-    Args:
-        values: what the file holds; names are looked for at any depth.
-        file: the file, for the message.
-
-    Raises:
-        InputError: there is a ``python:`` name in it that is not trusted.
-
     >>> check_trusted({"model": {"name": "python:os:system"}}, Path("config.yaml"))
     Traceback (most recent call last):
     channelhash.errors.InputError: config.yaml: names python:os:system, code that would run on this machine; if you \
@@ -355,12 +325,13 @@ def python_names(values: object) -> list[str]:
     >>> python_names({"model": {"name": "python:mine:NET"}, "loss": ["dsch"]})
     ['python:mine:NET']
     """
-    found, seen, waiting = [], set[int](), [values]
+    names, seen, waiting = [], set[int](), [values]
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
-            found += [value] * is_python_name(value)
+            if is_python_name(value):
+                names.append(value)
         elif isinstance(value, Mapping | list | tuple) and id(value) not in seen:  # YAML's anchors can make circles
             seen.add(id(value))
             waiting += [*value, *value.values()] if isinstance(value, Mapping) else value
-    return found
+    return names

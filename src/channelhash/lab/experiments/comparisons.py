@@ -54,12 +54,6 @@ class _Comparison:
 def seed_test(differences: ArrayLike) -> SeedTest:
     """Run the paired t-test: mean d of n differences, d ± t_{n−1} · s/√n with their sample deviation s.
 
-    Args:
-        differences: first method − second, one a seed.
-
-    Raises:
-        ValueError: fewer than two seeds.
-
     >>> [round(value, 3) for value in seed_test([0.25, 0.5, 0.75])]
     [0.5, -0.121, 1.121, 0.074, 3]
     """
@@ -98,14 +92,6 @@ def _compare_methods(
 
     Over queries, the AP of each query is first averaged over the common seeds, then tested once: one test a seed would
     count the same queries several times.
-
-    Args:
-        results: of one grid, on one data set with one partition.
-        pairs: which methods; None takes every pair, in the grid's order.
-        resamples: see `metrics.paired_test`; with m comparisons no corrected p-value is below m / (resamples + 1).
-
-    Raises:
-        InputError: a pair names an unknown method, or the runs were not evaluated on the same queries.
 
     Costs O(queries · resamples) time for each pair, task and code length.
     """

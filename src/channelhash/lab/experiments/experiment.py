@@ -287,12 +287,6 @@ def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
     every score of its trials to ``trials.csv``, and the AP of single queries to ``queries.npz``.
 
     Unfinished and failed runs are named in the tables.
-
-    Returns:
-        Paths of the tables.
-
-    Raises:
-        InputError: the folder is not a grid's, or a run was evaluated on other queries than the rest.
     """
     _, results = read_grid(folder)
     write_query_means(results, folder / "queries.npz")
@@ -316,15 +310,7 @@ _NAMES = {"map_tie_aware": "mAP$_T$", "roc_auc_micro": "ROC-AUC (micro)"}
 
 
 def _grid_plots(results: Sequence[Result]) -> dict[str, Figure]:
-    """Draw the plots that a grid's finished runs allow; none if none is finished.
-
-    Args:
-        results: of one data set.
-
-    Returns:
-        Name of the file -> plot: ``map-over-bits`` if there are several code lengths, ``gamma-w-k<bits>-kq<κ_q>`` where
-        runs differ in γ_w alone, and ``training-k<bits>``.
-    """
+    """Draw the plots that a grid's finished runs allow; none if none is finished."""
     finished = [result for result in results if result.status == "finished"]
     plots = {name: _gamma_w_plot(sweep) for name, sweep in _sweeps(finished).items()}
     lengths = sorted({result.n_bits for result in finished})
@@ -342,10 +328,6 @@ def _grid_plots(results: Sequence[Result]) -> dict[str, Figure]:
 
 def _training_plot(logs: Mapping[str, Sequence[_Log]]) -> Figure:
     """Draw loss and validation mAP_T, mean of the cross-modal tasks, by epoch: a line a method.
-
-    Args:
-        logs: method -> logs of its seeds, see `trainer.read_log`; lines are means over seeds, shaded from the lowest to
-            the highest. Losses have units of their own, so each is a share of its first epoch's.
 
     >>> [axes.get_title() for axes in _training_plot({"SCH": [[{"loss": 2.0}, {"loss": 1.0}]]}).axes]
     ['Training loss', 'Validation, mean of the cross-modal tasks']
@@ -405,9 +387,6 @@ def _gamma_w_plot(finished: Sequence[Result]) -> Figure:
     """Draw mAP_T and ROC-AUC (micro) of validation after the last epoch over γ_w, one line a task.
 
     Bars are sample std over seeds.
-
-    Args:
-        finished: runs of DSCH that differ in nothing but γ_w and seed.
     """
     values = sorted({float(result.settings["loss"]["gamma_w"]) for result in finished})
     figure = Figure(figsize=(6.4, 7), layout="constrained")

@@ -153,11 +153,7 @@ def measured(result: Result, name: str, measure: Callable[[], Any]) -> Any:
 
 
 def read_grid(folder: Path) -> tuple[str, list[Result]]:
-    """Read the title and the results of a grid's folder, in the grid's order.
-
-    Raises:
-        InputError: the folder is not a grid's, or holds another version's.
-    """
+    """Read the title and the results of a grid's folder, in the grid's order."""
     index = folder / "grid.json"
     if not index.exists():
         raise InputError(f"{folder}: not a grid's folder (no grid.json); give what `experiment` wrote")
@@ -179,10 +175,6 @@ def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:
     of it, and its configuration, of which paths are cut down to names.
 
     Columns of scores are named like ``last/test/image->text/map_tie_aware``.
-
-    Args:
-        results: folder of trials, ``""`` for the grid itself -> its results.
-        path: the file.
     """
     rows = [_row(trials, result) for trials, each in results.items() for result in each]
     text = io.StringIO()
@@ -239,23 +231,19 @@ Place = tuple[str, int, str]
 def query_means(results: Iterable[Result]) -> dict[Place, NDArray[np.float16]]:
     """Average the AP of each query over a method's tasks and code lengths; last epoch, in half precision.
 
-    Returns:
-        ``(nq,)`` for each method, seed and retrieval set, NaN for queries without relevant items. What lacks runs that
-        others have is left out: its mean would be of other tasks and lengths.
-
     >>> ap = {("last", "test", "image->text"): np.array([0.5]), ("last", "test", "text->image"): np.array([0.25])}
     >>> settings = {"train": {"seed": 0}}
     >>> query_means([Result("sch-k16-seed0", Path(), "SCH", settings, "finished", query_ap=ap)])
     {('SCH', 0, 'test'): array([0.375], dtype=float16)}
     """
-    found: dict[Place, list[NDArray[np.float64]]] = {}
+    values: dict[Place, list[NDArray[np.float64]]] = {}
     for result in results:
         for (checkpoint, view, _), ap in result.query_ap.items():
             if checkpoint == "last":
-                found.setdefault((result.method, result.seed, view), []).append(ap)
-    most = max(map(len, found.values()), default=0)
-    whole = {place: each for place, each in found.items() if len(each) == most}
-    return {place: np.asarray(np.mean(each, axis=0), dtype=np.float16) for place, each in whole.items()}
+                values.setdefault((result.method, result.seed, view), []).append(ap)
+    most = max(map(len, values.values()), default=0)
+    complete = {place: each for place, each in values.items() if len(each) == most}
+    return {place: np.asarray(np.mean(each, axis=0), dtype=np.float16) for place, each in complete.items()}
 
 
 def write_query_means(results: Sequence[Result], path: Path) -> None:

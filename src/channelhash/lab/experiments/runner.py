@@ -87,10 +87,6 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
 
     Each run is a folder ``runs/<name>`` as `start_run` makes it, with ``result.json`` and
     ``query_ap.npz``. An interrupted run goes on at its last checkpoint; a failed one is tried again by the next call.
-
-    Raises:
-        InputError: the data does not exist, another process works in the folder, or a run of the same name was made
-            with another configuration.
     """
     _refuse_missing_files(grid)
     folder.mkdir(parents=True, exist_ok=True)
@@ -215,14 +211,8 @@ def _place(run: GridRun, device: str) -> GridRun:
 
 
 def plan_grid(grid: Grid) -> list[dict[str, Any]]:
-    """Return what the runs of a grid take, from `plan_run` of the first run of each model; only drawn data is written.
-
-    Returns:
-        ``{"model": name, "runs": number of them, **plan of one}`` for each model of the grid.
-
-    Raises:
-        InputError: as `run_grid` and `plan_run`.
-        JobError: weights cannot be fetched.
+    """Return what the runs of a grid take, from `plan_run` of the first run of each model; only drawn data is
+    written.
     """
     _refuse_missing_files(grid)
     models: dict[str, list[GridRun]] = {}

@@ -73,11 +73,7 @@ class Table:
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Write each table to ``folder`` as ``NAME.md``, ``.tex`` and ``.csv``; return the files.
-
-    Raises:
-        ValueError: two tables have one name.
-    """
+    """Write each table to ``folder`` as ``NAME.md``, ``.tex`` and ``.csv``; return the files."""
     names = [table.name for table in tables]
     if len(set(names)) < len(names):
         raise ValueError(f"two tables have one name among {', '.join(names)}")
@@ -259,11 +255,7 @@ def signed(points: float) -> str:
 def outcome(
     results: Sequence[Result], task: str, score: str = "map_tie_aware", view: str = "test", checkpoint: str = "last"
 ) -> _Outcome:
-    """Collect the scores of the runs of one cell, which differ in their seed alone.
-
-    Raises:
-        InputError: they differ in data set, model or loss, or two have one seed; their mean would hide it.
-    """
+    """Collect the scores of the runs of one cell, which differ in their seed alone."""
     seeds: dict[int, Result] = {}
     for result in results:
         first = next(iter(seeds.values()), result)
@@ -305,21 +297,13 @@ def losses_table(
 
 
 def architectures_table(results: Sequence[Result], view: str = "test", checkpoint: str = "last") -> Table:
-    """Return tie-aware mAP: a block a task, a row a method, a column a model and code length.
-
-    Raises:
-        InputError: see `outcome`.
-    """
+    """Return tie-aware mAP: a block a task, a row a method, a column a model and code length."""
     title = "Architectures by tie-aware mAP"
     return _by_method(results, "architectures", title, _model, "map_tie_aware", view, checkpoint)
 
 
 def gamma_w_table(results: Sequence[Result], view: str = "validation", checkpoint: str = "last") -> Table:
-    """Return tie-aware mAP and ROC-AUC (micro): a block a score, a row a γ_w, a column a task.
-
-    Raises:
-        InputError: see `outcome`; or a run's loss has no γ_w.
-    """
+    """Return tie-aware mAP and ROC-AUC (micro): a block a score, a row a γ_w, a column a task."""
     runs: dict[float, list[Result]] = {}
     for result in results:
         if "gamma_w" not in result.settings["loss"]:

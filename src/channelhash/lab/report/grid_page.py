@@ -24,9 +24,6 @@ def write_report(folder: Path) -> Path:
     """Write ``report.html`` into a run's or a grid's folder; return its path.
 
     The top of the page says what is missing or unreadable (an unfinished run, a file of another version).
-
-    Raises:
-        InputError: the folder is neither, or its ``config.yaml`` or ``grid.json`` cannot be read.
     """
     if (folder / "grid.json").is_file():
         content = _grid_page(folder)
@@ -46,11 +43,7 @@ _TASKS = ("image->text", "text->image")
 
 
 def _grid_page(folder: Path) -> page.Page:
-    """Return the report of a grid.
-
-    Raises:
-        InputError: ``grid.json``, a result or an environment is of another version.
-    """
+    """Return the report of a grid."""
     title, results = read_grid(folder)
     counts = Counter(str(result.status) for result in results)
     notes = [
@@ -107,7 +100,7 @@ def _subtitle(results: Sequence[Result]) -> str:
 def _chance(results: Sequence[Result]) -> dict[str, tuple[float, float]]:
     """Return task -> interval of chance, by the first codes that are there: all runs answer the same queries."""
     codes = (read_test_codes(result.folder) for result in results if result.status == "finished")
-    first = next((found for found in codes if found), None)
+    first = next((code_set for code_set in codes if code_set), None)
     return {standing.task: standing.chance for standing in page.stand_by_labels(*first)} if first else {}
 
 

@@ -75,22 +75,17 @@ def line_chart(title: str, x_label: str, series: Mapping[str, _Points]) -> _Char
 def level_chart(title: str, rows: Mapping[str, Sequence[Mark]], chance: Mapping[str, tuple[float, float]]) -> _Chart:
     """Draw values side by side, a row a name, with the interval of chance as a band.
 
-    Args:
-        title: what the values are.
-        rows: name -> its values; at least one in all.
-        chance: name -> interval of chance in percent, where it is known.
-
     >>> level_chart("mAP, %", {"DSCH": [Mark(40.0, "seed 0: 40.0")]}, {"DSCH": (30.0, 31.0)}).description
     'mAP, %. DSCH: seed 0: 40.0; chance 30.0 to 31.0.'
     """
     figure, axes = _paper(1.2 + 0.36 * len(rows))
     marks = [(place, mark) for place, values in enumerate(rows.values()) for mark in values]
-    said = [f"{name}: {', '.join(mark.name for mark in values)}" for name, values in rows.items()]
+    lines = [f"{name}: {', '.join(mark.name for mark in values)}" for name, values in rows.items()]
     bands = {place: chance[name] for place, name in enumerate(rows) if name in chance}
     for place, (low, high) in bands.items():
         label = "chance" if place == min(bands) else None
         axes.barh(place, high - low, 0.8, low, color=_GREY, alpha=0.5, edgecolor=_GREY, linewidth=2, label=label)
-        said[place] += f"; chance {low:.1f} to {high:.1f}"
+        lines[place] += f"; chance {low:.1f} to {high:.1f}"
     for place, mark in marks:
         if mark.interval:
             axes.plot(mark.interval, (place, place), color=COLORS[0], linewidth=2)
@@ -98,7 +93,7 @@ def level_chart(title: str, rows: Mapping[str, Sequence[Mark]], chance: Mapping[
     axes.scatter(x, y, 36, COLORS[0], label="run", zorder=3)
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    return _finish(figure, axes, title, f"{title}. {'. '.join(said)}.")
+    return _finish(figure, axes, title, f"{title}. {'. '.join(lines)}.")
 
 
 def _paper(height: float) -> tuple[Figure, Axes]:
@@ -322,9 +317,9 @@ def stand_by_labels(query: CodeSet, database: CodeSet) -> list[Standing]:
     if query.labels is None or database.labels is None:
         return []
     standings = []
-    for task in cross_tasks(f"{asked}->{found}" for asked in query.codes for found in database.codes):
-        asked, _, found = task.partition("->")
-        codes = query.codes[asked], database.codes[found], query.labels
+    for task in cross_tasks(f"{a}->{b}" for a in query.codes for b in database.codes):
+        a, _, b = task.partition("->")
+        codes = query.codes[a], database.codes[b], query.labels
         histogram = hamming_histogram(*codes, database.labels, query.n_bits)
         if not histogram.counted:
             continue
@@ -367,11 +362,12 @@ def verdict(standings: Sequence[Standing]) -> str:
     low = [standing for standing in standings if standing.at_chance]
     if not low:
         return "This run is better than chance."
-    found = "; ".join(
+    sentence = "; ".join(
         f"{arrow(standing.task)} gets {100 * standing.score:.1f} %, chance {_print_range(standing.chance)}"
         for standing in low
     )
-    return f"This run is {'partly ' * (len(low) < len(standings))}at chance: {found}."
+    degree = "partly at chance" if len(low) < len(standings) else "at chance"
+    return f"This run is {degree}: {sentence}."
 
 
 def _print_range(interval: tuple[float, float]) -> str:
@@ -415,10 +411,8 @@ _NAMES = {
 
 
 def read_evaluations(folder: Path) -> list[tuple[str, _Tasks]]:
-    """Read (title, scores) of everything that a run was evaluated on: ``metrics.json``, and a grid's ``result.json``.
-
-    Raises:
-        InputError: a file does not hold scores by task.
+    """Read (title, scores) of everything that a run was evaluated on: ``metrics.json``, and a grid's
+    ``result.json``.
     """
     evaluations: list[tuple[str, _Tasks]] = []
     problem, remedy = "holds no scores of this version", "evaluate the run again"

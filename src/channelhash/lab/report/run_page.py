@@ -36,12 +36,8 @@ _PAIR_KINDS = {
 
 
 def _health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> list[page.Block]:
-    """Describe bits and buckets of the retrieval set, and pairs of queries, which are held out, against their channels.
-
-    Args:
-        query: codes of the queries.
-        database: codes of the retrieval set; at least one.
-        bounds: the channels of the run's loss, as in `metrics.code_report`; None without channels.
+    """Describe bits and buckets of the retrieval set, and pairs of queries, which are held out, against their
+    channels.
     """
     of_bits = {modality: bit_health(packed, database.n_bits) for modality, packed in database.codes.items()}
     ones = {name: _sorted(health["ones"]) for name, health in of_bits.items()}
@@ -121,15 +117,9 @@ def _thumbnail(path: str) -> str:
 
 
 def example_blocks(query: CodeSet, database: CodeSet, notes: list[str]) -> list[page.Block]:
-    """Search a few queries of each cross-modal task (of each task where there is one modality).
-
-    Args:
-        query: codes of the queries; at least one.
-        database: codes that are searched, of the same model.
-        notes: gets a line if images cannot be read any more.
-    """
+    """Search a few queries of each cross-modal task (of each task where there is one modality)."""
     thumbnails: dict[str, str] = {}
-    tasks = page.cross_tasks(f"{asked}->{found}" for asked in query.codes for found in database.codes)
+    tasks = page.cross_tasks(f"{a}->{b}" for a in query.codes for b in database.codes)
     answers = [_answers(query, database, task, thumbnails) for task in tasks]
     if lost := sum(not uri for uri in thumbnails.values()):
         notes.append(f"{lost} pictures of the examples cannot be read any more; their words are shown.")
@@ -182,11 +172,7 @@ _PARTITIONS = {
 
 
 def run_page(folder: Path) -> page.Page:
-    """Return the report of a run.
-
-    Raises:
-        InputError: ``config.yaml`` is no configuration at all.
-    """
+    """Return the report of a run."""
     notes: list[str] = []
     settings = read_yaml_sections(folder / "config.yaml", "is no run's configuration, which has sections with keys")
     log = _or_note(notes, folder, lambda: read_log(folder / "log.jsonl")) or []

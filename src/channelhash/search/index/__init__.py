@@ -61,9 +61,6 @@ class DistinctCodes(NamedTuple):
 def find_distinct(packed: PackedCodes, n_bits: int) -> DistinctCodes:
     """Find the distinct ones of ``(n, ceil(n_bits / 8))`` packed codes.
 
-    Raises:
-        ValueError: there are 2³² rows or more, or codes of more than 65,534 bits.
-
     >>> find_distinct(np.array([[7], [1], [7]], np.uint8), n_bits=8).codes.shape
     (1, 2)
     """
@@ -203,10 +200,6 @@ class Clusters(NamedTuple):
 def _check_clusters(clusters: Clusters, codes: Words) -> None:
     """Raise ``ValueError`` unless clusters, whoever made them, are such that no search in them can leave an array.
 
-    Args:
-        clusters: of ``codes``.
-        codes: ``(words, m)``, checked by `_check_distinct`.
-
     >>> codes = np.array([[1, 6, 9]], np.uint32)
     >>> one = Clusters(codes[:, :1], np.array([3], np.uint16), np.array([[0, 1, 3]], np.uint32), np.array([1]))
     >>> _check_clusters(one, codes)
@@ -311,17 +304,7 @@ class CodeIndex:
 
     @classmethod
     def build(cls, packed: PackedCodes, n_bits: int, clusters: bool | None = None) -> "CodeIndex":
-        """Return the index of ``(n, ceil(n_bits / 8))`` packed codes, fewer than 2³² of them.
-
-        Args:
-            packed: the codes.
-            n_bits: code length.
-            clusters: whether to put codes in clusters; left out, many codes are if clusters answer most of a sample of
-                them.
-
-        Raises:
-            ValueError: the codes do not have ``n_bits`` bits, or are too many.
-        """
+        """Return the index of ``(n, ceil(n_bits / 8))`` packed codes, fewer than 2³² of them."""
         check_packed(packed, n_bits)
         plain = cls(find_distinct(packed, n_bits), None, n_bits)
         if not plain.n_distinct or clusters is False or (clusters is None and plain.n_distinct < _FEWEST_CLUSTERED):
@@ -344,9 +327,6 @@ class CodeIndex:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "CodeIndex":
         """Return the index of `arrays`, whoever has written those: they are checked, so that no search leaves them.
-
-        Raises:
-            ValueError: an array is missing, of another type, or does not fit the others.
 
         O(n) for ``n`` rows.
 
@@ -407,16 +387,7 @@ class CodeIndex:
         return places
 
     def nearest(self, queries: PackedCodes, k: int, allowed: NDArray[np.bool_] | None = None) -> list[Matches]:
-        """Return the ``k`` nearest rows of every query, or all where there are fewer.
-
-        Args:
-            queries: ``(nq, ceil(n_bits / 8))`` packed codes.
-            k: at least 1.
-            allowed: ``(n,)``, the rows that count; all if left out.
-
-        Raises:
-            ValueError: ``k`` is below 1, or an array does not fit the index.
-        """
+        """Return the ``k`` nearest rows of every query, or all where there are fewer."""
         if k < 1:
             raise ValueError(f"k is {k}; at least 1 item can be asked for")
         return self._search(queries, k, self.n_bits, allowed)
@@ -451,12 +422,12 @@ class CodeIndex:
             return _scan_within(search) if k is None else _scan_nearest(search)
         if k is not None:
             return self._search_compiled(search)
-        found = []
+        results = []
         for q in range(len(query_words)):
             # Memory that nothing is written to is not taken: room for all rows costs nothing.
             (match,) = self._search_compiled(search._replace(queries=query_words[q : q + 1]))
-            found.append(Matches(match.rows.copy(), match.distances.copy()))
-        return found
+            results.append(Matches(match.rows.copy(), match.distances.copy()))
+        return results
 
     def _search_compiled(self, search: Search) -> list[Matches]:
         from channelhash.search.index import clustered_scan, linear_scan

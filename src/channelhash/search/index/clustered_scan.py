@@ -52,7 +52,11 @@ def _cut(c, far, limit, offsets, shift):  # type: ignore[no-untyped-def]
 def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped-def]
     """Compare the codes of a cut. ``met`` are the query's entries, counts and state."""
     entries, counts, state = met
-    codes, starts, rows, allowed, k = search.codes, search.starts, search.rows, search.allowed, search.k
+    codes = search.codes
+    starts = search.starts
+    rows = search.rows
+    allowed = search.allowed
+    k = search.k
     for start in range(begin, end, BLOCK):
         size = min(BLOCK, end - start)
         measure(distances, code, codes, start, size)
@@ -82,8 +86,8 @@ def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-
 @njit(cache=True, nogil=True)
 def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[no-untyped-def]
     """Write the answers of one query and return their number; -1 if the search is given up."""
-    code, found = search.queries[q], fresh(search)
-    met = found.entries[0, 0], found.counts[0, 0], found.states[0, 0]
+    code, candidates = search.queries[q], fresh(search)
+    met = candidates.entries[0, 0], candidates.counts[0, 0], candidates.states[0, 0]
     pivots, offsets, shift, state = clusters.pivots, clusters.offsets, clusters.shift[0], met[2]
     p, measured = pivots.shape[1], np.empty(BLOCK, dtype=np.uint16)
     far = np.empty((p + BLOCK - 1) // BLOCK * BLOCK, dtype=np.uint16)
@@ -104,7 +108,7 @@ def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[n
     for pivot in np.sort(listed[:n]):
         begin, end = _cut(np.int64(pivot & LOWER), np.int64(pivot >> HALF), state[LIMIT], offsets, shift)
         _visit(code, begin, end, measured, search, met)
-    return write(found, search, rows[q], distances[q])
+    return write(candidates, search, rows[q], distances[q])
 
 
 @parallel_loop()
@@ -205,8 +209,8 @@ def _moved(codes: Words, pivots: Words, numbers: NDArray[np.uint32]) -> Words:
     word_bits = 8 * codes.itemsize
     votes = np.zeros((pivots.shape[1], len(codes), word_bits), dtype=np.int32)
     _vote(codes, numbers, votes)
-    own = (pivots.T[:, :, None] >> np.arange(word_bits - 1, -1, -1, dtype=codes.dtype)) & codes.dtype.type(1)
-    bits = np.where(votes == 0, own != 0, votes > 0)
+    pivot_bits = (pivots.T[:, :, None] >> np.arange(word_bits - 1, -1, -1, dtype=codes.dtype)) & codes.dtype.type(1)
+    bits = np.where(votes == 0, pivot_bits != 0, votes > 0)
     packed = np.packbits(bits, axis=2).view(codes.dtype.newbyteorder(">"))[:, :, 0]
     return np.ascontiguousarray(packed.T.astype(codes.dtype))
 

@@ -33,18 +33,6 @@ def duplicate_groups(packed: PackedCodes, n_bits: int, radius: int = 3) -> list[
 
     In a chain, two ends may be farther apart than the radius.
 
-    Args:
-        packed: ``(n, ceil(n_bits / 8))`` packed codes.
-        n_bits: code length.
-        radius: at least 0; 0 groups equal codes.
-
-    Returns:
-        Of each group of two or more, the row numbers in ascending order; the largest group first, equally large ones by
-        their first row.
-
-    Raises:
-        ValueError: ``radius`` is below 0, or the codes do not have ``n_bits`` bits.
-
     Equal codes cost O(n log n) for n rows. Of m distinct ones, random and of 64 bits or more, the time grows little
     faster than m for m up to some millions; short codes in dense clusters are compared pair by pair at worst. Memory is
     O(m), whatever the number of pairs.
@@ -139,10 +127,10 @@ def _largest_set_last(codes, order, parents, begin, end):  # type: ignore[no-unt
     """Move the codes of the set that most of a bucket is in, if any is, to its end; return where they begin."""
     root, votes = np.int64(-1), 0
     for i in range(begin, end):  # Boyer and Moore's vote
-        own = _root(parents, order[i])
+        set_root = _root(parents, order[i])
         if votes == 0:
-            root = own
-        votes += 1 if own == root else -1
+            root = set_root
+        votes += 1 if set_root == root else -1
     i = begin
     while i < end:
         if _root(parents, order[i]) == root:
@@ -165,19 +153,19 @@ def _join_buckets(codes, keys, order, radius, parents):  # type: ignore[no-untyp
             end += 1
         last = _largest_set_last(codes, order, parents, begin, end) if end > begin + 1 else begin
         for i in range(begin, last):
-            own = _root(parents, order[i])
+            root = _root(parents, order[i])
             for j in range(i + 1, end):
-                if j >= last and own == _root(parents, order[last]):
+                if j >= last and root == _root(parents, order[last]):
                     break  # the rest is one set, and this code is in it by now
                 distance = np.int64(0)
                 for w in range(codes.shape[1]):
                     distance += np.int64(popcount(codes[i, w] ^ codes[j, w]))  # type: ignore[call-arg]
                 if distance <= radius:
                     other = _root(parents, order[j])
-                    if other != own:
-                        first = min(own, other)
-                        parents[max(own, other)] = first
-                        own = first
+                    if other != root:
+                        first = min(root, other)
+                        parents[max(root, other)] = first
+                        root = first
         begin = end
     for c in range(len(parents)):
         parents[c] = _root(parents, c)

@@ -50,10 +50,10 @@ def measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
 @njit(nogil=True)
 def _any_near(distances, limit):  # type: ignore[no-untyped-def]
     """Return whether one of a chunk is within the limit."""
-    found = np.uint16(0)
+    near = np.uint16(0)
     for i in range(_CHUNK):
-        found |= np.uint16(distances[i] <= limit)
-    return found != 0
+        near |= np.uint16(distances[i] <= limit)
+    return near != 0
 
 
 @njit(nogil=True)
@@ -95,7 +95,11 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
     Of codes in ascending order those around a query's place share its first bits, and are mostly nearer than others.
     With a limit from them, few entries are taken in vain. ``counts`` comes and goes as zeros.
     """
-    codes, starts, rows, allowed, k = search.codes, search.starts, search.rows, search.allowed, search.k
+    codes = search.codes
+    starts = search.starts
+    rows = search.rows
+    allowed = search.allowed
+    k = search.k
     around = max(_AROUND, _TIMES * k)
     if end - begin < 8 * around:
         return limit
@@ -123,27 +127,31 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
 
 
 @njit(cache=True, nogil=True)
-def _nearest_task(task, division, search, found):  # type: ignore[no-untyped-def]
+def _nearest_task(task, division, search, candidates):  # type: ignore[no-untyped-def]
     """Add the candidates of a few queries in a segment of the codes to ``candidates[segment, query]``."""
     first, last, segment, begin, end = _part(task, division, search)
     queries, codes, k = search.queries, search.codes, search.k
     starts, rows, allowed = search.starts, search.rows, search.allowed
     distances = np.empty(BLOCK, dtype=np.uint16)
     for q in range(first, last):
-        state, counts = found.states[segment, q], found.counts[segment, q]
+        state, counts = candidates.states[segment, q], candidates.counts[segment, q]
         state[LIMIT] = _first_limit(queries[q], search, begin, end, distances, counts, state[LIMIT])
     for start in range(begin, end, BLOCK):
         size = min(BLOCK, end - start)
         for q in range(first, last):
             measure(distances, queries[q], codes, start, size)
-            entries, counts, state = found.entries[segment, q], found.counts[segment, q], found.states[segment, q]
+            entries, counts, state = (
+                candidates.entries[segment, q],
+                candidates.counts[segment, q],
+                candidates.states[segment, q],
+            )
             take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
 
 
 @parallel_loop()
-def _nearest_tasks(division, search, found):  # type: ignore[no-untyped-def]
+def _nearest_tasks(division, search, candidates):  # type: ignore[no-untyped-def]
     for task in prange(division.tasks):
-        _nearest_task(task, division, search, found)
+        _nearest_task(task, division, search, candidates)
 
 
 def nearest(search: Search) -> list[Matches]:
@@ -157,13 +165,13 @@ def nearest(search: Search) -> list[Matches]:
     """
     division, m = _division(search), search.codes.shape[1]
     room = min(2 * (search.k + _SPARE), -(-m // division.segments))
-    found = _no_candidates(search, division.segments, room)
+    candidates = _no_candidates(search, division.segments, room)
     if search.queries.size * m < _FEW:
         for task in range(division.tasks):
-            _nearest_task(task, division, search, found)
+            _nearest_task(task, division, search, candidates)
     else:
-        _nearest_tasks(division, search, found)
-    return _answers(found, search)
+        _nearest_tasks(division, search, candidates)
+    return _answers(candidates, search)
 
 
 def _division(search: Search) -> _Division:

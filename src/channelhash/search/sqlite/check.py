@@ -59,9 +59,6 @@ def check_store(path: Path) -> list[Finding]:
 
     Reads everything, about 10 s for a million items.
 
-    Raises:
-        InputError: there is no store in this folder.
-
     >>> import tempfile
     >>> from channelhash import open_store
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -89,10 +86,6 @@ def repair_store(path: Path) -> _Repaired:
     Items and codes whose rows are whole are written to a new database, which takes the place of the damaged one; that
     is kept as ``items.sqlite.damaged``. What SQLite cannot read is lost, which is a page at a time, and so are writes
     whose log was cut or removed. Snapshots are made anew.
-
-    Raises:
-        InputError: there is no store, another process has it open, or nothing of its database can be read.
-        JobError: the disk is full.
     """
     folder, lost = _existing(path), list[Finding]()
     with locked(folder.gate), one_line_errors(str(folder.database)):
@@ -117,13 +110,6 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
     """Copy a store as it is at one moment, whatever others write meanwhile, and check all of the copy.
 
     The copy is a store, with its model and a snapshot of its own. It gets its name when it is whole.
-
-    Returns:
-        Number of its items, and size of its files without the model's.
-
-    Raises:
-        InputError: there is no store, it is damaged, or ``target`` is there already.
-        JobError: the disk is full, or the copy is not whole.
 
     >>> import tempfile
     >>> from channelhash import open_store
@@ -273,12 +259,12 @@ def _copy_items(old: sqlite3.Connection, new: ItemsDatabase) -> tuple[dict[int, 
     sql = "SELECT number, id, metadata, checksum FROM items NOT INDEXED WHERE number BETWEEN ? AND ? ORDER BY number"
     names: dict[int, str] = {}
     for rows in _batches(_readable(old, sql, max([0, *listed, *_highest(old, "SELECT max(number) FROM items")]))):
-        whole = [row for row in rows if guard.is_whole_item(row)]
+        intact = [row for row in rows if guard.is_whole_item(row)]
         listed.update({row[0]: row[1] for row in rows})
-        ids = [row[1].decode() for row in whole]
+        ids = [row[1].decode() for row in intact]
         with new.writing():
-            new.write(ids, {}, [json.loads(row[2]) for row in whole], replace=True)
-        names.update(zip((row[0] for row in whole), ids, strict=True))
+            new.write(ids, {}, [json.loads(row[2]) for row in intact], replace=True)
+        names.update(zip((row[0] for row in intact), ids, strict=True))
     lost = {guard.text_of(name) for number, name in listed.items() if number not in names} - set(names.values())
     return names, [Finding(name, "the item is lost") for name in sorted(lost)]
 
@@ -291,11 +277,11 @@ def _copy_codes(old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, st
     lost = {(guard.text_of(modality), number) for modality, number in listed if number in names}
     last = max([0, *_highest(old, "SELECT max(serial) FROM codes"), *_highest(old, "SELECT last_serial FROM state")])
     for rows in _batches(_readable(old, sql, last)):
-        whole: dict[str, dict[int, tuple[Any, ...]]] = {}
+        intact: dict[str, dict[int, tuple[Any, ...]]] = {}
         for row in rows:
             if row[1] in names and guard.is_whole_code((*row, names[row[1]].encode()), facts):
-                whole.setdefault(guard.text_of(row[2]), {})[row[1]] = row
-        for modality, of_item in whole.items():
+                intact.setdefault(guard.text_of(row[2]), {})[row[1]] = row
+        for modality, of_item in intact.items():
             packed, projections = (
                 np.array([np.frombuffer(row[column] or b"", kind) for row in of_item.values()])
                 for column, kind in ((3, np.uint8), (4, np.int8))

@@ -56,15 +56,6 @@ class ItemsDatabase:
 
     What is read for an answer is held against its checksum, and so is what is changed.
 
-    Args:
-        path: the file; None for one in memory.
-        guard: sees to it that the file is the store's and is not damaged while it is open.
-        manifest: of the store; where there is no guard, a file that is not there is made.
-        read_only: without a guard, whether the file can only be read.
-
-    Raises:
-        InputError: the file is not such a database, or damaged.
-
     >>> items = ItemsDatabase(None)
     >>> with items.writing():
     ...     items.write(["a"], {"image": np.array([[7]], np.uint8)}, [{"year": 2020}], replace=False)
@@ -107,11 +98,7 @@ class ItemsDatabase:
             return read_state(self._connection)
 
     def copy_to(self, path: Path) -> None:
-        """Write the database as it is now to a new file, while others read and write this one.
-
-        Raises:
-            JobError: the disk is full.
-        """
+        """Write the database as it is now to a new file, while others read and write this one."""
         with one_line_errors(str(path)), closing(connect(path, create=True)) as copy:
             self._connection.backup(copy)
 
@@ -173,11 +160,7 @@ class ItemsDatabase:
         return self._word_search(text, without, k, to_sqlite(where), least)
 
     def get(self, ids: Sequence[str]) -> dict[str, Item]:
-        """Return id -> item, with its codes, for those ids that are there, in their order.
-
-        Raises:
-            InputError: one is damaged.
-        """
+        """Return id -> item, with its codes, for those ids that are there, in their order."""
         known = {name: self._whole_item(name, *row) for name, row in self._known(ids).items()}
         names = {number: name for name, (number, _) in known.items()}
         items = {name: Item(name, {}, json.loads(known[name][1])) for name in ids if name in known}
@@ -201,12 +184,12 @@ class ItemsDatabase:
         find = "SELECT item FROM codes WHERE modality = ? AND item > ? AND item <= ?"
         for modality in self.modalities():
             coded[modality] = {number for (number,) in self._rows(find, modality, after, last)}
-        found = []
+        items = []
         for number, name, metadata, checksum in rows:
             self._whole_item(name, number, metadata, checksum)
             modalities = tuple(modality for modality, numbers in coded.items() if number in numbers)
-            found.append((number, Listed(name, modalities, json.loads(metadata))))
-        return found
+            items.append((number, Listed(name, modalities, json.loads(metadata))))
+        return items
 
     def codes(self, modality: str, after: int) -> Iterator[CodeRow]:
         """Return a modality's codes of serials above ``after``, in the order of the items' ids; errors as in `get`."""
@@ -243,11 +226,7 @@ class ItemsDatabase:
         replace: bool,
         projections: Mapping[str, NDArray[np.int8]] | None = None,
     ) -> None:
-        """Add items, codes of items and metadata, see `store.Store`; with ``replace`` codes may be there already.
-
-        Raises:
-            InputError: a code is there already.
-        """
+        """Add items, codes of items and metadata, see `store.Store`; with ``replace`` codes may be there already."""
         names = [name.encode() for name in ids]
         numbers = self._write_items(ids, names, metadata)
         state = read_state(self._connection)
@@ -296,18 +275,18 @@ class ItemsDatabase:
         (last,) = self._rows("SELECT coalesce(max(number), 0) FROM items")[0]
         new, changed, numbers = [], [], []
         for row, name in enumerate(ids):
-            given = metadata[row] if metadata else {}
+            values = metadata[row] if metadata else {}
             if name not in known:
                 last += 1
-                text = _as_json(given)
+                text = _as_json(values)
                 checksum = item_checksum(last, names[row], text.encode())
                 new.append((last, name, text, checksum))
                 numbers.append(last)
                 continue
             number, former = self._whole_item(name, *known[name])
             numbers.append(number)
-            if given:
-                text = _as_json({**json.loads(former), **given})
+            if values:
+                text = _as_json({**json.loads(former), **values})
                 checksum = item_checksum(number, names[row], text.encode())
                 changed.append((text, checksum, number))
         remove_words(self._connection, [row[-1] for row in changed])

@@ -40,12 +40,6 @@ def connect(
 ) -> sqlite3.Connection:
     """Open a database in autocommit mode.
 
-    Args:
-        path: the file; None for one in memory.
-        create: make the file where there is none.
-        read_only: write neither to the file nor beside it.
-        alone: keep everybody else out, or raise `sqlite3.OperationalError` at once if somebody has it open.
-
     >>> connect(None).execute("PRAGMA cell_size_check").fetchone()
     (1,)
     """
@@ -240,10 +234,6 @@ _EFFECTIVE = os.access in os.supports_effective_ids
 class StoreFolder:
     """Where the files of a store are.
 
-    Args:
-        path: the folder.
-        mapped: whether the codes of a snapshot are searched where they are, see `snapshots`.
-
     >>> StoreFolder(Path("photos.store")).database.name
     'items.sqlite'
     """
@@ -303,10 +293,6 @@ def hold_run(store: Path, progress: StageProgress) -> Iterator[None]:
     """Wait until no other run writes to a store, and keep others waiting within the block.
 
     Where nothing can be written, or the file system has no locks, nobody waits.
-
-    Args:
-        store: the store's folder, which is made, and removed again if the block leaves nothing in it.
-        progress: stage -> its callback; one stage is to wait.
     """
     folder = StoreFolder(store)
     with ExitStack() as stack:
@@ -380,11 +366,7 @@ class Manifest(NamedTuple):
 
 
 def parse_manifest(text: str) -> Manifest | None:
-    """Return what `Manifest.to_json` wrote; None if it is damaged.
-
-    Raises:
-        InputError: another version wrote it.
-    """
+    """Return what `Manifest.to_json` wrote; None if it is damaged."""
     try:
         values = load_checked(text)
         written_as = values.pop("format")
@@ -399,11 +381,7 @@ def parse_manifest(text: str) -> Manifest | None:
 
 
 def read_manifest(folder: StoreFolder) -> Manifest | None:
-    """Return what a store's description says; None if it is missing or damaged.
-
-    Raises:
-        InputError: it cannot be read, or is one of another version.
-    """
+    """Return what a store's description says; None if it is missing or damaged."""
     try:
         return parse_manifest(folder.description.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
@@ -416,10 +394,8 @@ def read_manifest(folder: StoreFolder) -> Manifest | None:
 
 
 def find_manifest(folder: StoreFolder) -> Manifest | None:
-    """Return what a store's description says, which is made again from the database if need be; None without a store.
-
-    Raises:
-        InputError: the database is missing or damaged, or as `read_manifest`.
+    """Return what a store's description says, which is made again from the database if need be; None without a
+    store.
     """
     if not folder.database.exists():
         if folder.description.exists() and not folder.database.exists():  # else another process has just made it

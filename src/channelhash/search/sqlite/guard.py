@@ -50,15 +50,8 @@ class Guard:
     * It can only be read: it is checked in the same way, and not sealed. Reading ends when somebody else has changed
       the file.
 
-    Args:
-        folder: of the store, which is there.
-        facts: what its codes have in common.
-
     Attributes:
         read_only: whether the store can only be read.
-
-    Raises:
-        InputError: the database is damaged, or lacks what was written to it.
     """
 
     def __init__(self, folder: StoreFolder, facts: Facts) -> None:
@@ -97,12 +90,7 @@ class Guard:
             raise damaged(str(self._folder.database), f"{findings[0]}{more}")
 
     def check_there(self) -> None:
-        """Raise an error if the open database is not the store's any more; costs two microseconds.
-
-        Raises:
-            JobError: it was removed or replaced, so what is written would be lost and what is read be of the past.
-            InputError: no store has written to the file since it was sealed, and yet it is another.
-        """
+        """Raise an error if the open database is not the store's any more; costs two microseconds."""
         file, changed = self._status()
         if file != self._file:
             raise JobError(f"{self._folder.path}: the store was removed or replaced while it was open; open it again")
@@ -173,11 +161,7 @@ def _digest(folder: StoreFolder) -> str:
 
 
 def compare_with_manifest(folder: StoreFolder) -> tuple[list["Finding"], bool]:
-    """Compare a database with what the store's description says of it.
-
-    Returns:
-        What is wrong, and whether the database is sealed and as it was then.
-    """
+    """Compare a database with what the store's description says of it."""
     manifest, noted = read_manifest(folder), noted_writes(folder)  # before the database: others write meanwhile
     if not os.stat(folder.database).st_size:  # beside an empty file SQLite throws the log away, with what is in there
         return [Finding(_DATABASE, "is empty")], False
@@ -227,12 +211,7 @@ class Finding(NamedTuple):
 
 
 def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
-    """Check a database as it is when this begins, whatever others write meanwhile.
-
-    Args:
-        connection: the caller uses it for nothing else; texts come as bytes from now on.
-        facts: what the store's description says, if that is known.
-    """
+    """Check a database as it is when this begins, whatever others write meanwhile."""
     connection.text_factory = bytes  # a damaged text may not be UTF-8
     connection.execute("BEGIN")
     checks = (
@@ -260,12 +239,7 @@ def is_whole_item(row: tuple[Any, ...]) -> bool:
 
 
 def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
-    """Return whether a row is as it was written; texts are bytes.
-
-    Args:
-        row: ``(serial, item, modality, code, projection, checksum, id)``.
-        facts: of the store, as far as they are known.
-    """
+    """Return whether a row is as it was written; texts are bytes."""
     serial, number, modality, code, projection, checksum, name = row
     if not isinstance(code, bytes):
         return False

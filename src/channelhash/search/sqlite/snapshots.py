@@ -93,17 +93,14 @@ class SortedCodes:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, for `from_arrays`; those of the index as ``index/…``."""
-        own = {name: getattr(self, name) for name in _ARRAYS}
+        views = {name: getattr(self, name) for name in _ARRAYS}
         if self.projections is not None:
-            own[_PROJECTIONS] = self.projections
-        return own | {f"{_INDEX}{name}": values for name, values in self.index.arrays().items()}
+            views[_PROJECTIONS] = self.projections
+        return views | {f"{_INDEX}{name}": values for name, values in self.index.arrays().items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "SortedCodes":
         """Return the codes of `arrays`, whoever has written those: they are checked as in `CodeIndex.from_arrays`.
-
-        Raises:
-            ValueError: an array is missing, of another type, or does not fit the others.
 
         >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)], n_bits=8)
         >>> len(SortedCodes.from_arrays(codes.arrays()))
@@ -210,13 +207,7 @@ _NO_VIEW = _View(-1, (), np.empty(0, np.int64))
 
 
 class CodeLayers:
-    """Views of one database. It is not for several threads at once: the caller holds a lock.
-
-    Args:
-        database: read, and told of new snapshots.
-        n_bits: code length.
-        folder: where snapshots lie; None if everything stays in memory.
-    """
+    """Views of one database. It is not for several threads at once: the caller holds a lock."""
 
     def __init__(self, database: ItemsDatabase, n_bits: int, folder: StoreFolder | None) -> None:
         self._database = database
@@ -252,12 +243,6 @@ class CodeLayers:
 
         A snapshot counts from the moment the database names it, so one that is killed before leaves but a folder, which
         the next snapshot removes.
-
-        Args:
-            in_place_of: name of the current snapshot, empty if there is none.
-
-        Raises:
-            OSError, InputError, JobError: it cannot be written, or the database is damaged or being written to.
         """
         assert self._folder is not None
         if not self._folder.writable:
@@ -301,19 +286,19 @@ class CodeLayers:
 
     def _parts(self, modality: str, where: Filter | None) -> list[Part]:
         """Return the parts of the view; items that do not pass the filter do not count. Snapshots are read here."""
-        kept, key = self._view.parts, (repr(where), modality)  # equal filters differ: to Python, 1 == True
-        if key not in kept:
+        cache, key = self._view.parts, (repr(where), modality)  # equal filters differ: to Python, 1 == True
+        if key not in cache:
             if where is None:
-                kept[key] = []
+                cache[key] = []
                 for codes in [layer.codes[modality] for layer in self._view.layers if modality in layer.codes]:
                     removed = np.isin(codes.serials, self._view.removed)
-                    kept[key].append(Part(codes, ~removed if removed.any() else None))
+                    cache[key].append(Part(codes, ~removed if removed.any() else None))
             else:
                 parts, numbers = self._parts(modality, None), self._database.numbers(where)
-                kept[key] = [_passing(part, numbers) for part in parts]
-            if len(kept) > _FILTERS:
-                del kept[next(iter(kept))]
-        return kept[key]
+                cache[key] = [_passing(part, numbers) for part in parts]
+            if len(cache) > _FILTERS:
+                del cache[next(iter(cache))]
+        return cache[key]
 
     def _snapshot_due(self, state: State) -> bool:
         if self._folder is None:
@@ -380,16 +365,7 @@ class _DamagedSnapshotError(Exception):
 
 
 class _Snapshot(Mapping[str, SortedCodes]):
-    """A snapshot, modality -> codes. Its manifest is whole; the codes are read and checked when they are asked for.
-
-    Args:
-        path: its folder.
-        mapped: whether the codes stay in the files, shared with other processes, once they are checked. Such a file
-            may be removed or replaced by another, but not written to.
-
-    Raises:
-        DamagedSnapshotError: it is missing or damaged.
-    """
+    """A snapshot, modality -> codes. Its manifest is whole; the codes are read and checked when they are asked for."""
 
     def __init__(self, path: Path, mapped: bool = False) -> None:
         self._path, self._mapped = path, mapped
@@ -402,11 +378,7 @@ class _Snapshot(Mapping[str, SortedCodes]):
             self._files: dict[str, dict[str, str]] = json.loads(content)["files"]
 
     def __getitem__(self, modality: str) -> SortedCodes:
-        """Read the codes of a modality; the very bytes that are checked are those that are searched.
-
-        Raises:
-            DamagedSnapshotError: a file is not as it was written.
-        """
+        """Read the codes of a modality; the very bytes that are checked are those that are searched."""
         if modality not in self._read:
             files = self._files[modality]
             with ThreadPoolExecutor(_THREADS) as pool:
@@ -444,11 +416,7 @@ def _noticed_damage(path: Path, name: str) -> Iterator[None]:
 
 
 def _write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
-    """Write a snapshot into a store's folder, and return its name; it is on the disk when this returns.
-
-    Raises:
-        OSError: it cannot be written; nothing of it is left.
-    """
+    """Write a snapshot into a store's folder, and return its name; it is on the disk when this returns."""
     temporary = store / f"{_PREFIX}{uuid.uuid4().hex}.tmp"
     files: dict[str, dict[str, str]] = {modality: {} for modality in codes}
     try:

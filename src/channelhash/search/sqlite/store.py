@@ -75,13 +75,6 @@ class EmbeddedStore(Store):
     outside both locks. Several processes may read and write one folder: a search sees all that was written before it
     began.
 
-    Args:
-        address: what `open_store` was given.
-        folder: where the store lies or will lie; None if it is only read.
-        opened: the items; of a folder's store, none.
-        new: what a new store will have, and one that is there must have; of length 0 where any will do.
-        model_folder: where the model is, if not in ``folder``.
-
     >>> store = open_codes(CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8))
     >>> len(store), store.writable
     (1, False)
@@ -242,13 +235,15 @@ class EmbeddedStore(Store):
     ) -> Surest:
         """Read only the codes of items at the distance of the last answer, or at a smaller one."""
         answers = Surest([], [], [])
-        for found, row in _first_found(self._parts(modality, where), outputs, k and max(k, FIRST), radius):
-            if k is not None and k < len(found.rows):
-                found = found.take(np.flatnonzero(found.distances <= np.partition(found.distances, k - 1)[k - 1]))
-            packed = np.empty((len(found.rows), -(-len(row) // 8)), np.uint8)
-            found.read(packed, lambda codes, rows: codes.index.packed(rows))
-            keys = sure_distances(row, packed, found.distances)
-            found.answer(answers, found.best(k, keys), keys)
+        for matches, row in _first_found(self._parts(modality, where), outputs, k and max(k, FIRST), radius):
+            if k is not None and k < len(matches.rows):
+                matches = matches.take(
+                    np.flatnonzero(matches.distances <= np.partition(matches.distances, k - 1)[k - 1])
+                )
+            packed = np.empty((len(matches.rows), -(-len(row) // 8)), np.uint8)
+            matches.read(packed, lambda codes, rows: codes.index.packed(rows))
+            keys = sure_distances(row, packed, matches.distances)
+            matches.answer(answers, matches.best(k, keys), keys)
         return answers
 
     def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
@@ -256,9 +251,9 @@ class EmbeddedStore(Store):
         if first is None:
             first = ALL if sum(map(len, parts)) <= ALL else max(k, FIRST)
         answers = Scored([], [], [])
-        for found, row in _first_found(parts, outputs, first, None):
-            scores = found.read(np.zeros(len(found.rows), np.float32), partial(SortedCodes.cosines, outputs=row))
-            found.answer(answers, found.best(k, -scores, found.distances), scores)
+        for matches, row in _first_found(parts, outputs, first, None):
+            scores = matches.read(np.zeros(len(matches.rows), np.float32), partial(SortedCodes.cosines, outputs=row))
+            matches.answer(answers, matches.best(k, -scores, matches.distances), scores)
         return answers
 
     def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
@@ -354,15 +349,6 @@ class EmbeddedStore(Store):
 def open_folder(path: Path, new: Facts = _ANY, mapped: bool = False) -> EmbeddedStore:
     """Open the store in a folder, which may not be there yet; `StoreFolder` names its files.
 
-    Args:
-        path: the folder.
-        new: as of `EmbeddedStore`.
-        mapped: as of `StoreFolder`.
-
-    Raises:
-        InputError: the folder holds something else, is damaged, or was made otherwise.
-        JobError: too many files are open.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = open_folder(Path(folder) / "photos.store", Facts(n_bits=8, model=""))
@@ -382,9 +368,6 @@ def open_codes(
     codes: CodeSet, address: str = "codes", model_folder: Path | None = None, n_bits: int | None = None, model: str = ""
 ) -> EmbeddedStore:
     """Open the items of a code set as a store in memory that is only read.
-
-    Raises:
-        InputError: an id occurs twice, or the codes have another length or model.
 
     >>> store = open_codes(CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
     >>> store.search(np.array([[6]], np.uint8), k=1).ids
@@ -444,10 +427,10 @@ class _Found(NamedTuple):
     @classmethod
     def of(cls, parts: list[Part], matches: list[list[Matches]], query: int) -> "_Found":
         """Put what the parts have for one query one behind the other."""
-        found = [of_part[query] for of_part in matches]
-        part = np.repeat(np.arange(len(parts)), [len(match.rows) for match in found])
+        of_query = [of_part[query] for of_part in matches]
+        part = np.repeat(np.arange(len(parts)), [len(match.rows) for match in of_query])
         rows, distances = (
-            np.concatenate([np.zeros(0, np.int64), *(getattr(match, name) for match in found)])
+            np.concatenate([np.zeros(0, np.int64), *(getattr(match, name) for match in of_query)])
             for name in ("rows", "distances")
         )
         return cls(parts, part, rows, distances)

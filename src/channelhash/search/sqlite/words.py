@@ -161,9 +161,6 @@ class WordSearch:
        three next ones.
     3. If these are too few: items with all three, then with the two rarer of them, the rarest, the two more frequent …
 
-    Args:
-        connection: to the database, for reading.
-
     >>> from channelhash.search.sqlite.folder import connect
     >>> connection = connect(None)
     >>> _ = connection.execute("CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT, metadata TEXT)")
@@ -185,15 +182,7 @@ class WordSearch:
     def __call__(
         self, text: str, without: Sequence[str], k: int, where: SqlCondition, coverage: float = 0.0
     ) -> Ranking:
-        """Return the best ``k`` of the items that pass a filter, equal scores in the order in which they were added.
-
-        Args:
-            text: the words that are wanted.
-            without: phrases; an item that has all words of one is not returned.
-            k: at least 1.
-            where: the filter of ``items``.
-            coverage: least share of the weight of all words that an item has; see `store.Store.search_words`.
-        """
+        """Return the best ``k`` of the items that pass a filter, equal scores in the order in which they were added."""
         self._notice_writes()
         split = self._split(text)
         weights = self._weights(split)
@@ -204,8 +193,8 @@ class WordSearch:
         def rows(expression: str, limit: int) -> NDArray[np.int64]:
             join = "" if where.sql == "true" else "CROSS JOIN items ON number = words.rowid"
             sql = f"SELECT words.rowid FROM words {join} WHERE words MATCH ? AND {where.sql} LIMIT ?"
-            found = self._connection.execute(sql, (f"({expression}){suffix}", *where.parameters, limit))
-            return np.fromiter((number for (number,) in found), np.int64)
+            cursor = self._connection.execute(sql, (f"({expression}){suffix}", *where.parameters, limit))
+            return np.fromiter((number for (number,) in cursor), np.int64)
 
         n_rare = int(np.searchsorted(np.cumsum([self._count(word) for word in words]), _ROWS, side="right"))
         rare, frequent = words[:n_rare], words[n_rare : n_rare + _FREQUENT]
@@ -252,10 +241,10 @@ class WordSearch:
     def _weights(self, words: Sequence[str]) -> dict[str, float]:
         """Return the weights of those words that are somewhere, rarest first, without those that are everywhere."""
         n_items = self._n_items
-        there = sorted((count, word) for word in words if (count := self._count(word)))
-        rarest = there[0][0] if there else 0
+        counts = sorted((count, word) for word in words if (count := self._count(word)))
+        rarest = counts[0][0] if counts else 0
         most = max(rarest, _EVERYWHERE * n_items if n_items > _MANY else n_items)
-        return {word: self._weight(count) for count, word in there if count <= most}
+        return {word: self._weight(count) for count, word in counts if count <= most}
 
     def _weight(self, count: int) -> float:
         """Return the weight of a word that so many items have; of one that none has, as if it were one."""
@@ -273,9 +262,9 @@ def _all(words: Sequence[str]) -> str:
     return " AND ".join(f'"{word}"' for word in words)
 
 
-def _best(found: Sequence[tuple[NDArray[np.int64], float]], k: int) -> dict[int, float]:
+def _best(rankings: Sequence[tuple[NDArray[np.int64], float]], k: int) -> dict[int, float]:
     """Return the ``k`` numbers with the largest sums of weights, ties by number."""
-    numbers, places = np.unique(np.concatenate([rows for rows, _ in found]), return_inverse=True)
-    sums = np.bincount(places, np.concatenate([np.full(len(rows), weight) for rows, weight in found]), len(numbers))
+    numbers, places = np.unique(np.concatenate([rows for rows, _ in rankings]), return_inverse=True)
+    sums = np.bincount(places, np.concatenate([np.full(len(rows), weight) for rows, weight in rankings]), len(numbers))
     best = np.lexsort((numbers, -sums))[:k]
     return dict(zip(numbers[best].tolist(), sums[best].tolist(), strict=True))

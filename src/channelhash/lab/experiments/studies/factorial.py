@@ -45,9 +45,6 @@ def _factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dic
     Student's t over seeds. The published comparison, DSCH with its term against SCH without, is split in two as Shapley
     values are: the channel's part is the mean of its effects with and without the term, and likewise the term's; the
     two add up to the whole.
-
-    Returns:
-        Name of the comparison -> effect; none with fewer than two seeds that all of {SCH, DSCH} × κ_q {0, 0.01} have.
     """
     scores: dict[_Setting, dict[int, float]] = {}
     for result in results:

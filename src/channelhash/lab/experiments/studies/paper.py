@@ -44,23 +44,20 @@ def _differences(settings: Sections) -> dict[str, tuple[Any, Any]]:
     The loss is compared elsewhere. Keys that the settings lack have their default, keys that they alone have count as
     off in the paper.
 
-    Args:
-        settings: a run's configuration, of one of the paper's models and collections.
-
     >>> paper = experiment.paper_configuration("cliphash", "nuswide")
     >>> _differences({**paper, "train": {**paper["train"], "epochs": 30}})
     {'train.epochs': (30, 200), 'train.easy_weights': ('kinds', 'angles')}
     """
     model, kind = settings["model"]["name"], settings["data"]["kind"]
     theirs, defaults = _paper_and_defaults(model, kind)
-    found = {}
+    differences = {}
     for section, ignored in _OF_NO_ACCOUNT.items():
-        given = {**defaults[section], **settings.get(section, {})}
-        for key, value in given.items():
+        values = {**defaults[section], **settings.get(section, {})}
+        for key, value in values.items():
             expected = theirs[section].get(key)
             if key not in ignored and _plain(key, value) != _plain(key, expected):
-                found[f"{section}.{key}"] = value, expected
-    return found
+                differences[f"{section}.{key}"] = value, expected
+    return differences
 
 
 def _is_same_model(settings: Sections) -> bool:
@@ -172,12 +169,6 @@ def _comparison_tables(results: Sequence[Result], table: str) -> list[Table]:
     A run is compared if data set, model (`_is_same_model`), code length and every setting of its loss are the paper's;
     on the partitions that the paper's table is about, after the last epoch. The caption names what else it has
     otherwise (`_differences`).
-
-    Returns:
-        One table with a row for each task and printed setting that some run has; none if there is no such run.
-
-    Raises:
-        InputError: see `tables.outcome`.
 
     >>> _comparison_tables([], "losses")
     []

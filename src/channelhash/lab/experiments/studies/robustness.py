@@ -146,15 +146,6 @@ def _attack(branch: Branch, pixels: Tensor, epsilon: float, steps: int = 10) -> 
     −mean_j b_j tanh z_j, for the outputs z and the code b of the image as it is. The attacker knows the model, and no
     label.
 
-    Args:
-        branch: of images, in evaluation mode.
-        pixels: ``(n, 3, s, s)`` in [0, 1].
-        epsilon: ε > 0, of the same unit.
-        steps: number of steps.
-
-    Returns:
-        Pixels likewise; None where the encoder gives no gradient (networks that ONNX Runtime runs).
-
     >>> branch = Branch(torch.tensor, torch.nn.Flatten(), torch.nn.Linear(12, 8))
     >>> pixels = torch.full((1, 3, 2, 2), 0.5)
     >>> changed = _attack(branch, pixels, epsilon=0.1)
@@ -214,9 +205,6 @@ def _perturbed_scores(folder: Path) -> dict[str, dict[str, float]]:
     """Return perturbation -> task -> tie-aware mAP of a run's test queries over R, which stays as it is.
 
     Perturbations are named like ``"noise, σ|0.05"``.
-
-    Raises:
-        InputError: the run's model reads neither pixels nor tokens.
     """
     codes, run, scores = run_codes(folder), open_run(folder), {}
     run.model.eval()

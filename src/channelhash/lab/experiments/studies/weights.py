@@ -104,12 +104,7 @@ def _grid(design: Design) -> list[GridRun]:
 
 
 def _run_weights(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
-    """Choose each loss's learning rate, with it the weights of its tuned form, and run the grid with both.
-
-    Raises:
-        InputError: the runs are not validated; or as `run_grid`.
-        JobError: no trial of a method finished.
-    """
+    """Choose each loss's learning rate, with it the weights of its tuned form, and run the grid with both."""
     for run in grid.trials:
         if not run.config.train.validate_every or run.config.split.validation_queries == 0:
             raise InputError(
@@ -171,11 +166,7 @@ def _weights_of(trial: Result) -> dict[str, float]:
 
 
 def _best_trials(results: Sequence[Result]) -> dict[str, Result]:
-    """Return the trial of each method with the best score after the last epoch; the first one of equals.
-
-    Raises:
-        JobError: no trial of a method finished.
-    """
+    """Return the trial of each method with the best score after the last epoch; the first one of equals."""
     best = {}
     for method, trials in _by_method(results).items():
         finished = [result for result in trials if result.status == "finished"]
@@ -264,15 +255,15 @@ def _differences_tables(results: Sequence[Result]) -> list[Table]:
     """Return `_FIRST` minus every other method, on R and on R∖T; none without two common seeds."""
     tables, queries, methods = [], query_means(results), _by_method(results)
     for view in VIEWS:
-        own = _cells(methods.get(_FIRST, ()), view)
+        first = _cells(methods.get(_FIRST, ()), view)
         tests: dict[str, tuple[SeedTest, list[SeedTest]]] = {}
         for method, runs in methods.items():
             other = _cells(runs, view)
-            cells = [cell for cell in own if cell in other and method != _FIRST]
-            common = set.intersection(*(own[cell].keys() & other[cell].keys() for cell in cells)) if cells else set()
+            cells = [cell for cell in first if cell in other and method != _FIRST]
+            common = set.intersection(*(first[cell].keys() & other[cell].keys() for cell in cells)) if cells else set()
             if len(common) > 1:
                 seeds = sorted(common)
-                differences = np.array([[own[cell][seed] - other[cell][seed] for seed in seeds] for cell in cells])
+                differences = np.array([[first[cell][seed] - other[cell][seed] for seed in seeds] for cell in cells])
                 tests[method] = seed_test(differences.mean(axis=0)), [seed_test(row) for row in differences]
         if tests:
             tables.append(_differences_table(view, tests, queries))
@@ -323,8 +314,8 @@ def _over_queries(queries: Mapping[Place, NDArray[np.float16]], method: str, vie
     ]
     if not pairs:
         return None
-    own, other = (np.concatenate(side).astype(np.float64) for side in zip(*pairs, strict=True))
-    return bootstrap_interval(100 * (own - other), resamples=1000)
+    first_scores, other = (np.concatenate(side).astype(np.float64) for side in zip(*pairs, strict=True))
+    return bootstrap_interval(100 * (first_scores - other), resamples=1000)
 
 
 def _interval(test: SeedTest | Interval) -> str:
