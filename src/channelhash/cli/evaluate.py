@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from channelhash.cli import output
+from channelhash.cli.interrupts import when_stopped
 from channelhash.cli.options import AsJson, Overrides, Quick, SavedModel, SkipBad, TrustCode
 from channelhash.cli.output import percent
-from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.studies import EXPERIMENTS
 from channelhash.utils.addresses import Place, place

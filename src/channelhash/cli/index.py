@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from channelhash.cli import options
+from channelhash.cli.interrupts import same_command
 from channelhash.cli.output import print_json, print_table, progress_bars, say, say_left_out, show, working
-from channelhash.cli.stopping import same_command
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 

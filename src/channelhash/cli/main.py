@@ -9,9 +9,9 @@ from collections.abc import Callable
 import typer
 
 from channelhash.cli import data, evaluate, index, search, serve, train
+from channelhash.cli.interrupts import next_command, obey_signals
 from channelhash.cli.options import command_group
 from channelhash.cli.output import printable
-from channelhash.cli.stopping import next_command, obey_signals
 from channelhash.errors import InputError, JobError, NoSpaceError, check_address, hide_secrets
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.typed_settings import failing_code, failing_line, resolved

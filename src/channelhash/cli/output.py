@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from channelhash.cli.stopping import same_command, when_stopped
+from channelhash.cli.interrupts import same_command, when_stopped
 from channelhash.utils.progress import StageProgress
 
 #: Progress and remarks go to stderr, so that stdout holds only results.

@@ -7,10 +7,10 @@ from typing import Any
 
 import typer
 
+from channelhash.cli.interrupts import when_stopped
 from channelhash.cli.options import Captions, Encoder, Exclude, SearchableStore, StoreModel, TrustCode
 from channelhash.cli.output import say
 from channelhash.cli.search import bring_up_to_date
-from channelhash.cli.stopping import when_stopped
 
 
 def serve(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from channelhash.cli import options, output
+from channelhash.cli.interrupts import resumed_command
 from channelhash.cli.output import percent
-from channelhash.cli.stopping import resumed_command
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
