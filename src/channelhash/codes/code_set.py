@@ -101,7 +101,7 @@ class CodeSet:
         from channelhash.codes.parquet import write_codes  # PyArrow, which codes in memory do not need
         from channelhash.utils.addresses import place
 
-        write_codes(self, place(path))
+        write_codes(vars(self), place(path))
 
     @classmethod
     def load(cls, path: "str | Place") -> "CodeSet":
@@ -112,7 +112,7 @@ class CodeSet:
         """
         from channelhash.codes.parquet import read_codes
 
-        return read_codes(path)
+        return read_codes(path, cls)
 
     @classmethod
     def stream(cls, path: "str | Place", rows: int) -> Iterator["CodeSet"]:
@@ -123,7 +123,7 @@ class CodeSet:
         """
         from channelhash.codes.parquet import stream_codes
 
-        return stream_codes(path, rows)
+        return stream_codes(path, rows, cls)
 
 
 def joined(parts: Sequence[CodeSet]) -> CodeSet:

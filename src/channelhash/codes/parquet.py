@@ -1,9 +1,9 @@
-"""A set of codes as a Parquet file."""
+"""A set of codes as a Parquet file: the fields of a `CodeSet` by name, written and read."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
-from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.utils.addresses import Place, open_address, place, whole_file
 from channelhash.utils.array_files import ENDINGS
@@ -20,53 +19,52 @@ from channelhash.utils.files import dump_checked, load_checked, reading
 from channelhash.utils.plain_values import is_binary, is_list, plain_values
 
 _FORMAT = "channelhash codes 2"
+_Codes = TypeVar("_Codes")
 
 
-def write_codes(codes: CodeSet, path: Place) -> None:
+def write_codes(fields: Mapping[str, Any], path: Place) -> None:
     """Write what `CodeSet.save` describes."""
-    width = -(-codes.n_bits // 8)
-    columns: dict[str, pa.Array] = {"id": pa.array(codes.ids, pa.string())}
-    for modality, packed in codes.codes.items():
+    n_bits, labels = fields["n_bits"], fields["labels"]
+    columns: dict[str, pa.Array] = {"id": pa.array(fields["ids"], pa.string())}
+    for modality, packed in fields["codes"].items():
         data = pa.py_buffer(np.ascontiguousarray(packed).tobytes())
-        columns[f"code_{modality}"] = pa.Array.from_buffers(pa.binary(width), len(packed), [None, data])
-    if codes.labels is not None:
-        ends = np.concatenate([[0], np.cumsum(codes.labels.sum(axis=1))]).astype(np.int32)
-        columns["labels"] = pa.ListArray.from_arrays(ends, np.nonzero(codes.labels)[1].astype(np.int32))
-    if codes.texts is not None:
-        columns["text"] = pa.array(codes.texts, pa.string())
-    if codes.images is not None:
-        columns["image"] = pa.array(codes.images, pa.string())
+        columns[f"code_{modality}"] = pa.Array.from_buffers(pa.binary(-(-n_bits // 8)), len(packed), [None, data])
+    if labels is not None:
+        ends = np.concatenate([[0], np.cumsum(labels.sum(axis=1))]).astype(np.int32)
+        columns["labels"] = pa.ListArray.from_arrays(ends, np.nonzero(labels)[1].astype(np.int32))
+    columns |= {name: pa.array(texts, pa.string()) for name, texts in _shown(fields).items()}
     table = pa.table(columns)
     description = {
-        "n_bits": codes.n_bits,
-        "n_labels": None if codes.labels is None else codes.labels.shape[1],
-        "label_names": list(codes.label_names),
-        "model": codes.model,
-        "columns": _checksums(codes),
+        "n_bits": n_bits,
+        "n_labels": None if labels is None else labels.shape[1],
+        "label_names": list(fields["label_names"]),
+        "model": fields["model"],
+        "columns": _checksums(fields),
     }
     metadata = {"channelhash.format": _FORMAT, "channelhash": dump_checked(description)}
     with whole_file(path) as temporary:
         pq.write_table(table.replace_schema_metadata(metadata), temporary, write_page_checksum=True)
 
 
-def read_codes(path: str | Place) -> CodeSet:
-    """Read what `write_codes` wrote; see `CodeSet.load`."""
+def read_codes(path: str | Place, make: Callable[..., _Codes]) -> _Codes:
+    """Read what `write_codes` wrote, and ``make`` a set of its fields; see `CodeSet.load`."""
     with _open(path) as (file, description):
-        codes = _from_table(_stored_types(file.read(), description["n_bits"]), description)
-        _check_columns(description, _checksums(codes))
+        fields = _from_table(_stored_types(file.read(), description["n_bits"]), description)
+        codes = make(**fields)
+        _check_columns(description, _checksums(fields))
         return codes
 
 
-def stream_codes(path: str | Place, rows: int) -> Iterator[CodeSet]:
+def stream_codes(path: str | Place, rows: int, make: Callable[..., _Codes]) -> Iterator[_Codes]:
     """Read the same in parts; see `CodeSet.stream`."""
     with _open(path) as (file, description):
-        widths: dict[str, int] = {}
+        sums: dict[str, int] = {}
         for batch in file.iter_batches(rows):
             table = _stored_types(pa.Table.from_batches([batch]), description["n_bits"])
-            codes = _from_table(table, description)
-            yield codes
-            widths = _checksums(codes, widths)
-        _check_columns(description, widths or dict.fromkeys(description["columns"], 0))
+            fields = _from_table(table, description)
+            yield make(**fields)
+            sums = _checksums(fields, sums)
+        _check_columns(description, sums or dict.fromkeys(description["columns"], 0))
 
 
 @contextmanager
@@ -108,24 +106,28 @@ def _stored_types(table: pa.Table, n_bits: int) -> pa.Table:
     return table
 
 
-def _checksums(codes: CodeSet, before: dict[str, int] | None = None) -> dict[str, int]:
+def _shown(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the texts and images that a set has, by column."""
+    return {name: fields[f"{name}s"] for name in ("text", "image") if fields[f"{name}s"] is not None}
+
+
+def _checksums(fields: Mapping[str, Any], before: dict[str, int] | None = None) -> dict[str, int]:
     """Return the CRC-32 of each column, going on from that of the rows before these.
 
     Parquet's own checksums protect each page, but neither the pages' headers nor the file's footer, which says what the
     columns are called and where they lie.
     """
-    columns = {f"code_{modality}": packed.tobytes() for modality, packed in codes.codes.items()}
-    for name, texts in {"id": codes.ids, "text": codes.texts, "image": codes.images}.items():
-        if texts is not None:
-            columns[name] = "".join(f"{text}\0" for text in texts).encode()
-    if codes.labels is not None:
-        columns["labels"] = codes.labels.tobytes()
+    columns = {f"code_{modality}": packed.tobytes() for modality, packed in fields["codes"].items()}
+    for name, texts in {"id": fields["ids"], **_shown(fields)}.items():
+        columns[name] = "".join(f"{text}\0" for text in texts).encode()
+    if fields["labels"] is not None:
+        columns["labels"] = fields["labels"].tobytes()
     return {name: crc32(content, (before or {}).get(name, 0)) for name, content in columns.items()}
 
 
-def _check_columns(description: dict[str, Any], widths: dict[str, int]) -> None:
+def _check_columns(description: dict[str, Any], sums: dict[str, int]) -> None:
     expected = description["columns"]
-    if names := sorted(name for name in expected.keys() | widths.keys() if expected.get(name) != widths.get(name)):
+    if names := sorted(name for name in expected.keys() | sums.keys() if expected.get(name) != sums.get(name)):
         raise ValueError(f"damaged: the column {names[0]} is not as it was written")
 
 
@@ -143,30 +145,25 @@ def is_code_file(path: Path) -> bool:
         return False
 
 
-def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
-    """Return the set in a table of our format; an error where the two do not fit together."""
+def _from_table(table: pa.Table, description: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the set in a table of our format; an error where the two do not fit together."""
     columns = {name: table.column(name) for name in table.column_names}
     if "id" not in columns:
         raise ValueError("the column id is missing")
     for name, column in columns.items():
         if column.null_count:
             raise ValueError(f"the column {name} has empty cells")
-    n_bits = description["n_bits"]
-    texts, images = (columns[name].to_pylist() if name in columns else None for name in ("text", "image"))
-    return CodeSet(
-        columns["id"].to_pylist(),
-        {
-            name.removeprefix("code_"): _packed_codes(column, name, n_bits)
-            for name, column in columns.items()
-            if name.startswith("code_")
-        },
-        _label_matrix(columns["labels"], description["n_labels"]) if "labels" in columns else None,
-        n_bits,
-        tuple(description["label_names"]),
-        texts,
-        images,
-        description["model"],
-    )
+    n_bits, codes = description["n_bits"], [name for name in columns if name.startswith("code_")]
+    return {
+        "ids": columns["id"].to_pylist(),
+        "codes": {name.removeprefix("code_"): _packed_codes(columns[name], name, n_bits) for name in codes},
+        "labels": _label_matrix(columns["labels"], description["n_labels"]) if "labels" in columns else None,
+        "n_bits": n_bits,
+        "label_names": tuple(description["label_names"]),
+        "texts": columns["text"].to_pylist() if "text" in columns else None,
+        "images": columns["image"].to_pylist() if "image" in columns else None,
+        "model": description["model"],
+    }
 
 
 def _packed_codes(column: pa.ChunkedArray, name: str, n_bits: int) -> PackedCodes:
