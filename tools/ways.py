@@ -33,7 +33,7 @@ COMMON = ("utils/", "codes/", "data/", "models/", "text/", "config.py")
 #: Where a way begins that does not begin with its command.
 START = {
     "One training step": "training/trainer.py:train",
-    "One request": "serve/middleware.py:Route.get_route_handler.<locals>.checked",
+    "One request": "serve/routing.py:Route.get_route_handler.<locals>.checked",
 }
 #: What is a way of its own: a run of a grid, the search of a request.
 WITHIN = ("lab/experiments/runner.py:_run_and_evaluate", "search/hits.py:answer_page")

@@ -25,7 +25,7 @@ from uvicorn.server import ServerState
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.search import open_store
-from channelhash.serve import Limits, create_app, middleware, server, service
+from channelhash.serve import Limits, create_app, routing, server, service
 from channelhash.serve.app import open_app
 from channelhash.serve.server import allowed_hosts, listen
 from channelhash.serve.service import _Batcher, _WarmUp
@@ -203,7 +203,7 @@ def test_half_sent_bodies_take_no_place(tmp_path, model):
 
 
 def test_uploads_beyond_their_places_are_refused(tmp_path, model, monkeypatch):
-    monkeypatch.setattr(middleware, "_UPLOAD_WAIT", 0.01)
+    monkeypatch.setattr(routing, "_UPLOAD_WAIT", 0.01)
     with serving(tmp_path, model=model) as client:
         client.app.state.service.uploading = asyncio.Semaphore(0)
         answer = client.post("/search/image", files={"image": bytes(100_000)})

@@ -23,6 +23,7 @@ from channelhash.search.query import QueryEncoder, load_encoder, load_query_enco
 from channelhash.search.store import Store
 from channelhash.serve import items, middleware, search
 from channelhash.serve.middleware import PROBLEMS, Tokens
+from channelhash.serve.routing import Route
 from channelhash.serve.schemas import MOST, Health, Info, Labels
 from channelhash.serve.service import CurrentService, Limits, Service
 
@@ -137,7 +138,7 @@ def _read_token(path: Path, option: str = "--token-file") -> str:
     return token
 
 
-class _MonitoringRoute(middleware.Route):
+class _MonitoringRoute(Route):
     """A route that is answered however busy the server is."""
 
     takes_place = False
@@ -145,7 +146,7 @@ class _MonitoringRoute(middleware.Route):
 
 _STATUSES: dict[int | str, dict[str, Any]] = {500: PROBLEMS[500], 503: PROBLEMS[503]}
 _MEDIA_TYPES = {"html": "text/html", "css": "text/css", "svg": "image/svg+xml", "js": "text/javascript"}
-_router = APIRouter(tags=["server"], responses=_STATUSES, route_class=middleware.Route)
+_router = APIRouter(tags=["server"], responses=_STATUSES, route_class=Route)
 #: ``/health`` needs no token: a balancer or a container's check has none.
 _health_router = APIRouter(tags=["server"], responses=_STATUSES)
 

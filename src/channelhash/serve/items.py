@@ -18,7 +18,8 @@ from channelhash.errors import InputError
 from channelhash.search.store import Item
 from channelhash.serve import schemas
 from channelhash.serve.images import MAX_SIDE
-from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, Route, content_tag
+from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, content_tag
+from channelhash.serve.routing import Route
 from channelhash.serve.service import CurrentService, Outputs, Service
 from channelhash.utils.files import atomic_path
 from channelhash.utils.image_files import open_image

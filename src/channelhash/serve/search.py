@@ -25,7 +25,8 @@ from channelhash.search.items import choose_modality
 from channelhash.search.store import Item
 from channelhash.serve import schemas
 from channelhash.serve.images import open_upload
-from channelhash.serve.middleware import PROBLEMS, Route
+from channelhash.serve.middleware import PROBLEMS
+from channelhash.serve.routing import Route
 from channelhash.serve.service import CurrentService, Outputs, Service
 from channelhash.utils.image_files import STORED_FORMATS, open_image
 

@@ -1,0 +1,134 @@
+"""Routes that check who asks and receive the body, within limits, before anything is made of it.
+
+A request takes one of the server's places only when its body is there, and gives it back before its answer is sent: a
+client that sends or reads slowly keeps none.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any, ClassVar
+
+import anyio.to_thread
+from fastapi import HTTPException, Request, Response
+from fastapi.routing import APIRoute
+from starlette.datastructures import FormData
+from starlette.requests import ClientDisconnect
+
+from channelhash.serve.service import Service
+
+# A form has a picture and a few fields; more are refused while they are read.
+_MAX_FILES, _MAX_FIELDS = 2, 32
+
+
+_SLICE = 65536
+
+
+_MAX_KEYS = 1000
+
+
+# Seconds that a large body waits for others.
+_UPLOAD_WAIT = 10
+
+
+class Route(APIRoute):
+    """A route that reads the store."""
+
+    writes: ClassVar[bool] = False
+    takes_place: ClassVar[bool] = True
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of FastAPI behind the checks."""
+        handle = super().get_route_handler()
+
+        async def checked(request: Request) -> Response:
+            service: Service = request.app.state.service
+            service.check_access(request.headers.get("authorization", ""), self.writes)
+            async with AsyncExitStack() as stack:
+                if self.body_field:
+                    request = await self._receive(request, service, stack)
+                if self.takes_place:
+                    if service.places.locked():
+                        line = "too many requests at one time; try again in a second"
+                        raise HTTPException(503, line, {"Retry-After": "1"})
+                    await stack.enter_async_context(service.places)
+                return await handle(request)
+
+        return checked
+
+    async def _receive(self, request: Request, service: Service, stack: AsyncExitStack) -> "_Received":
+        """Return the request with its body, which is of the type that the route takes."""
+        takes = getattr(self.body_field and self.body_field.field_info, "media_type", "application/json")
+        sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if sent != takes:
+            raise HTTPException(415, f"the body is {sent or 'of no type'}; send it with Content-Type: {takes}")
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise HTTPException(415, "the body is compressed; send it without Content-Encoding")
+        limits = service.limits
+        limit, seconds = limits.upload_bytes, limits.upload_seconds
+        if takes == "application/json" and not self.writes:
+            limit, seconds = limits.question_bytes, limits.question_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return _Received(request, await _receive_body(request, limit, service, stack), service.reading_forms)
+        except TimeoutError:
+            line = f"the body did not arrive within {seconds:g} seconds"
+            raise HTTPException(408, line, {"Connection": "close"}) from None
+        except ClientDisconnect:
+            raise HTTPException(400, "the connection ended before the body did") from None
+
+
+async def _receive_body(request: Request, limit: int, service: Service, stack: AsyncExitStack) -> bytes:
+    """Return a body of at most ``limit`` bytes. One larger than a question waits for a place: there are a few."""
+    too_large = HTTPException(413, f"the request is larger than {limit / 1e6:g} MB, this server's limit")
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared[:20]) > limit:
+        raise too_large
+    body, waits = bytearray(), True
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limit:
+            raise too_large
+        if waits and len(body) > service.limits.question_bytes:
+            waits = False
+            try:
+                async with asyncio.timeout(_UPLOAD_WAIT):
+                    await stack.enter_async_context(service.uploading)
+            except TimeoutError:
+                line = "too many large uploads at one time; try again in a few seconds"
+                raise HTTPException(503, line, {"Retry-After": "10"}) from None
+    return bytes(body)
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > _MAX_KEYS:
+        raise HTTPException(422, f"the body: an object of more than {_MAX_KEYS} keys")
+    return dict(pairs)
+
+
+class _Received(Request):
+    """A request whose body is there; a form is read in a worker thread, not many at one time."""
+
+    def __init__(self, request: Request, body: bytes, limiter: anyio.CapacityLimiter) -> None:
+        super().__init__(request.scope, request.receive)
+        self._body = body
+        self._limiter = limiter
+
+    async def stream(self) -> AsyncIterator[bytes]:  # type: ignore[override]
+        """Yield the body in slices, so that a reader of forms does not hold the interpreter for long."""
+        for start in range(0, len(self._body), _SLICE):
+            yield self._body[start : start + _SLICE]
+        yield b""
+
+    async def json(self) -> Any:
+        """Return the body, whose objects have few keys: each that is unknown would be an error of its own."""
+        return json.loads(self._body, object_pairs_hook=_check_keys)
+
+    async def form(self, **_: Any) -> FormData:  # type: ignore[override]
+        """Return the body as a form."""
+
+        async def read() -> FormData:
+            return await super(_Received, self).form(max_files=_MAX_FILES, max_fields=_MAX_FIELDS)
+
+        return await anyio.to_thread.run_sync(lambda: asyncio.run(read()), limiter=self._limiter)
