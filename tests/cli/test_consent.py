@@ -7,8 +7,8 @@ import json
 import pytest
 
 from channelhash.errors import InputError
-from channelhash.models.cliphash import load_open_clip
 from channelhash.models.extractors import Extractor
+from channelhash.models.pretrained import load_open_clip
 from pages import ROOT
 
 

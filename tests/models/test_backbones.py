@@ -12,9 +12,10 @@ from channelhash.data.table import load_table
 from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS, HashModel, load_model
 from channelhash.models.backbones import autocast
-from channelhash.models.cliphash import build_cliphash_branches, load_open_clip
+from channelhash.models.cliphash import build_cliphash_branches
+from channelhash.models.pretrained import load_open_clip, load_torchvision
 from channelhash.models.small import WordTable
-from channelhash.models.tdsrdh import build_tdsrdh_branches, load_torchvision
+from channelhash.models.tdsrdh import build_tdsrdh_branches
 from channelhash.utils.torchvision_compat import torchvision
 from picture_runs import clip_model, picture_records, resnet_model, tiny_clip, write_pictures
 

@@ -7,7 +7,7 @@ import timm
 import torch
 from PIL import Image
 
-from channelhash.models import encoders
+from channelhash.models import pretrained
 from channelhash.models.backbones import read_weights
 from channelhash.models.onnx_graphs import image_graph
 
@@ -47,7 +47,7 @@ def picture(size, seed):
 def test_random_networks_are_timms(size):
     made = network()
     weights = [values.numpy() for values in made.state_dict().values()]
-    graph = image_graph(weights, encoders._REPEATS, size).SerializeToString()
+    graph = image_graph(weights, pretrained._REPEATS, size).SerializeToString()
     pixels = np.stack([picture(size, seed) for seed in range(3)])
     found = onnxruntime.InferenceSession(graph).run(["features"], {"pixels": pixels})[0]
     expected = by_timm(made, pixels)
@@ -57,10 +57,10 @@ def test_random_networks_are_timms(size):
 
 def test_the_published_network_is_timms():
     made = timm.create_model("tf_efficientnet_lite2").eval()
-    file = encoders._checked_file(encoders._LITE2)
+    file = pretrained._checked_file(pretrained._LITE2)
     made.load_state_dict(dict(zip(made.state_dict(), read_weights(file).values(), strict=True)))
     pixels = np.stack([picture(260, seed) for seed in range(2)])
-    tower = encoders._image_tower()
+    tower = pretrained.image_tower()
     np.testing.assert_allclose(tower(torch.from_numpy(pixels)).numpy(), by_timm(made, pixels), atol=1e-4)
 
 

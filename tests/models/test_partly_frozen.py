@@ -10,9 +10,7 @@ from torch import nn
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.backbones import PartlyFrozen
-from channelhash.models.cliphash import load_open_clip
-from channelhash.models.encoders import _image_tower, image_layers, missing_packages
-from channelhash.models.tdsrdh import load_torchvision
+from channelhash.models.pretrained import image_layers, image_tower, load_open_clip, load_torchvision, missing_packages
 from picture_runs import clip_model, picture_records, resnet_model, tiny_clip
 
 needs_package = pytest.mark.skipif(bool(missing_packages()), reason="the packages of the encoder photo")
@@ -87,6 +85,6 @@ def test_the_packaged_network_of_layers_is_the_one_of_the_encoder_photo():
     pixels = torch.randint(0, 256, (2, 3, 260, 260), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     layers = image_layers("package").eval()
     with torch.no_grad():
-        torch.testing.assert_close(layers(pixels), _image_tower()(pixels), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(layers(pixels), image_tower()(pixels), atol=1e-4, rtol=1e-4)
     with pytest.raises(InputError, match=r"model\.pretrained of efficientnet-lite2 is package or null, got 'DEFAULT'"):
         image_layers("DEFAULT")

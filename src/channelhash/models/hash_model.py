@@ -448,3 +448,15 @@ def encode_items(
             progress(rows.stop, len(items))
     joined: NDArray[np.uint8] = np.concatenate(codes)
     return joined
+
+
+def check_raw_items(name: str, n_bits: int, train: Records) -> None:
+    """Raise `InputError` unless ``train`` holds raw items and codes have a bit.
+
+    >>> check_raw_items("small", 8, Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), bool), ("dog",)))
+    """
+    if n_bits < 1:
+        raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
+    for modality, values in train.items.items():
+        if isinstance(values, np.ndarray):
+            raise InputError(f"model.name: {name!r} reads raw {modality}s, the data holds features; use 'features'")

@@ -1,11 +1,10 @@
 """``tdsrdh``: a residual network and a Transformer over word vectors, each with a hash head (``protocol.md`` § 4)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
-from urllib.error import URLError
 
 import numpy as np
 import torch
@@ -13,21 +12,16 @@ from torch import Tensor, nn
 
 from channelhash.data.images import Resize
 from channelhash.data.records import Records
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError
 from channelhash.models.backbones import (
     Frozen,
-    Normalize,
     PartlyFrozen,
     fixed_random_weights,
-    load_weights,
-    read_weights,
     unfrozen,
-    weights_source,
 )
-from channelhash.models.cliphash import check_raw_items
-from channelhash.models.encoders import IMAGE_WIDTH, IMAGES, image_layers
-from channelhash.models.hash_model import Branch, HashModel
+from channelhash.models.hash_model import Branch, HashModel, check_raw_items
 from channelhash.models.heads import hash_head
+from channelhash.models.pretrained import IMAGE_WIDTH, IMAGES, image_layers, load_torchvision
 from channelhash.models.small import TransformerText, VocabularyTokens, WordTable
 from channelhash.text.tokens import Vocabulary
 from channelhash.text.word_vectors import (
@@ -40,47 +34,7 @@ from channelhash.text.word_vectors import (
 )
 from channelhash.utils.files import cache_folder
 from channelhash.utils.progress import Progress
-from channelhash.utils.torchvision_compat import torchvision
-from channelhash.utils.typed_settings import Count, unknown
-
-#: Mean and standard deviation of ImageNet's pixels, as most of torchvision's classification weights want them.
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]:
-    """Load an encoder of ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to features below the classifier."""
-    known = torchvision.models.list_models(module=torchvision.models)
-    if name not in known:
-        raise InputError(unknown(f"model.backbone {name!r}", name, known))
-    tag, file = weights_source(pretrained) if pretrained else (None, None)
-    tags = [weights.name for weights in torchvision.models.get_model_weights(name)]
-    if tag not in (None, "DEFAULT", *tags):
-        raise InputError(unknown(f"model.pretrained {tag!r} of {name}", str(tag), tags))
-    build: Callable[..., nn.Module] = torchvision.models.get_model
-    try:
-        model = build(name, weights=None if file else tag)
-    except (URLError, OSError) as error:
-        raise JobError(
-            f"model.pretrained: {tag} of {name} cannot be fetched ({error}); fetch it elsewhere and give {tag}@FILE"
-        ) from None
-    classifier, width = _cut_classifier(model)
-    if file:
-        state = {key: value for key, value in read_weights(file).items() if not key.startswith(f"{classifier}.")}
-        load_weights(model.state_dict(), state, f"{file} into {name}")
-    mean, std = IMAGENET_MEAN, IMAGENET_STD
-    if tag:
-        preset = torchvision.models.get_model_weights(name)[tag].transforms()
-        mean, std = tuple(preset.mean), tuple(preset.std)
-    return nn.Sequential(Normalize(mean, std), model), width
-
-
-def _cut_classifier(model: nn.Module) -> tuple[str, int]:
-    """Remove the last linear layer; return its name and its number of inputs."""
-    name, last = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)][-1]
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, nn.Identity())
-    return name, last.in_features
-
+from channelhash.utils.typed_settings import Count
 
 #: Side of the images, a centre crop after their short side has become 232 pixels (bilinear, antialias; § 3).
 _IMAGE_SIZE = 224

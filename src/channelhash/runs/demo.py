@@ -12,7 +12,7 @@ from channelhash.config import RunConfig, make_config
 from channelhash.data.collection import load_collection
 from channelhash.losses import RECOMMENDED
 from channelhash.models import HashModel, load_model
-from channelhash.models.encoders import missing_packages
+from channelhash.models.pretrained import missing_packages
 from channelhash.runs.evaluate import evaluate_run
 from channelhash.runs.train import start_run
 from channelhash.search.index.brute_force import nearest

