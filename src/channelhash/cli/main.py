@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import typer
 
-from channelhash.cli import data, evaluate, index, search, serve, train
+from channelhash.cli import data, evaluate, index, search, train
 from channelhash.cli.interrupts import next_command, obey_signals
 from channelhash.cli.options import command_group
 from channelhash.cli.output import printable
@@ -19,7 +19,7 @@ from channelhash.utils.typed_settings import failing_code, failing_line, resolve
 #: The commands in the order of the help: search, train, measure; a group of commands by its name.
 _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "search": search.search,
-    "serve": serve.serve,
+    "serve": search.serve,
     "duplicates": search.duplicates,
     "index": index.app,
     "encode": evaluate.encode,

@@ -1,4 +1,4 @@
-"""``channelhash search``, ``duplicates`` and ``explain``.
+"""``channelhash search``, ``duplicates``, ``explain`` and ``serve``.
 
 A plain folder of photographs may stand in the place of a store: it is indexed first, and then only what changed.
 """
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from channelhash.search.duplicates import DuplicateGroup
     from channelhash.search.hits import Hits, SearchOptions
     from channelhash.search.store import Store
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from channelhash.cli.interrupts import when_stopped
+from channelhash.cli.options import Captions, Encoder, Exclude, SearchableStore, StoreModel, TrustCode
 
 _By = Literal["all", "image", "text", "words"]
 # Typer takes no list of literals.
@@ -71,7 +77,7 @@ def search(
         raise InputError("--text: the query is given twice; leave one of them out")
     text = text if question is None else question
     settings = SearchOptions(k, radius, None, modality, where, rerank)
-    opened, loaded, problems = open_searched(store, model, encoder, captions, exclude, by == "words")
+    opened, loaded, problems = _open_searched(store, model, encoder, captions, exclude, by == "words")
     if collapse:
         settings = replace(settings, collapse=default_radius(opened.n_bits or 0))
     hits = search_store(
@@ -134,7 +140,7 @@ def duplicates(
     """
     from channelhash.search.duplicates import draw_groups, find_duplicates
 
-    opened, _, problems = open_searched(store, exclude=exclude)
+    opened, _, problems = _open_searched(store, exclude=exclude)
     groups = find_duplicates(opened, radius, modality, where, pictures)
     if sheet and groups:
         draw_groups(opened, groups[:_GROUPS], sheet, _IDS)
@@ -226,7 +232,7 @@ def _describe_bit(explanation: "Explanation", bit: "Bit") -> str:
     return ", ".join(names) or "no clear meaning"
 
 
-def open_searched(
+def _open_searched(
     store: str,
     model: Path | None = None,
     encoder: Sequence[str] = (),
@@ -240,21 +246,21 @@ def open_searched(
 
     For words alone, which need no model, the store of a folder is searched as it is.
 
-    Other arguments and errors as in `bring_up_to_date`; or there is nothing to search.
+    Other arguments and errors as in `_bring_up_to_date`; or there is nothing to search.
     """
     from channelhash.search import find_store
     from channelhash.search.query import open_filled_store
 
     if words_alone and not encoder and captions is None and not exclude and find_store(Path(store)):
         return open_filled_store(store), model, ()
-    done, photos = bring_up_to_date(store, model, encoder, captions, exclude)
+    done, photos = _bring_up_to_date(store, model, encoder, captions, exclude)
     problems = done.problems if done else ()
     if photos and len(photos.store):
         return photos.store, photos.encoder, problems
     return open_filled_store(store), model, problems
 
 
-def bring_up_to_date(
+def _bring_up_to_date(
     store: str, model: Path | None, encoder: Sequence[str], captions: Path | None, exclude: Sequence[str]
 ) -> tuple["Indexed | None", "Index | None"]:
     """Make a store of a plain folder of photographs, or bring its store up to date.
@@ -320,3 +326,60 @@ def _report(done: "Indexed", store: "Store") -> None:
     say_left_out([f"{count:,} × {reason}" for reason, count in done.skipped.items()])
     changed = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     say(f"{changed}: {done.items:,} pictures in {store.address} ({done.seconds:.0f} s)")
+
+
+def serve(
+    store: SearchableStore,
+    model: StoreModel = None,
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; by default only this machine has access."),
+    port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes any free port."),
+    token_file: Path | None = typer.Option(None, help="File with the token for requests that add or delete items."),
+    read_token_file: Path | None = typer.Option(None, help="File with a token that all other requests need."),
+    allow_host: list[str] = typer.Option([], help="Another host name of this server. May be repeated."),
+    max_upload: float = typer.Option(16, min=0.001, help="Largest request, in MB."),
+    workers: int = typer.Option(1, min=1, help="Number of processes that answer, up to one for each core."),
+    encoder: Encoder = [],
+    captions: Captions = None,
+    exclude: Exclude = [],
+    trust_code: TrustCode = False,
+) -> None:
+    """Serve a store, or a plain folder of pictures, over HTTP, with a search page for the browser, until Ctrl-C.
+
+    Example: channelhash serve photos --port 8080
+    """
+    from channelhash.serve.app import open_app
+    from channelhash.serve.server import allowed_hosts, format_address, listen, run_server, run_workers
+    from channelhash.serve.service import Limits
+
+    limits = Limits(upload_bytes=round(max_upload * 1e6))
+    when_stopped(f"{store} keeps every write that was answered")
+    with listen(host, port) as listening:
+        _, photos = _bring_up_to_date(store, model, encoder, captions, exclude)
+        if photos:
+            photos.store.close()
+        hosts = allowed_hosts(host, allow_host)
+        make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1)
+
+        def ready() -> None:
+            typer.echo(f"Searching {store} at {format_address(listening)}")
+
+        if workers > 1:
+            answer = partial(run_workers, workers, make, trust_code, listening, ready)
+        else:
+            app = make()
+            app.state.service.encoding.add_done_callback(_say_problems)
+            answer = partial(run_server, app, listening, ready)
+        try:
+            answer()
+        finally:
+            typer.echo("Stopped.")
+
+
+def _say_problems(encoding: Future[Any]) -> None:
+    """Say which searches a server cannot answer, once its model is loaded."""
+    if encoding.cancelled() or encoding.exception():
+        return
+    for modality, problem in encoding.result().problems.items():
+        alone = modality == "text" and encoding.result().words_alone
+        what = "texts are searched by their words" if alone else f"no search with a new {modality}"
+        say(f"{what}: {problem}")
