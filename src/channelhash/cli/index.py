@@ -297,8 +297,9 @@ def _holds_codes(source: Path, option: object) -> bool:
 def _report(store: str, done: "Indexed", as_json: bool) -> None:
     say_left_out([*done.problems, *(f"{count:,} × {reason}" for reason, count in done.skipped.items())])
     counts = f"{done.added} items added, {done.replaced} replaced, {done.unchanged} unchanged"
-    counts += f", {done.moved} moved" * bool(done.moved)
-    counts += f", {done.pruned} pruned" * bool(done.pruned) + f", {len(done.problems)} left out" * bool(done.problems)
+    for what, count in {"moved": done.moved, "pruned": done.pruned, "left out": len(done.problems)}.items():
+        if count:
+            counts += f", {count} {what}"
     rate = f" ({done.rate:,.0f} items/s)" if done.added + done.replaced else ""
     lines = f"{counts}; {done.seconds:.1f} s{rate}", f"{done.items} items in {store}"
     show({"store": store, **asdict(done)}, as_json, *lines)

@@ -16,9 +16,6 @@ from channelhash.utils.files import atomic_path, read_yaml_sections, reading, wr
 
 _Status = Literal["finished", "failed", "missing"]
 
-#: Retrieval sets that a run of a grid is evaluated on: R, and R∖T (``protocol.md`` § 1).
-VIEWS = ("test", "leak_free")
-
 # What tables, plots and pages read of every run's configuration: section -> keys, and the type of their values.
 _READ: dict[str, dict[str, type]] = {
     "data": {"kind": str},
@@ -39,8 +36,8 @@ class Result:
         settings: the run's resolved configuration: section -> key -> value.
         status: ``"missing"`` means not run yet.
         error: why it failed, one line.
-        epochs: checkpoint (``"last"``, ``"best"``) -> view (see `VIEWS`, and ``"validation"``) -> task -> scores, as
-            `metrics.evaluate` returns them.
+        epochs: checkpoint (``"last"``, ``"best"``) -> view (``"test"`` for R, ``"leak_free"`` for R∖T,
+            ``"validation"``) -> task -> scores, as `metrics.evaluate` returns them.
         query_ap: (checkpoint, view, task) -> AP_T of each query ``(nq,)``, NaN without relevant items.
         seconds: wall time of the run.
         measured: what only some experiments measure, by name, as `measured` finds it.

@@ -362,21 +362,9 @@ def verdict(standings: Sequence[Standing]) -> str:
     low = [standing for standing in standings if standing.at_chance]
     if not low:
         return "This run is better than chance."
-    sentence = "; ".join(
-        f"{arrow(standing.task)} gets {100 * standing.score:.1f} %, chance {_print_range(standing.chance)}"
-        for standing in low
-    )
-    degree = "partly at chance" if len(low) < len(standings) else "at chance"
-    return f"This run is {degree}: {sentence}."
-
-
-def _print_range(interval: tuple[float, float]) -> str:
-    """Print two shares in percent.
-
-    >>> _print_range((0.1, 0.25))
-    '10.0 to 25.0 %'
-    """
-    return f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f} %"
+    scores = [(arrow(standing.task), 100 * standing.score, 100 * np.array(standing.chance)) for standing in low]
+    lines = [f"{task} gets {score:.1f} %, chance {least:.1f} to {most:.1f} %" for task, score, (least, most) in scores]
+    return f"This run is {'at' if low == standings else 'partly at'} chance: {'; '.join(lines)}."
 
 
 _Tasks = Mapping[str, Mapping[str, Any]]
