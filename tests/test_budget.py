@@ -14,14 +14,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 22_886,
-    "code lines of lab": 2578,
-    "Python files in src": 185,
+    "code lines of src without lab": 22_880,
+    "code lines of lab": 2572,
+    "Python files in src": 186,
     "imports, % of code": 10.0,
     "public names per 100 code lines": 4.0,
-    "lines of tests": 30_432,
+    "lines of tests": 30_426,
     "lines of tools and benchmarks": 2959,
-    "words of docs": 45_000,
+    "words of docs": 44_997,
 }
 _SILENT = {
     tokenize.COMMENT,
