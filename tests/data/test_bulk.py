@@ -18,6 +18,7 @@ from channelhash.data.bulk import KINDS, RawBatch, _fetch, input_files
 from channelhash.errors import InputError, JobError
 from channelhash.utils.addresses import folder_of, list_files
 from picture_runs import write_pictures
+from refusals import check_refusal
 
 
 def shards_of(address: str | Path, tmp_path: Path, shard_items: int, modalities=("image", "text")) -> list:
@@ -166,21 +167,11 @@ def test_one_cell_costs_its_row_of_parquet(tmp_path):
     assert batch.bad == [("b", "the text holds a NUL; take it out"), ("d", "the text is empty")]
 
 
-@pytest.mark.parametrize(
-    ("name", "column"),
-    [
-        ("id", pa.array([b"a"])),
-        ("id", pa.array([["a"]])),
-        ("text", pa.array([b"a"]).dictionary_encode()),
-        ("text", pa.array([["a"]])),
-        ("text", pa.array([{"a": 1}])),
-        ("image", pa.array([{"a": 1}])),
-        ("image", pa.array([["a.png"]])),
-        ("labels", pa.array([[b"a"]])),
-        ("labels", pa.array([{"a": 1}])),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("name", "column"), [
+    ("id", pa.array([b"a"])), ("id", pa.array([["a"]])), ("text", pa.array([b"a"]).dictionary_encode()),
+    ("text", pa.array([["a"]])), ("text", pa.array([{"a": 1}])), ("image", pa.array([{"a": 1}])),
+    ("image", pa.array([["a.png"]])), ("labels", pa.array([[b"a"]])), ("labels", pa.array([{"a": 1}])),
+], ids=str)  # fmt: skip
 def test_a_column_of_another_type_is_refused_with_its_type(tmp_path, name, column):
     columns = {"id": ["a"], "text": ["x"], "image": ["a.png"], "labels": ["y"], name: column}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
@@ -200,7 +191,7 @@ def write_members(path, members):
                 tar.addfile(info, io.BytesIO(content))
 
 
-def test_links_in_tar_files_are_what_they_link_to(tmp_path):
+def test_links_in_tar_files_are_followed_and_hidden_files_left_out(tmp_path):
     link, symbolic = tarfile.LNKTYPE, tarfile.SYMTYPE
     members = {"a.png": b"A", "b.png": (link, "a.png"), "c.png": (symbolic, "a.png"), "d.png": (symbolic, "none"),
                "e": (tarfile.DIRTYPE, ""), "f.png": (tarfile.CHRTYPE, ""), "g.png": (symbolic, "g.png")}  # fmt: skip
@@ -208,9 +199,6 @@ def test_links_in_tar_files_are_what_they_link_to(tmp_path):
     (batch,) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
     assert (batch.ids, batch.items["image"]) == (["a", "b", "c"], [b"A"] * 3)
     assert [bad.item for bad in batch.bad] == ["d", "g"]
-
-
-def test_hidden_files_and_those_of_macos_are_left_out_of_tar_files(tmp_path):
     names = ("./._0.png", "./0.png", ".DS_Store", "__MACOSX/._0.png", "a/.b/1.png", "a/2.png", 200 * "n" + "é.png")
     write_members(tmp_path / "x.tar", dict.fromkeys(names, b"A"))
     (batch,) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
@@ -295,8 +283,7 @@ def test_what_is_no_input_is_refused(tmp_path):
         ("cut.parquet", "not a readable Parquet file, perhaps truncated"),
         ("other.parquet", "has no column 'image'"),
     ):
-        with pytest.raises(InputError, match=says):
-            read(tmp_path / address, tmp_path)
+        check_refusal(says, read, tmp_path / address, tmp_path)
     with pytest.raises(InputError, match="cannot be opened"):
         list(list_files("nosuch://bucket"))
 
@@ -311,22 +298,18 @@ def test_a_disk_that_fails_ends_the_job_but_a_missing_image_does_not(tmp_path, m
         _fetch(["a.png"])
 
 
-@pytest.mark.parametrize(
-    ("failure", "kind", "says"),
-    [
-        (PermissionError("Forbidden"), InputError,
-         r"memory://none/a\.jpg: no access \(Forbidden\); check the credentials"),
-        (TimeoutError("no answer"), JobError,
-         r"memory://none/a\.jpg: the server failed \(no answer\); run the same command"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("failure", "kind", "says"), [
+    (PermissionError("Forbidden"), InputError,
+     r"memory://none/a\.jpg: no access \(Forbidden\); check the credentials"),
+    (TimeoutError("no answer"), JobError,
+     r"memory://none/a\.jpg: the server failed \(no answer\); run the same command"),
+])  # fmt: skip
 def test_an_object_store_that_refuses_or_fails_ends_the_job_and_makes_no_item_bad(monkeypatch, failure, kind, says):
     def fail(*arguments, **options):
         raise failure
 
     monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", fail)
-    with pytest.raises(kind, match=says):
-        _fetch(["memory://none/a.jpg"])
+    check_refusal(says, _fetch, ["memory://none/a.jpg"], error=kind)
 
 
 def test_one_column_can_hold_pictures_and_paths_of_pictures(tmp_path):

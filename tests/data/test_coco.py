@@ -9,6 +9,7 @@ from PIL import Image
 from channelhash.data.coco import load_coco
 from channelhash.data.registry import read_data_section
 from channelhash.errors import InputError
+from refusals import check_refusal, refusal
 
 INSTANCES = {
     "images": [{"id": 9, "file_name": "9.jpg"}, {"id": 4, "file_name": "4.jpg"}],
@@ -31,12 +32,6 @@ def load(root, instances=INSTANCES, captions=CAPTIONS, **options):
     (root / "instances_x.json").write_text(json.dumps(instances))
     (root / "captions_x.json").write_text(json.dumps(captions))
     return load_coco(root / "instances_x.json", root / "captions_x.json", **options)
-
-
-def refusal(root, *files, **options):
-    with pytest.raises(InputError) as caught:
-        load(root, *files, **options)
-    return str(caught.value)
 
 
 def test_labels_are_categories_and_texts_are_captions(tmp_path):
@@ -75,48 +70,42 @@ def test_bad_entries_are_named_and_can_be_left_out(tmp_path, reason):
     instances = copy.deepcopy(INSTANCES)
     instances[key].append(entry)
     line = f"{tmp_path / 'instances_x.json'}: {says.format(root=tmp_path)}"
-    assert refusal(tmp_path, instances) == line + LEAVE_OUT
+    assert refusal(load, tmp_path, instances) == line + LEAVE_OUT
     records = load(tmp_path, instances, skip_bad=True)
     assert records.ids == ("9", "4")
     assert (records.removed, records.problems) == ({reason: 1}, (line,))
 
 
-@pytest.mark.parametrize(
-    ("reason", "captions", "ids", "says"),
-    [
-        ("empty text", CAPTIONS["annotations"][1:], ("9",), "image 4 has no caption"),
-        ("empty text", [*CAPTIONS["annotations"][1:], {"image_id": 4, "caption": " "}], ("9",),
-         "image 4 has no caption"),
-        ("caption of a missing image", [*CAPTIONS["annotations"], {"image_id": 5, "caption": "A cat."}], ("9", "4"),
-         "a caption is for image 5, which instances_x.json does not list"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("reason", "captions", "ids", "says"), [
+    ("empty text", CAPTIONS["annotations"][1:], ("9",), "image 4 has no caption"),
+    ("empty text", [*CAPTIONS["annotations"][1:], {"image_id": 4, "caption": " "}], ("9",),
+     "image 4 has no caption"),
+    ("caption of a missing image", [*CAPTIONS["annotations"], {"image_id": 5, "caption": "A cat."}], ("9", "4"),
+     "a caption is for image 5, which instances_x.json does not list"),
+])  # fmt: skip
 def test_bad_captions_are_named_and_can_be_left_out(tmp_path, reason, captions, ids, says):
     line = f"{tmp_path / 'captions_x.json'}: {says}"
-    assert refusal(tmp_path, INSTANCES, {"annotations": captions}) == line + LEAVE_OUT
+    assert refusal(load, tmp_path, INSTANCES, {"annotations": captions}) == line + LEAVE_OUT
     records = load(tmp_path, INSTANCES, {"annotations": captions}, skip_bad=True)
     assert (records.ids, records.removed, records.problems) == (ids, {reason: 1}, (line,))
 
 
-@pytest.mark.parametrize(
-    ("key", "entries", "says"),
-    [
-        ("images", [{"id": 9}], "images[0]: 'file_name' is not there, expected a text"),
-        ("images", [{"id": [9], "file_name": "9.jpg"}], "images[0]: 'id' is [9], expected a number or a text"),
-        ("images", ["9.jpg"], "images[0]: 'id' is not there, expected a number or a text"),
-        ("images", {}, "has no list 'images'; it is not a COCO annotation file of this kind"),
-        ("annotations", [{"image_id": 9}], "annotations[0]: 'category_id' is not there, expected a number or a text"),
-        ("categories", [{"id": 1, "name": None}], "categories[0]: 'name' is None, expected a text"),
-        ("categories", [*INSTANCES["categories"], {"id": 3, "name": "van"}], "the category id 3 occurs twice; mend it"),
-    ],
-)
+@pytest.mark.parametrize(("key", "entries", "says"), [
+    ("images", [{"id": 9}], "images[0]: 'file_name' is not there, expected a text"),
+    ("images", [{"id": [9], "file_name": "9.jpg"}], "images[0]: 'id' is [9], expected a number or a text"),
+    ("images", ["9.jpg"], "images[0]: 'id' is not there, expected a number or a text"),
+    ("images", {}, "has no list 'images'; it is not a COCO annotation file of this kind"),
+    ("annotations", [{"image_id": 9}], "annotations[0]: 'category_id' is not there, expected a number or a text"),
+    ("categories", [{"id": 1, "name": None}], "categories[0]: 'name' is None, expected a text"),
+    ("categories", [*INSTANCES["categories"], {"id": 3, "name": "van"}], "the category id 3 occurs twice; mend it"),
+])  # fmt: skip
 def test_files_of_another_shape_are_named(tmp_path, key, entries, says):
-    assert refusal(tmp_path, {**INSTANCES, key: entries}) == f"{tmp_path / 'instances_x.json'}: {says}"
+    assert refusal(load, tmp_path, {**INSTANCES, key: entries}) == f"{tmp_path / 'instances_x.json'}: {says}"
 
 
 def test_nothing_usable_names_the_first_problem(tmp_path):
     line = f"{tmp_path / 'captions_x.json'}: image 9 has no caption"
-    assert refusal(tmp_path, INSTANCES, {"annotations": []}, skip_bad=True) == (
+    assert refusal(load, tmp_path, INSTANCES, {"annotations": []}, skip_bad=True) == (
         f"{tmp_path / 'instances_x.json'}: no usable image is left of 2; the first problem is {line}"
     )
 
@@ -166,12 +155,9 @@ def test_two_parts_are_one_collection(tmp_path, with_root):
 
 def test_two_parts_must_not_contradict_each_other(tmp_path):
     instances, captions = write_two_parts(tmp_path, [{"id": 1, "name": "cat"}])
-    with pytest.raises(InputError, match=r"val2014\.json: category 1 is 'cat', in another file 'dog'"):
-        load_coco(instances, captions)
-    with pytest.raises(InputError, match="the image id 9 occurs twice"):
-        load_coco([instances[0], instances[0]])
-    with pytest.raises(InputError, match="lists no file"):
-        load_coco([])
+    check_refusal(r"val2014\.json: category 1 is 'cat', in another file 'dog'", load_coco, instances, captions)
+    check_refusal("the image id 9 occurs twice", load_coco, [instances[0], instances[0]])
+    check_refusal("lists no file", load_coco, [])
 
 
 def test_the_configuration_takes_a_file_or_a_list(tmp_path, monkeypatch):

@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from channelhash.data.download import _Source, _unpack, download
-from channelhash.errors import InputError, JobError
+from channelhash.errors import JobError
+from refusals import check_refusal
 
 
 def zip_of(members: dict[str | zipfile.ZipInfo, bytes]) -> bytes:
@@ -84,8 +85,7 @@ def test_a_cut_connection_goes_on_where_it_broke_and_an_archive_is_fetched_once(
 
 def test_a_later_call_goes_on_too(server, tmp_path):
     server.cut_after = [1000] * 5
-    with pytest.raises(JobError, match="5000 bytes are kept, the same command goes on from there"):
-        fetch(server, tmp_path)
+    check_refusal("5000 bytes are kept, the same command goes on from there", fetch, server, tmp_path, error=JobError)
     assert not (tmp_path / "set").exists()
     fetch(server, tmp_path)
     assert_complete(tmp_path)
@@ -97,8 +97,7 @@ def test_a_file_that_changed_meanwhile_is_refused(server, tmp_path):
     with pytest.raises(JobError):
         fetch(server, tmp_path)
     server.content = zip_of({"a/x.txt": bytes(300_000), "b.txt": b"world", "c.txt": b"new"})
-    with pytest.raises(InputError, match=r"damaged archive.*remove it and download again"):
-        fetch(server, tmp_path)
+    check_refusal(r"damaged archive.*remove it and download again", fetch, server, tmp_path)
     assert not (tmp_path / "set").exists()
 
 
@@ -115,19 +114,13 @@ def test_a_corrupt_byte_is_found_and_the_archive_set_aside(server, tmp_path):
 
 
 def test_errors_of_the_server_and_the_address_are_one_line(server, tmp_path):
-    server.status = 404
-    with pytest.raises(JobError, match="the server answers 404"):
-        fetch(server, tmp_path)
-    server.status = 503
-    with pytest.raises(JobError, match="the server answers 503"):
-        fetch(server, tmp_path)
+    for server.status in (404, 503):
+        check_refusal(f"the server answers {server.status}", fetch, server, tmp_path, error=JobError)
     assert len(server.requests) == 1 + 5
-    with pytest.raises(InputError, match="not an http or https address"):
-        download("test", tmp_path, (_Source("file:///etc/passwd", "set"),))
+    check_refusal("not an http or https address", download, "test", tmp_path, (_Source("file:///etc/passwd", "set"),))
     with pytest.raises(JobError, match="refused"):
         download("test", tmp_path, (_Source("http://127.0.0.1:9/set.zip", "set"),), wait=0)
-    with pytest.raises(InputError, match="did you mean 'nuswide'"):
-        download("nuswid", tmp_path)
+    check_refusal("did you mean 'nuswide'", download, "nuswid", tmp_path)
 
 
 def test_nothing_lands_outside_the_folder_and_nothing_becomes_a_link(tmp_path):
@@ -147,6 +140,5 @@ def test_damaged_archives_are_refused(tmp_path):
     lying = good.replace((1000).to_bytes(4, "little"), (10).to_bytes(4, "little"))  # a member larger than it says
     for name, content in {"cut": good[:500], "flipped": good[:300] + b"y" + good[301:], "lying": lying}.items():
         (tmp_path / f"{name}.zip").write_bytes(content)
-        with pytest.raises(InputError, match=rf"{name}\.zip: damaged archive"):
-            _unpack(tmp_path / f"{name}.zip", tmp_path / "no")
+        check_refusal(rf"{name}\.zip: damaged archive", _unpack, tmp_path / f"{name}.zip", tmp_path / "no")
     assert not (tmp_path / "no").exists()

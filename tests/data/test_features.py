@@ -13,6 +13,7 @@ from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError
 from channelhash.models import MODELS
 from channelhash.models.hash_model import encode_records
+from refusals import check_refusal, refusal
 
 LABELS = np.array([[1, 0], [0, 1], [1, 1]])
 IMAGE = np.arange(12, dtype=np.int8).reshape(3, 4)
@@ -21,12 +22,6 @@ IMAGE = np.arange(12, dtype=np.int8).reshape(3, 4)
 def write(path, **arrays):
     np.savez(path, **{"image": IMAGE, "labels": LABELS, **arrays})
     return path
-
-
-def refusal(path, **options):
-    with pytest.raises(InputError) as caught:
-        load_features(path, **options)
-    return str(caught.value)
 
 
 def test_arrays_become_records(tmp_path):
@@ -80,33 +75,30 @@ def test_one_dimension_of_labels_are_class_numbers(tmp_path, shape, number):
 INFINITE = np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])
 
 
-@pytest.mark.parametrize(
-    ("arrays", "says"),
-    [
-        ({"labels": LABELS[:2]}, ": image is (3, 4) int8, expected (2, d) numbers with d ≥ 1"),
-        ({"labels": LABELS * 2}, ": labels[0, 0] is 2, expected 0 or 1"),
-        ({"labels": LABELS[:0]}, ": labels are (0, 2), expected (n, c) with at least one row"),
-        ({"labels": np.array(["a", "b", "a"])}, ": labels are <U1, expected numbers"),
-        ({"labels": np.array([1, np.nan, 2])}, ": labels[1] is nan, expected the number of a class"),
-        ({"image": INFINITE},
-         ", row 1 (id 1): image features are not finite, and so are those of 1 more; mend them, or leave such rows "
-         "out with --skip-bad"),
-        ({"image": np.array([[1], [1e300], [2]])},  # too large for float32
-         ", row 1 (id 1): image features are not finite; mend them, or leave such rows out with --skip-bad"),
-        ({"text": np.ones((2, 2))}, ": text is (2, 2) float64, expected (3, d) numbers with d ≥ 1"),
-        ({"id": np.array(["a", "b", "a"])}, ": several rows have the id 'a'"),
-        ({"id": np.array(["a"])}, ": id has 1 entries, labels have 3 rows"),
-        ({"id": np.array([0.5, 1, 2])}, ": id[0] is 0.5, expected a text or an integer"),
-        ({"id": np.array([b"a", b"\xff", b"c"])}, ": id is not UTF-8 text"),
-        ({"image_scale": np.ones(3)}, ": image_scale is (3,) float64, expected 1 or 4 numbers"),
-        ({"image_zero": np.array("a")}, ": image_zero is () <U1, expected 1 or 4 numbers"),
-        ({"captions": np.array(["a"])}, ": captions has 1 entries, expected 3, one a row"),
-        ({"label_names": np.array(["a"])}, ": 1 label_names, but labels have 2 columns"),
-        ({"label_names": np.array(["a", "a"])}, ": several label_names are 'a'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arrays", "says"), [
+    ({"labels": LABELS[:2]}, ": image is (3, 4) int8, expected (2, d) numbers with d ≥ 1"),
+    ({"labels": LABELS * 2}, ": labels[0, 0] is 2, expected 0 or 1"),
+    ({"labels": LABELS[:0]}, ": labels are (0, 2), expected (n, c) with at least one row"),
+    ({"labels": np.array(["a", "b", "a"])}, ": labels are <U1, expected numbers"),
+    ({"labels": np.array([1, np.nan, 2])}, ": labels[1] is nan, expected the number of a class"),
+    ({"image": INFINITE},
+     ", row 1 (id 1): image features are not finite, and so are those of 1 more; mend them, or leave such rows "
+     "out with --skip-bad"),
+    ({"image": np.array([[1], [1e300], [2]])},  # too large for float32
+     ", row 1 (id 1): image features are not finite; mend them, or leave such rows out with --skip-bad"),
+    ({"text": np.ones((2, 2))}, ": text is (2, 2) float64, expected (3, d) numbers with d ≥ 1"),
+    ({"id": np.array(["a", "b", "a"])}, ": several rows have the id 'a'"),
+    ({"id": np.array(["a"])}, ": id has 1 entries, labels have 3 rows"),
+    ({"id": np.array([0.5, 1, 2])}, ": id[0] is 0.5, expected a text or an integer"),
+    ({"id": np.array([b"a", b"\xff", b"c"])}, ": id is not UTF-8 text"),
+    ({"image_scale": np.ones(3)}, ": image_scale is (3,) float64, expected 1 or 4 numbers"),
+    ({"image_zero": np.array("a")}, ": image_zero is () <U1, expected 1 or 4 numbers"),
+    ({"captions": np.array(["a"])}, ": captions has 1 entries, expected 3, one a row"),
+    ({"label_names": np.array(["a"])}, ": 1 label_names, but labels have 2 columns"),
+    ({"label_names": np.array(["a", "a"])}, ": several label_names are 'a'"),
+])  # fmt: skip
 def test_arrays_that_do_not_fit_are_named(tmp_path, arrays, says):
-    assert refusal(write(tmp_path / "f.npz", **arrays)) == f"{tmp_path / 'f.npz'}{says}"
+    assert refusal(load_features, write(tmp_path / "f.npz", **arrays)) == f"{tmp_path / 'f.npz'}{says}"
 
 
 def test_rows_that_are_not_finite_can_be_left_out(tmp_path):
@@ -122,18 +114,14 @@ def test_rows_that_are_not_finite_can_be_left_out(tmp_path):
     says = (
         f"{path}: no usable row is left of 3; the first problem is {path}, row 0 (id 0): image features are not finite"
     )
-    assert refusal(path, skip_bad=True) == says
+    assert refusal(load_features, path, skip_bad=True) == says
 
 
 WHOLE = {"IAll": IMAGE.astype(np.float64), "YAll": np.eye(3), "LAll": LABELS.astype(np.uint8)}
 PARTED = {
-    "I_tr": WHOLE["IAll"][:2],
-    "I_te": WHOLE["IAll"][2:],
-    "T_tr": np.eye(3)[:2],
-    "T_te": np.eye(3)[2:],
-    "L_tr": LABELS[:2].astype(float),
-    "L_te": LABELS[2:].astype(float),
-}
+    "I_tr": WHOLE["IAll"][:2], "I_te": WHOLE["IAll"][2:], "T_tr": np.eye(3)[:2], "T_te": np.eye(3)[2:],
+    "L_tr": LABELS[:2].astype(float), "L_te": LABELS[2:].astype(float),
+}  # fmt: skip
 
 
 def write_as(folder, ending, arrays):
@@ -158,7 +146,7 @@ def write_as(folder, ending, arrays):
 
 
 @pytest.mark.parametrize("ending", [".mat", "v7.3", ".h5", ".npz"])
-def test_the_fields_files_are_read_in_every_format(tmp_path, ending):
+def test_the_fields_files_are_read_in_every_format_and_truncated_ones_are_named(tmp_path, ending):
     records = load_features(write_as(tmp_path, ending, WHOLE))
     np.testing.assert_array_equal(records.items["image"], IMAGE)
     np.testing.assert_array_equal(records.items["text"], np.eye(3))
@@ -167,6 +155,11 @@ def test_the_fields_files_are_read_in_every_format(tmp_path, ending):
     assert parted.ids == ("train0", "train1", "query0")
     np.testing.assert_array_equal(parted.items["image"], IMAGE)
     np.testing.assert_array_equal(parted.labels, LABELS)
+    path = write_as(tmp_path, ending, WHOLE)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    message = refusal(load_features, path)
+    assert message.startswith(f"{path}: not a readable {path.suffix} file, perhaps truncated")
+    assert "\n" not in message
 
 
 def test_sparse_matlab_matrices_and_columns_of_classes(tmp_path):
@@ -193,44 +186,30 @@ def test_names_are_texts_in_every_format(tmp_path):
         assert (records.ids, records.label_names) == (("a", "b", "é"), ("x", "yy"))
 
 
-def test_arrays_can_be_named(tmp_path):
+def test_arrays_can_be_named_and_missing_files_and_arrays_are(tmp_path):
     path = tmp_path / "f.npz"
-    np.savez(path, resnet=IMAGE, truth=LABELS)
-    assert list(load_features(path, image_array="resnet", labels_array="truth").items) == ["image"]
-    assert "has no array 'vgg' (image); it has resnet, truth" in refusal(path, image_array="vgg", labels_array="truth")
-    change(write_parts(path, tr=TRAIN, te=QUERY), vgg=IMAGES)
-    assert "comes in parts (L_tr …), but one array is named" in refusal(path, image_array="vgg")
-
-
-@pytest.mark.parametrize("ending", [".mat", "v7.3", ".h5", ".npz"])
-def test_truncated_files_are_named(tmp_path, ending):
-    path = write_as(tmp_path, ending, WHOLE)
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    message = refusal(path)
-    assert message.startswith(f"{path}: not a readable {path.suffix} file, perhaps truncated")
-    assert "\n" not in message
-
-
-def test_missing_files_and_arrays_are_named(tmp_path):
-    path = tmp_path / "f.npz"
-    assert refusal(path) == f"{path}: no such file"
+    assert refusal(load_features, path) == f"{path}: no such file"
     known = "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there are any"
     np.savez(path, labels=LABELS)
-    assert refusal(path) == f"{path}: needs the arrays {known}; it has labels"
+    assert refusal(load_features, path) == f"{path}: needs the arrays {known}; it has labels"
     np.savez(path)
-    assert refusal(path) == f"{path}: needs the arrays {known}; it has none"
+    assert refusal(load_features, path) == f"{path}: needs the arrays {known}; it has none"
+    np.savez(path, resnet=IMAGE, truth=LABELS)
+    assert list(load_features(path, image_array="resnet", labels_array="truth").items) == ["image"]
+    assert "has no array 'vgg' (image); it has resnet, truth" in refusal(
+        load_features, path, image_array="vgg", labels_array="truth"
+    )
+    change(write_parts(path, tr=TRAIN, te=QUERY), vgg=IMAGES)
+    assert "comes in parts (L_tr …), but one array is named" in refusal(load_features, path, image_array="vgg")
 
 
-@pytest.mark.parametrize(
-    ("arrays", "turned"),
-    [
-        ({"image": IMAGE.T}, ["image"]),
-        ({"image": IMAGE.T, "text": np.ones((5, 3)), "labels": LABELS.T}, ["image", "text", "labels"]),
-        ({"image": IMAGE.T, "labels": np.array([3, 7, 3])}, ["image"]),
-        ({"image": IMAGE, "text": np.ones((5, 3))}, ["text"]),
-        ({"image": np.ones((3, 3))}, []),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "turned"), [
+    ({"image": IMAGE.T}, ["image"]),
+    ({"image": IMAGE.T, "text": np.ones((5, 3)), "labels": LABELS.T}, ["image", "text", "labels"]),
+    ({"image": IMAGE.T, "labels": np.array([3, 7, 3])}, ["image"]),
+    ({"image": IMAGE, "text": np.ones((5, 3))}, ["text"]),
+    ({"image": np.ones((3, 3))}, []),
+])  # fmt: skip
 def test_columns_become_rows_where_the_other_arrays_say_so(tmp_path, arrays, turned):
     records = load_features(write(tmp_path / "f.npz", **arrays))
     assert len(records) == 3
@@ -248,13 +227,13 @@ def test_ids_say_which_are_the_rows_of_one_modality(tmp_path):
     "arrays", [{"image": np.ones((3, 3)), "text": np.ones((5, 3))}, {"image": np.ones((2, 3)), "labels": LABELS}]
 )
 def test_rows_that_cannot_be_told_from_columns_are_refused(tmp_path, arrays):
-    says = refusal(write(tmp_path / "f.npz", **arrays))
+    says = refusal(load_features, write(tmp_path / "f.npz", **arrays))
     assert "rows cannot be told from columns (image (" in says
     assert says.endswith("save every array with a row an item")
 
 
 def test_objects_of_matlab_are_named_with_a_remedy(tmp_path):
-    says = refusal(write(tmp_path / "f.npz", label_names=np.array("")))
+    says = refusal(load_features, write(tmp_path / "f.npz", label_names=np.array("")))
     assert says.endswith("label_names is an object or a structure; in MATLAB, save cellstr(label_names)")
 
 
@@ -302,7 +281,7 @@ def test_equal_rows_stay_and_a_database_without_all_training_rows_stands_beside_
     assert len(load_features(write_parts(tmp_path / "g.npz", tr=[0, 1], db=[1, 2, 3], te=[4]))) == 6
 
 
-def test_given_splits_are_those_of_the_file(tmp_path):
+def test_given_splits_are_those_of_the_file_and_need_parts_and_no_sizes(tmp_path):
     records = load_features(write_parts(tmp_path / "f.npz", tr=TRAIN, db=DATABASE, te=QUERY))
     splits = draw_splits(records, validation_queries=1, method="given")
     assert {records.ids[row] for row in splits.query} == {f"query{i}" for i in range(3)}
@@ -315,43 +294,33 @@ def test_given_splits_are_those_of_the_file(tmp_path):
     again = draw_splits(records.take(order), validation_queries=1, method="given")
     for name, rows in vars(splits).items():
         assert set(order[vars(again)[name]]) == set(rows)
-
-
-def test_given_splits_need_parts_and_no_sizes(tmp_path):
     records = load_features(write_parts(tmp_path / "f.npz", tr=TRAIN, te=QUERY))
     with pytest.raises(InputError, match="given takes queries and train from the file; leave both settings out"):
         draw_splits(records, queries=2, method="given")
     for others in (load_features(write_parts(tmp_path / "g.npz", tr=TRAIN)), records.take(range(5, 8))):
-        with pytest.raises(InputError, match="given needs a features file with the parts I_te"):
-            draw_splits(others, method="given")
+        check_refusal("given needs a features file with the parts I_te", draw_splits, others, method="given")
 
 
-@pytest.mark.parametrize(
-    ("arrays", "says"),
-    [
-        ({"L_te": None}, "has I_te, but no L_te (labels)"),
-        ({"T_tr": None}, "has I_tr, but no T_tr (text)"),
-        ({"I_te": IMAGES[:2]}, "I_te is (2, 2), but L_te has 3 rows"),
-        ({"I_te": np.array(["a", "b", "c"])}, "I_te holds <U1, expected numbers"),
-        ({"I_te": np.ones((3, 4))}, "I_te is (3, 4), but I_tr is (5, 2)"),
-        ({"L_tr": np.array(1)}, "I_tr is (5, 2), but L_tr has 1 rows"),
-        ({"I_query": IMAGES[:1], "T_query": TEXTS[:1], "L_query": SETS[:1]},
-         "has two query parts, one of them I_query, T_query, L_query"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arrays", "says"), [
+    ({"L_te": None}, "has I_te, but no L_te (labels)"),
+    ({"T_tr": None}, "has I_tr, but no T_tr (text)"),
+    ({"I_te": IMAGES[:2]}, "I_te is (2, 2), but L_te has 3 rows"),
+    ({"I_te": np.array(["a", "b", "c"])}, "I_te holds <U1, expected numbers"),
+    ({"I_te": np.ones((3, 4))}, "I_te is (3, 4), but I_tr is (5, 2)"),
+    ({"L_tr": np.array(1)}, "I_tr is (5, 2), but L_tr has 1 rows"),
+    ({"I_query": IMAGES[:1], "T_query": TEXTS[:1], "L_query": SETS[:1]},
+     "has two query parts, one of them I_query, T_query, L_query"),
+])  # fmt: skip
 def test_parts_that_do_not_fit_are_named(tmp_path, arrays, says):
     path = change(write_parts(tmp_path / "f.npz", tr=TRAIN, te=QUERY), **arrays)
-    assert refusal(path) == f"{path}: {says}"
+    assert refusal(load_features, path) == f"{path}: {says}"
 
 
-@pytest.mark.parametrize(
-    ("train", "query"),
-    [
-        ("I_train T_train L_train", "I_test T_test L_test"),
-        ("XTrain YTrain LTrain", "XTest YTest LTest"),
-        ("image_tr text_tr label_tr", "image_te text_te label_te"),
-    ],
-)
+@pytest.mark.parametrize(("train", "query"), [
+    ("I_train T_train L_train", "I_test T_test L_test"),
+    ("XTrain YTrain LTrain", "XTest YTest LTest"),
+    ("image_tr text_tr label_tr", "image_te text_te label_te"),
+])  # fmt: skip
 def test_parts_have_many_names_and_may_be_stored_by_columns(tmp_path, train, query):
     arrays = dict(zip(train.split(), (IMAGES[:5].T, TEXTS[:5].T, SETS[:5].T), strict=True))
     arrays |= dict(zip(query.split(), (IMAGES[5:], TEXTS[5:], SETS[5:]), strict=True))

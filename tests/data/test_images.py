@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from channelhash.data.images import Resize
-from channelhash.errors import InputError
 from channelhash.utils.seeds import generator
 from channelhash.utils.torchvision_compat import torchvision
+from refusals import check_refusal
 
 SIZES = [(500, 375), (375, 500), (333, 251), (240, 240), (97, 410), (224, 600)]
 
@@ -45,10 +45,8 @@ def test_clip_pictures_are_those_of_open_clip(size: tuple[int, int], filter_: An
 def test_a_missing_and_a_broken_picture_are_named(tmp_path: Any) -> None:
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(b"no picture")
-    with pytest.raises(InputError, match=r"broken\.jpg: not a readable picture"):
-        Resize(32)([broken])
-    with pytest.raises(InputError, match=r"gone\.jpg: no such picture"):
-        Resize(32)([tmp_path / "gone.jpg"])
+    check_refusal(r"broken\.jpg: not a readable picture", Resize(32), [broken])
+    check_refusal(r"gone\.jpg: no such picture", Resize(32), [tmp_path / "gone.jpg"])
 
 
 def test_a_large_photograph_is_decoded_smaller_and_looks_the_same(tmp_path: Any) -> None:

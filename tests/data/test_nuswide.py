@@ -5,6 +5,7 @@ import pytest
 from channelhash.data.nuswide import IMAGE_LAYOUTS, count_images, load_nuswide
 from channelhash.errors import InputError
 from data import nuswide_tree as tree
+from refusals import check_refusal
 
 
 @pytest.fixture
@@ -35,16 +36,12 @@ def test_every_layout_of_pictures_is_recognised(tmp_path, layout):
     assert count_images(root) == (6, 6)
 
 
-def test_labels_can_be_named(root):
+def test_labels_and_missing_pictures_are_named(root):
     assert load_nuswide(root, label_names=["castle"]).ids == ("12",)
     with pytest.raises(InputError, match=r"no file Labels_cat\.txt; there are labels animal, castle, person, sky"):
         load_nuswide(root, label_names=["cat"])
-
-
-def test_missing_pictures_are_named_counted_or_not_needed(root):
     (root / "Flickr" / "sky" / "0005_11.jpg").unlink()
-    with pytest.raises(InputError, match=r"no picture of sky\\0005_11\.jpg; looked for Flickr"):
-        load_nuswide(root)
+    check_refusal(r"no picture of sky\\0005_11\.jpg; looked for Flickr", load_nuswide, root)
     records = load_nuswide(root, skip_bad=True)
     assert "11" not in records.ids
     assert records.removed == {"missing picture": 1}
@@ -72,22 +69,18 @@ def test_bad_files_are_named(root, name, content, says):
 
 def test_missing_files_are_named(root):
     (root / "NUS_WID_Tags" / "All_Tags.txt").unlink()
-    with pytest.raises(InputError, match=r"no NUS_WID_Tags/All_Tags\.txt or"):
-        load_nuswide(root)
+    check_refusal(r"no NUS_WID_Tags/All_Tags\.txt or", load_nuswide, root)
     (root / "ImageList" / "Imagelist.txt").unlink()
-    with pytest.raises(InputError, match=r"no ImageList/Imagelist\.txt or .* get it with"):
-        load_nuswide(root)
+    check_refusal(r"no ImageList/Imagelist\.txt or .* get it with", load_nuswide, root)
 
 
 def test_files_that_leave_nothing_are_refused(root):
     for path in root.rglob("0*.jpg"):
         path.unlink()
-    with pytest.raises(InputError, match="no usable sample is left of 6: "):
-        load_nuswide(root, skip_bad=True)
+    check_refusal("no usable sample is left of 6: ", load_nuswide, root, skip_bad=True)
     for path in root.rglob("Labels_*.txt"):
         path.unlink()
-    with pytest.raises(InputError, match=r"no files Labels_<name>\.txt; unpack Groundtruth\.zip"):
-        load_nuswide(root)
+    check_refusal(r"no files Labels_<name>\.txt; unpack Groundtruth\.zip", load_nuswide, root)
 
 
 def test_other_capitals_folders_and_leftovers_of_a_mac_do_not_matter(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from channelhash.data.records import Records
 from channelhash.data.splits import _per_class_sample, _stratified_sample, draw_splits, load_splits, save_splits
-from channelhash.errors import InputError
+from refusals import check_refusal
 
 
 def records(ids: list[str]) -> Records:
@@ -66,11 +66,6 @@ def test_ids_of_any_number_of_rows_are_drawn_whole(rows_an_id, seed, data):
     assert [{ids[order[row]] for row in rows} for rows in vars(again).values()] == list(parts.values())
 
 
-def test_rows_that_all_have_one_id_cannot_be_split():
-    with pytest.raises(InputError, match="all 3 usable rows have the same id"):
-        draw_splits(records(["a", "a", "a"]), 1, 1)
-
-
 def test_default_sizes_are_those_of_the_docstring():
     def sizes(n, *asked):
         return list(draw_splits(numbered(n), *asked).counts().values())
@@ -97,41 +92,26 @@ def test_splits_come_back_and_are_bound_to_their_data(tmp_path):
     save_splits(splits, data, path, {"seed": 0})
     for name, rows in vars(load_splits(path, data)).items():
         np.testing.assert_array_equal(rows, vars(splits)[name])
-    with pytest.raises(InputError, match="belong to another collection"):
-        load_splits(path, numbered(41))
+    check_refusal("belong to another collection", load_splits, path, numbered(41))
     document = json.loads(path.read_text())
     document["rows"]["query"][0] += 1
     path.write_text(json.dumps(document))
-    with pytest.raises(InputError, match="do not match their hash"):
-        load_splits(path, data)
+    check_refusal("do not match their hash", load_splits, path, data)
     path.write_text("{")
-    with pytest.raises(InputError, match="not a readable splits file"):
-        load_splits(path, data)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "says"),
-    [
-        ((20, None, None), "queries: 20 asked for, but there are 20 usable rows"),
-        ((0, None, None), "queries: 0 asked for"),
-        ((5, 16, None), "train: 16 asked for, but 15 rows are left after 5 queries"),
-        ((5, 10, 5), "validation_queries: 5 asked for, but 5 rows are left"),
-    ],
-)
-def test_more_rows_than_there_are_is_an_error(sizes, says):
-    with pytest.raises(InputError, match=says):
-        draw_splits(numbered(20), *sizes)
+    check_refusal("not a readable splits file", load_splits, path, data)
 
 
 def test_splits_that_cannot_be_drawn_or_read_are_refused(tmp_path):
-    with pytest.raises(InputError, match="1 usable rows: at least 2 are needed"):
-        draw_splits(records(list("a")))
-    with pytest.raises(InputError, match="per_class needs queries and train, as numbers a label"):
-        draw_splits(records(list("abcd")), method="per_class")
-    with pytest.raises(InputError, match="stratified needs unique ids"):
-        draw_splits(records(list("aabb")), method="stratified")
-    with pytest.raises(InputError, match="no such splits file"):
-        load_splits(tmp_path / "splits.json", records(list("ab")))
+    check_refusal("queries: 20 asked for, but there are 20 usable rows", draw_splits, numbered(20), 20)
+    check_refusal("queries: 0 asked for", draw_splits, numbered(20), 0)
+    check_refusal("train: 16 asked for, but 15 rows are left after 5 queries", draw_splits, numbered(20), 5, 16)
+    check_refusal("validation_queries: 5 asked for, but 5 rows are left", draw_splits, numbered(20), 5, 10, 5)
+    check_refusal("1 usable rows: at least 2 are needed", draw_splits, records(list("a")))
+    says = "per_class needs queries and train, as numbers a label"
+    check_refusal(says, draw_splits, records(list("abcd")), method="per_class")
+    check_refusal("stratified needs unique ids", draw_splits, records(list("aabb")), method="stratified")
+    check_refusal("no such splits file", load_splits, tmp_path / "splits.json", records(list("ab")))
+    check_refusal("all 3 usable rows have the same id", draw_splits, records(["a", "a", "a"]), 1, 1)
 
 
 def long_tail(n: int, seed: int) -> np.ndarray:

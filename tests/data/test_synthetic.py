@@ -6,18 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from channelhash.data import synthetic
 from channelhash.data.mirflickr import load_mirflickr
-from channelhash.data.synthetic import (
-    _IMPLIED,
-    _LABELS,
-    WORDS,
-    _write_hashtags,
-    load_simulated,
-    load_synthetic,
-    synthesize,
-)
-from channelhash.errors import InputError
 from channelhash.utils.seeds import generator
+from refusals import check_refusal
 
 N = 200
 
@@ -25,26 +17,28 @@ N = 200
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("synthetic")
-    synthesize(folder / "set", N)
+    synthetic.synthesize(folder / "set", N)
     return folder / "set"
 
 
 def test_labels_have_a_long_tail_and_imply_one_another(root):
     labels = {number: set() for number in range(1, N + 1)}
-    for name in _LABELS:
+    for name in synthetic._LABELS:
         for line in (root / "annotations" / f"{name}.txt").read_text().splitlines():
             labels[int(line)].add(name)
     for names in labels.values():
-        assert {_IMPLIED[name] for name in names if name in _IMPLIED} <= names
+        assert {synthetic._IMPLIED[name] for name in names if name in synthetic._IMPLIED} <= names
     sizes = [len(names) for names in labels.values()]
     assert min(sizes) == 0
     assert 7 <= max(sizes) <= 14
-    counts = sorted(sum(name in names for names in labels.values()) for name in _LABELS)
+    counts = sorted(sum(name in names for names in labels.values()) for name in synthetic._LABELS)
     assert (counts[0] >= 1, counts[-1] > 0.3 * N, counts[3] < 0.08 * N) == (True, True, True)
 
 
 def test_hashtags_are_what_people_write():
-    written = [_write_hashtags(frozenset({"dog", "sea", "people"}), generator(0, "tags", n)) for n in range(500)]
+    written = [
+        synthetic._write_hashtags(frozenset({"dog", "sea", "people"}), generator(0, "tags", n)) for n in range(500)
+    ]
     sizes = [len(tags) for tags in written]
     assert (min(sizes), max(sizes) <= 20, max(sizes) >= 12) == (0, True, True)
     tags = [tag for words in written for tag in words]
@@ -52,7 +46,7 @@ def test_hashtags_are_what_people_write():
     assert {"nikon", "2007"} <= set(tags)
     assert any(tag.isupper() for tag in tags)
     assert any(tag.startswith("beautiful") and len(tag) > 9 for tag in tags)  # run together
-    words = {word for synonyms in WORDS.values() for word in synonyms}
+    words = {word for synonyms in synthetic.WORDS.values() for word in synonyms}
     letters = {"".join(sorted(word)) for word in words}
     assert sum(tag not in words and "".join(sorted(tag)) in letters for tag in tags) > 5  # letters swapped
 
@@ -62,7 +56,7 @@ def test_each_picture_is_a_function_of_its_seed_and_number(tmp_path, root):
     assert len(sizes) > 50
     assert all(80 <= side <= 128 for size in sizes for side in size)
     for seed, same in ((0, True), (1, False)):
-        synthesize(tmp_path / str(seed), 12, seed=seed)
+        synthetic.synthesize(tmp_path / str(seed), 12, seed=seed)
         for file in ("im7.jpg", "meta/tags_raw/tags7.txt"):
             drawn = (tmp_path / str(seed) / "mirflickr" / file).read_bytes()
             assert (drawn == (root / "mirflickr" / file).read_bytes()) is same
@@ -74,30 +68,27 @@ def test_an_interrupted_call_goes_on_where_it_was(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        synthesize(tmp_path / "a", 12, progress=stop)
+        synthetic.synthesize(tmp_path / "a", 12, progress=stop)
     first = (tmp_path / "a" / "mirflickr" / "im5.jpg").stat().st_mtime_ns
-    synthesize(tmp_path / "a", 12)
+    synthetic.synthesize(tmp_path / "a", 12)
     assert (tmp_path / "a" / "mirflickr" / "im5.jpg").stat().st_mtime_ns == first
-    synthesize(tmp_path / "b", 12)
+    synthetic.synthesize(tmp_path / "b", 12)
     for path in (tmp_path / "b").rglob("*.*"):
         if path.is_file():
             assert (tmp_path / "a" / path.relative_to(tmp_path / "b")).read_bytes() == path.read_bytes()
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path, root):
-    with pytest.raises(InputError, match="a data set has at least 1"):
-        synthesize(tmp_path / "set", 0)
-    with pytest.raises(InputError, match="holds an embedded data set made with"):
-        synthesize(root, N + 1)
+    check_refusal("a data set has at least 1", synthetic.synthesize, tmp_path / "set", 0)
+    check_refusal("holds an embedded data set made with", synthetic.synthesize, root, N + 1)
     (tmp_path / "note.txt").write_text("mine")
-    with pytest.raises(InputError, match="holds no embedded data set"):
-        synthesize(tmp_path, 10)
+    check_refusal("holds no embedded data set", synthetic.synthesize, tmp_path, 10)
     assert json.loads((root / "synthetic.json").read_text())["finished"]
 
 
 def test_pictures_and_words_tell_of_labels_without_giving_them_away(root):
     """Mean colours of a 4 × 4 grid, and single words, say more than chance about labels, and less than all."""
-    records = load_synthetic(root, N)
+    records = synthetic.load_synthetic(root, N)
     assert records.found == N
     assert 0.75 * N < len(records) < 0.96 * N
     assert {"no tag", "no tag that occurs 2 times"} <= set(records.removed)
@@ -122,8 +113,8 @@ def path(tmp_path):
     return tmp_path / "labels.npz"
 
 
-def test_features_are_labels_times_a_matrix_plus_noise(path):
-    records = load_simulated(path, rows=200, width=16, image_noise=0.5, text_noise=0.0, simulation_seed=3)
+def test_features_are_labels_times_a_matrix_plus_noise(path, tmp_path):
+    records = synthetic.load_simulated(path, rows=200, width=16, image_noise=0.5, text_noise=0.0, simulation_seed=3)
     with np.load(path) as arrays:
         labels = arrays["labels"]
     rows = np.array([int(name) for name in records.ids])
@@ -137,11 +128,6 @@ def test_features_are_labels_times_a_matrix_plus_noise(path):
             [sum(matrix[j] for j in range(5) if row[j]) / 5**0.5 + np.zeros(16) for row in records.labels]
         )
         np.testing.assert_allclose(records.items[modality], expected + noise * spread, atol=1e-5)
-
-
-def test_too_many_rows_and_a_file_without_labels_are_refused(path, tmp_path):
-    with pytest.raises(InputError, match=r"data\.rows is 14000, but .*labels\.npz has \d+ rows with a label"):
-        load_simulated(path)
+    check_refusal(r"data\.rows is 14000, but .*labels\.npz has \d+ rows with a label", synthetic.load_simulated, path)
     np.savez(tmp_path / "x.npz", image=np.zeros((3, 2)))
-    with pytest.raises(InputError, match="has no array 'labels'; it has image"):
-        load_simulated(tmp_path / "x.npz", rows=1)
+    check_refusal("has no array 'labels'; it has image", synthetic.load_simulated, tmp_path / "x.npz", rows=1)

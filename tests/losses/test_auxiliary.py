@@ -5,27 +5,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channelhash.errors import InputError
-from channelhash.losses import (
-    LOSSES,
-    ChannelLoss,
-    ContrastiveLoss,
-    TALRLoss,
-    Terms,
-    make_loss,
-)
+from channelhash.losses import LOSSES, ChannelLoss, ContrastiveLoss, TALRLoss, Terms, make_loss
 from channelhash.losses.contrastive import contrastive_term
 from channelhash.losses.functional import Shard
 from losses import loss_equations as literal
 from losses.test_losses import assert_same_value_and_gradient, batch
 from losses.test_tiled_pairs import draw_batch, in_tiles, value_and_gradients
+from refusals import check_refusal
 
-ALL_TERMS = {
-    "contrastive": 0.3,
-    "pairs": 0.2,
-    "temperature": 0.5,
-    "average_precision": 0.7,
-}
+ALL_TERMS = {"contrastive": 0.3, "pairs": 0.2, "temperature": 0.5, "average_precision": 0.7}
 WITHOUT_ANCHOR = sorted(set(LOSSES) - {"tdsrdh"})
 CHANNEL_LOSSES = sorted(name for name in LOSSES if issubclass(LOSSES[name], ChannelLoss))
 
@@ -38,19 +26,13 @@ def test_the_contrastive_term_equals_its_equation(n_modalities, temperature):
     assert_same_value_and_gradient(outputs, ours, literal.contrastive(outputs, labels, temperature))
 
 
-def test_a_contrastive_term_of_one_modality_is_refused():
-    with pytest.raises(ValueError, match="between modalities, the outputs are of image alone"):
-        contrastive_term(*batch(16, 1))
-
-
 def test_the_contrastive_loss_reads_no_labels_and_takes_its_temperature():
     outputs, labels = batch(16)
     loss = make_loss("contrastive", 16, 5, temperature=0.5)
     every_sample_a_class = literal.contrastive(outputs, torch.eye(len(labels)), 0.5)
     assert_same_value_and_gradient(outputs, loss(outputs, labels), every_sample_a_class)
     assert torch.equal(loss(outputs, labels), loss(outputs, labels[:, :0]))
-    with pytest.raises(ValueError, match="temperature is 0"):
-        ContrastiveLoss(temperature=0)
+    check_refusal("temperature is 0", ContrastiveLoss, error=ValueError, temperature=0)
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -58,8 +40,7 @@ def test_without_labels_a_loss_takes_every_sample_as_a_class_or_says_that_it_can
     outputs, _ = batch(16)
     of_labels = name in ("csq", "dcgh", "dnph", "greedyhash", "hyp2", "orthohash")
     if of_labels:
-        with pytest.raises(InputError, match=f"{name!r} learns from labels, and this collection has none"):
-            make_loss(name, 16, 0)
+        check_refusal(f"{name!r} learns from labels, and this collection has none", make_loss, name, 16, 0)
         return
     n = len(outputs["text"])
     values = [make_loss(name, 16, c)(outputs, labels) for c, labels in ((0, torch.zeros(n, 0)), (n, torch.eye(n)))]
@@ -109,3 +90,5 @@ def test_what_does_not_go_together_is_refused():
         (key,) = term
         with pytest.raises(ValueError, match=f"{key}: this loss trains one modality at a time"):
             make_loss("tdsrdh", 16, 5, **term)
+    with pytest.raises(ValueError, match="between modalities, the outputs are of image alone"):
+        contrastive_term(*batch(16, 1))

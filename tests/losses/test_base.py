@@ -4,17 +4,11 @@ import pytest
 import torch
 
 from channelhash.errors import InputError
-from channelhash.losses import (
-    LOSSES,
-    ChannelLoss,
-    HashLoss,
-    loss_settings,
-    make_loss,
-    resolve_loss,
-)
+from channelhash.losses import LOSSES, ChannelLoss, HashLoss, loss_settings, make_loss, resolve_loss
 from channelhash.losses.functional import Shard
 from losses.test_losses import batch
 from losses.test_tiled_pairs import in_tiles, value_and_gradients
+from refusals import check_refusal
 
 
 def loss_of(name: str) -> HashLoss:
@@ -50,8 +44,7 @@ def test_a_loss_says_what_to_pass_instead_of_labels_that_are_none(name, remedy):
     outputs, labels = batch(16)
     loss = loss_of(name)
     assert torch.isfinite(loss(outputs, labels * 0.5))  # numbers on a CPU are checked in each call
-    with pytest.raises(ValueError, match=remedy):
-        loss(outputs, WRONG_LABELS[remedy](labels))
+    check_refusal(remedy, loss, outputs, WRONG_LABELS[remedy](labels), error=ValueError)
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -105,20 +98,17 @@ def test_a_loss_of_ones_own_is_resolved_and_made(in_folder):
     assert loss(outputs, labels).isfinite()
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("dcsh", "unknown loss.name 'dcsh'; did you mean 'dsch'?"),
-        ("python:no_such_module:X", "loss.name python:no_such_module:X: the module cannot be imported"),
-        ("python:broken_losses:X", "broken_losses.py, line 1: ZeroDivisionError: division by zero; mend it"),
-        ("python:losses_of_mine:Gone", "loss.name python:losses_of_mine:Gone: the module losses_of_mine has no 'Gone'"),
-        ("python:losses_of_mine", "write it as python:package.module:Name"),
-        ("python:losses_of_mine:Plain", "is not a loss; derive it from channelhash.losses.HashLoss"),
-        ("python:losses_of_mine:OWN", "has no 'OWN'"),
-        ("python:losses_of_mine:Nothing", "does not define compute"),
-        ("python:os:getcwd", "is not a loss"),
-    ],
-)
+@pytest.mark.parametrize(("name", "says"), [
+    ("dcsh", "unknown loss.name 'dcsh'; did you mean 'dsch'?"),
+    ("python:no_such_module:X", "loss.name python:no_such_module:X: the module cannot be imported"),
+    ("python:broken_losses:X", "broken_losses.py, line 1: ZeroDivisionError: division by zero; mend it"),
+    ("python:losses_of_mine:Gone", "loss.name python:losses_of_mine:Gone: the module losses_of_mine has no 'Gone'"),
+    ("python:losses_of_mine", "write it as python:package.module:Name"),
+    ("python:losses_of_mine:Plain", "is not a loss; derive it from channelhash.losses.HashLoss"),
+    ("python:losses_of_mine:OWN", "has no 'OWN'"),
+    ("python:losses_of_mine:Nothing", "does not define compute"),
+    ("python:os:getcwd", "is not a loss"),
+])  # fmt: skip
 def test_a_name_that_is_no_loss_is_one_line(name, says, in_folder):
     with pytest.raises(InputError) as caught:
         resolve_loss(name)

@@ -9,6 +9,7 @@ from channelhash.losses import DSCHLoss, LossWithTerms, SCHLoss, SCHOriginalLoss
 from channelhash.losses.incremental import ExtensionLoss, _keep_loss, _stored_loss
 from losses import loss_equations as literal
 from losses.test_losses import assert_same_value_and_gradient, batch
+from refusals import check_refusal
 
 
 def stored_codes(k, c=6, n_modalities=2, seed=1):
@@ -79,8 +80,7 @@ def test_a_batch_is_parted_into_old_and_new():
     expected = expected + 0.7 * literal_stored(new, labels[3:], stored, stored_labels, own.bounds, 2.0, 1.0, 1.5)
     expected = expected + 0.3 * literal_keep(old, {modality: values[[0, 2, 3]] for modality, values in codes.items()})
     assert_same_value_and_gradient(outputs, loss(outputs, labels, rows=rows), expected)
-    with pytest.raises(ValueError, match="needs the numbers of the batch's training rows"):
-        loss(outputs, labels)
+    check_refusal("needs the numbers of the batch's training rows", loss, outputs, labels, error=ValueError)
     assert not loss.state_dict()  # checkpoints hold nothing that never changes
 
 
@@ -98,8 +98,7 @@ def test_channels_are_those_of_the_loss_that_has_terms_beside_it():
     loss = ExtensionLoss(plain, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
     torch.testing.assert_close(values[0], values[1])
     assert not torch.isclose(values[0], loss(outputs, labels, rows=rows) - plain(outputs, labels))
-    with pytest.raises(ValueError, match="no channels"):
-        ExtensionLoss(SCHOriginalLoss(k), codes, new, *stored_codes(k))
+    check_refusal("no channels", ExtensionLoss, SCHOriginalLoss(k), codes, new, *stored_codes(k), error=ValueError)
 
 
 @pytest.mark.parametrize("first", [0, 5])

@@ -10,7 +10,6 @@ import torch
 import channelhash as ch
 from channelhash.config import preset_path
 from channelhash.data.records import Records
-from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.aligned import fit_scales, rotate_outputs
 from channelhash.models.encoders import open_encoder
@@ -20,6 +19,7 @@ from channelhash.training import trainer
 from channelhash.training.inputs import _cached_features
 from channelhash.utils.progress import no_stage_progress
 from picture_runs import tiny_clip, write_pictures
+from refusals import check_refusal
 from small_runs import assert_refused, run_command
 
 
@@ -56,11 +56,9 @@ def test_noise_is_of_training_alone(records):
     [("photo-backbones", "the data holds precomputed features"), ("openclip:x/y", "take the encoder features")],
 )
 def test_features_are_for_the_encoder_features(records, encoder, says):
-    with pytest.raises(InputError, match=says):
-        MODELS["aligned"].create(records, 16, encoder)
+    check_refusal(says, MODELS["aligned"].create, records, 16, encoder)
     raw = Records(("a",), {"text": ("a dog",)}, np.ones((1, 0), dtype=bool), ())
-    with pytest.raises(InputError, match="holds no precomputed features; name another"):
-        MODELS["aligned"].create(raw, 16, "features")
+    check_refusal("holds no precomputed features; name another", MODELS["aligned"].create, raw, 16, "features")
 
 
 @pytest.fixture(scope="module")

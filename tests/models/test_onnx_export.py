@@ -12,13 +12,14 @@ from torch import nn
 
 from channelhash.data.images import Resize, Square
 from channelhash.data.records import Records
-from channelhash.errors import InputError, JobError
+from channelhash.errors import JobError
 from channelhash.models import MODELS, HashModel
 from channelhash.models.hash_model import Branch, feature_rows
 from channelhash.models.onnx_export import export_onnx
 from channelhash.models.small import _SmallConvNet
 from literal_recipe import exported_codes, exported_outputs, pixels
 from picture_runs import clip_model, picture_records, resnet_model
+from refusals import check_refusal, refusal
 
 TEXTS = ("a red picture", "#Dark, (blue) 'bright' …", "", "unheard-of words", "green " * 200, "a picture", "BLUE  red")
 SMALL = {"name": "small", "width": 8}
@@ -45,17 +46,11 @@ def create(settings, records, n_bits=12) -> HashModel:
     return MODELS[settings.pop("name")].create(records, n_bits, **settings).eval()
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        SMALL | {"image_size": 32, "min_count": 1},
-        SMALL | {"image_size": 17, "min_count": 1, "text_encoder": "transformer", "max_tokens": 9},
-        resnet_model(mask_padding=False, image_size=64),
-        "clip",
-        "clip as in the paper, unit length",
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", [
+    SMALL | {"image_size": 32, "min_count": 1},
+    SMALL | {"image_size": 17, "min_count": 1, "text_encoder": "transformer", "max_tokens": 9},
+    resnet_model(mask_padding=False, image_size=64), "clip", "clip as in the paper, unit length",
+], ids=str)  # fmt: skip
 def test_codes_by_the_description_alone_are_the_models(settings, records, pictures, tmp_path):
     if isinstance(settings, str):
         more = {"normalize": True, "preprocess": "paper", "freeze_backbone": False} if "unit" in settings else {}
@@ -109,17 +104,10 @@ def test_weights_beside_a_large_file_are_one_file_a_modality(tmp_path, monkeypat
         np.testing.assert_array_equal(codes, model.encode(modality, rows))
 
 
-@pytest.mark.parametrize(
-    "prepare",
-    [
-        Square(16),
-        Resize(16),
-        Resize(16, short_side=21, filter="bicubic"),
-        Resize(16, mode="squash"),
-        Resize(16, mode="longest", fill=77),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("prepare", [
+    Square(16), Resize(16), Resize(16, short_side=21, filter="bicubic"), Resize(16, mode="squash"),
+    Resize(16, mode="longest", fill=77),
+], ids=str)  # fmt: skip
 def test_what_is_said_of_pixels_is_what_is_done(prepare, pictures):
     recipe = json.loads(json.dumps(prepare.recipe()))
     literal = np.stack([pixels(recipe, path) for path in pictures])
@@ -136,13 +124,6 @@ def test_pooling_of_exported_networks_is_that_of_the_model(side, monkeypatch):
     torch.testing.assert_close(encoder(maps), pooled)
 
 
-def refusal(model, folder, *modalities) -> str:
-    with pytest.raises(InputError) as caught:
-        export_onnx(model, folder, modalities)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def nothing_left(folder) -> bool:
     return not [path for path in folder.parent.iterdir() if folder.name in path.name]
 
@@ -150,7 +131,7 @@ def nothing_left(folder) -> bool:
 def test_words_of_word_vectors_cannot_be_exported_but_pictures_can(records, tmp_path):
     (tmp_path / "w.txt").write_text("2 3\nred 0.5 1 0\nblue 0 1 2\n")
     model = create(resnet_model(word_vectors=tmp_path / "w.txt", freeze_backbone=False), records)
-    assert refusal(model, tmp_path / "out") == (
+    assert refusal(export_onnx, model, tmp_path / "out") == (
         "text: cannot be exported to ONNX (its words are rows of word vectors, which stay outside the model); "
         "export the rest with --modalities image"
     )
@@ -185,9 +166,8 @@ class OtherWhenExported(nn.Module):
 def test_a_network_that_computes_in_bfloat16_is_refused(records, tmp_path):
     model = create(clip_model(tmp_path), records)
     model.set_precision("bfloat16")
-    assert "image: cannot be exported to ONNX (its frozen encoder computes in bfloat16" in refusal(
-        model, tmp_path / "o"
-    )
+    says = r"image: cannot be exported to ONNX \(its frozen encoder computes in bfloat16"
+    check_refusal(says, export_onnx, model, tmp_path / "o")
 
 
 def test_a_model_of_ones_own_that_cannot_be_exported_says_why(tmp_path):
@@ -195,8 +175,10 @@ def test_a_model_of_ones_own_that_cannot_be_exported_says_why(tmp_path):
         return HashModel("own", 4, {}, {"image": Branch(prepare, encoder, nn.Linear(3, 4))}).eval()
 
     unsaid = own(partial(feature_rows, modality="image", width=3), nn.Identity())
-    assert "(what prepares its items has no method recipe() that says how)" in refusal(unsaid, tmp_path / "out")
-    unknown = refusal(own(Rows(), Bessel()), tmp_path / "out")
+    assert "(what prepares its items has no method recipe() that says how)" in refusal(
+        export_onnx, unsaid, tmp_path / "out"
+    )
+    unknown = refusal(export_onnx, own(Rows(), Bessel()), tmp_path / "out")
     assert unknown.startswith("image: cannot be exported to ONNX (Exporting the operator 'aten::i0'")
 
     with pytest.raises(JobError, match="image: the ONNX file computes something else than the model"):
@@ -204,9 +186,7 @@ def test_a_model_of_ones_own_that_cannot_be_exported_says_why(tmp_path):
     broken = own(Rows(), nn.Identity())
     with torch.no_grad():
         broken.branch("image").head.bias[1] = np.nan
-    with pytest.raises(JobError, match="image: the model's output is not finite"):
-        export_onnx(broken, tmp_path / "out")
+    check_refusal("image: the model's output is not finite", export_onnx, broken, tmp_path / "out", error=JobError)
     assert nothing_left(tmp_path / "out")
-    assert refusal(own(Rows(), nn.Identity()), tmp_path / "out", "txt") == (
-        "--modalities: this model encodes image, not txt"
-    )
+    says = "^--modalities: this model encodes image, not txt$"
+    check_refusal(says, export_onnx, own(Rows(), nn.Identity()), tmp_path / "out", ["txt"])

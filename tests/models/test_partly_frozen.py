@@ -12,6 +12,7 @@ from channelhash.models import MODELS, load_model
 from channelhash.models.backbones import PartlyFrozen
 from channelhash.models.pretrained import image_layers, image_tower, load_open_clip, load_torchvision, missing_packages
 from picture_runs import clip_model, picture_records, resnet_model, tiny_clip
+from refusals import check_refusal
 
 needs_package = pytest.mark.skipif(bool(missing_packages()), reason="the packages of the encoder photo")
 
@@ -73,8 +74,7 @@ def test_a_model_is_saved_with_its_frozen_blocks(kind, records, tmp_path):
         ({"unfreeze_blocks": -1}, "0 or more"),
         ({"unfreeze_blocks": 1, "freeze_backbone": False}, "set model.freeze_backbone=true"),
     ):
-        with pytest.raises(InputError, match=says):
-            MODELS[kind].create(records, n_bits=16, **more | wrong)
+        check_refusal(says, MODELS[kind].create, records, n_bits=16, **more | wrong)
     if kind == "tdsrdh":
         with pytest.raises(InputError, match=r"model\.frozen_batchnorm: .*set it to eval"):
             MODELS[kind].create(records, n_bits=16, unfreeze_blocks=1, frozen_batchnorm="train", **more)
@@ -86,5 +86,4 @@ def test_the_packaged_network_of_layers_is_the_one_of_the_encoder_photo():
     layers = image_layers("package").eval()
     with torch.no_grad():
         torch.testing.assert_close(layers(pixels), image_tower()(pixels), atol=1e-4, rtol=1e-4)
-    with pytest.raises(InputError, match=r"model\.pretrained of efficientnet-lite2 is package or null, got 'DEFAULT'"):
-        image_layers("DEFAULT")
+    check_refusal(r"model\.pretrained of efficientnet-lite2 is package or null, got 'DEFAULT'", image_layers, "DEFAULT")

@@ -17,6 +17,7 @@ from channelhash.models import MODELS
 from channelhash.models.backbones import read_saved_weights
 from channelhash.models.description import model_card, read_description
 from channelhash.models.hash_model import damaged_files
+from refusals import check_refusal
 from small_runs import feature_config, run_command, write_features
 
 TEXTS = ("a dog on the beach", "a cat on the sea", "a dog and a cat")
@@ -40,10 +41,8 @@ def test_too_few_file_handles_are_not_called_damage(saved):
         with contextlib.suppress(OSError):
             while True:
                 handles.append(open(saved / "config.json", "rb"))  # noqa: SIM115
-        with pytest.raises(JobError, match="Too many open files"):
-            damaged_files(saved)
-        with pytest.raises(JobError, match=r"model\.safetensors: not now"):
-            read_saved_weights(saved / "model.safetensors")
+        check_refusal("Too many open files", damaged_files, saved, error=JobError)
+        check_refusal(r"model\.safetensors: not now", read_saved_weights, saved / "model.safetensors", error=JobError)
     finally:
         for handle in handles:
             handle.close()
@@ -73,8 +72,7 @@ def test_a_person_who_edits_a_description_removes_its_checksum(saved):
     description = json.loads((saved / "config.json").read_text())
     description["architecture"]["vocabulary"].reverse()
     (saved / "config.json").write_text(json.dumps(description))
-    with pytest.raises(InputError, match=r"config\.json: has changed since it was saved; .*remove its 'checksum'"):
-        ch.load_model(saved)
+    check_refusal(r"config\.json: has changed since it was saved; .*remove its 'checksum'", ch.load_model, saved)
     del description["checksum"]
     (saved / "config.json").write_text(json.dumps(description))
     ch.load_model(saved)
@@ -108,5 +106,4 @@ def test_a_trained_run_has_a_card_without_paths(tmp_path):
 @pytest.mark.parametrize("text", ["[]", '{"a\x01": 1}', "{", "\x00"])
 def test_a_description_that_is_no_json_object_is_one_line(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(InputError, match=r"config\.json: is damaged"):
-        read_description(tmp_path / "config.json")
+    check_refusal(r"config\.json: is damaged", read_description, tmp_path / "config.json")

@@ -40,17 +40,12 @@ def kind(value) -> type:
 
 
 TESTS = {
-    "=": lambda value, of: value == of[0],
-    "<>": lambda value, of: value != of[0],
-    "!=": lambda value, of: value != of[0],
-    "<": lambda value, of: value < of[0],
-    "<=": lambda value, of: value <= of[0],
-    ">": lambda value, of: value > of[0],
-    ">=": lambda value, of: value >= of[0],
-    "IN": lambda value, of: value in of,
-    "BETWEEN": lambda value, of: of[0] <= value <= of[1],
-    "LIKE": lambda value, of: like(value, of[0]),
-}
+    "=": lambda value, of: value == of[0], "<>": lambda value, of: value != of[0],
+    "!=": lambda value, of: value != of[0], "<": lambda value, of: value < of[0],
+    "<=": lambda value, of: value <= of[0], ">": lambda value, of: value > of[0],
+    ">=": lambda value, of: value >= of[0], "IN": lambda value, of: value in of,
+    "BETWEEN": lambda value, of: of[0] <= value <= of[1], "LIKE": lambda value, of: like(value, of[0]),
+}  # fmt: skip
 
 
 def truth(tree, item) -> bool | None:

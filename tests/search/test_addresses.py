@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.errors import InputError
 from channelhash.search import choose_place, find_or_keep, find_store, kind_of
+from refusals import check_refusal
 
 
 @pytest.fixture
@@ -21,9 +21,8 @@ def photos(tmp_path, monkeypatch) -> Path:
 
 
 def fill(place: Path) -> None:
-    store = ch.open_store(place, n_bits=8)
-    store.add(["a.jpg"], np.array([[7]], np.uint8))
-    store.close()
+    with ch.open_store(place, n_bits=8) as store:
+        store.add(["a.jpg"], np.array([[7]], np.uint8))
 
 
 def test_the_store_in_the_folder_is_opened_by_its_name(photos):
@@ -56,8 +55,7 @@ def test_a_folder_that_cannot_be_written_has_its_store_in_the_cache(photos, tmp_
 
 def test_where_nothing_can_be_written_one_line_says_what_to_do(photos, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(InputError, match="no store can be made"):
-        choose_place(photos)
+    check_refusal("no store can be made", choose_place, photos)
 
 
 OURS = {

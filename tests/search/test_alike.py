@@ -10,20 +10,10 @@ from PIL import ExifTags, Image, ImageDraw, ImageEnhance, ImageFont
 from tests.search.contract import KINDS, N_BITS
 
 import channelhash as ch
-from channelhash.errors import InputError
 from channelhash.search import duplicates as module
-from channelhash.search.duplicates import (
-    DuplicateGroup,
-    _alike,
-    _Copy,
-    _read_copies,
-    _read_small,
-    _split_alike,
-    default_radius,
-    find_duplicates,
-)
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.utils.seeds import generator
+from refusals import check_refusal
 
 
 def photograph(number):
@@ -38,7 +28,7 @@ def copies_of(draws, n):
     noise = generator(1, "greys", draws).normal(0, 30, (n, 16, 16))
     colours = generator(2, "greys", draws).integers(0, 256, (n, 4, 4, 3), dtype=np.uint8)
     greys = [np.clip(kinds[i % 3] + noise[i], 0, 255).astype(np.uint8) for i in range(n)]
-    return [_Copy("", grey, colour // 2, False) for grey, colour in zip(greys, colours, strict=True)]
+    return [module._Copy("", grey, colour // 2, False) for grey, colour in zip(greys, colours, strict=True)]
 
 
 def literally_alike(one, other, least=0.85):
@@ -59,7 +49,9 @@ def without_means(grey):
 @given(st.integers(0, 1000), st.integers(1, 12))
 def test_alike_is_the_correlation_and_the_colours_that_it_says(draws, n):
     copies = copies_of(draws, n)
-    assert _alike(copies, copies[::-1]).tolist() == [[literally_alike(a, b) for b in copies[::-1]] for a in copies]
+    assert module._alike(copies, copies[::-1]).tolist() == [
+        [literally_alike(a, b) for b in copies[::-1]] for a in copies
+    ]
 
 
 @settings(max_examples=15)
@@ -84,7 +76,7 @@ def test_groups_are_those_of_all_pairs_whose_pictures_are_all_alike(draws, n, ra
     for tile in (4, 1024):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "_TILE", tile)
-            assert sorted(group.tolist() for group in _split_alike(codes, copies, radius)) == sorted(expected)
+            assert sorted(group.tolist() for group in module._split_alike(codes, copies, radius)) == sorted(expected)
 
 
 def test_a_chain_joins_no_two_different_pictures():
@@ -92,16 +84,16 @@ def test_a_chain_joins_no_two_different_pictures():
     draw = generator(0, "chain")
     one, other = (draw.normal(0, 40, (16, 16)) for _ in range(2))
     greys = [(128 + one * np.cos(turn) + other * np.sin(turn)).clip(0, 255).astype(np.uint8) for turn in (0, 0.5, 1)]
-    copies = [_Copy("", grey, np.zeros((4, 4, 3), np.uint8), False) for grey in greys]
-    near = _alike(copies, copies)
+    copies = [module._Copy("", grey, np.zeros((4, 4, 3), np.uint8), False) for grey in greys]
+    near = module._alike(copies, copies)
     assert near[0, 1]
     assert near[1, 2]
     assert not near[0, 2]
-    assert [group.tolist() for group in _split_alike(np.zeros((3, 1), np.uint8), copies, None)] == [[0, 1]]
+    assert [group.tolist() for group in module._split_alike(np.zeros((3, 1), np.uint8), copies, None)] == [[0, 1]]
 
 
 def read(path):
-    copy = _read_small(str(path))
+    copy = module._read_small(str(path))
     assert copy is not None
     return copy
 
@@ -126,10 +118,10 @@ def test_pages_of_one_layout_are_alike_only_to_their_copies(tmp_path):
         ImageEnhance.Brightness(page).enhance(0.9).save(tmp_path / f"{number}-dark.webp")
     files = sorted(tmp_path.iterdir())
     copies = [read(file) for file in files]
-    groups = _split_alike(np.zeros((len(files), 1), np.uint8), copies, None)
+    groups = module._split_alike(np.zeros((len(files), 1), np.uint8), copies, None)
     assert [[files[place].name[0] for place in group] for group in groups] == [[number] * 4 for number in "01"]
     shapes = [copy._replace(text=False) for copy in copies]
-    assert _alike(shapes, shapes).all(), "small copies alone do not tell them apart"
+    assert module._alike(shapes, shapes).all(), "small copies alone do not tell them apart"
 
 
 def test_one_changed_line_makes_another_page(tmp_path):
@@ -138,10 +130,10 @@ def test_one_changed_line_makes_another_page(tmp_path):
     page.paste(lines(1).crop((370, 380, 490, 410)), (370, 380))
     page.save(tmp_path / "b.png")
     one, other = read(tmp_path / "a.png"), read(tmp_path / "b.png")
-    assert not _alike([one], [other]).any()
+    assert not module._alike([one], [other]).any()
     (tmp_path / "b.png").unlink()
     module._read_detail.cache_clear()
-    assert not _alike([one], [other]).any(), "it has gone since its small copy was read"
+    assert not module._alike([one], [other]).any(), "it has gone since its small copy was read"
 
 
 def test_pictures_without_shape_are_compared_by_colour(tmp_path):
@@ -161,7 +153,7 @@ def test_pictures_without_shape_are_compared_by_colour(tmp_path):
         image.save(tmp_path / f"{name}.png")
         image.resize((60, 60)).save(tmp_path / f"{name}-half.jpg", quality=50)
     files = sorted(tmp_path.iterdir())
-    groups = _split_alike(np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None)
+    groups = module._split_alike(np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None)
     assert sorted([files[place].name for place in group] for group in groups) == [
         [f"{name}-half.jpg", f"{name}.png"] for name in sorted(images)
     ]
@@ -185,18 +177,18 @@ def test_copies_are_alike_and_other_photographs_are_not(tmp_path):
     turned.save(tmp_path / "telephone.jpg", exif=exif)
     turned.save(tmp_path / "lying.png")
     itself = [read(tmp_path / "itself.png")]
-    assert _alike(itself, [read(tmp_path / name) for name in (*copies, "telephone.jpg")]).all()
+    assert module._alike(itself, [read(tmp_path / name) for name in (*copies, "telephone.jpg")]).all()
     for number in range(1, 9):
         photograph(number).save(tmp_path / f"{number}.png")
     others = [read(tmp_path / f"{number}.png") for number in range(1, 9)]
-    assert not _alike([*itself, read(tmp_path / "lying.png")], others).any()
+    assert not module._alike([*itself, read(tmp_path / "lying.png")], others).any()
 
 
 @pytest.mark.parametrize("size", [(1024, 32), (32, 1024)])
 def test_a_panorama_is_alike_to_its_jpeg(tmp_path, size):
     for name in ("a.png", "a.jpg"):
         photograph(3).resize(size).save(tmp_path / name)
-    assert _alike([read(tmp_path / "a.png")], [read(tmp_path / "a.jpg")]).all()
+    assert module._alike([read(tmp_path / "a.png")], [read(tmp_path / "a.jpg")]).all()
 
 
 def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_path):
@@ -204,10 +196,10 @@ def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_pat
     photograph(0).save(file)
     first = read(file)
     photograph(1).save(file)
-    assert not _alike([first], [read(file)]).any()
+    assert not module._alike([first], [read(file)]).any()
     file.write_bytes(file.read_bytes()[:200])
     (tmp_path / "a.eps").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
-    assert _read_copies([str(file), str(tmp_path / "gone.png"), str(tmp_path / "a.eps"), ""]) == [None] * 4
+    assert module._read_copies([str(file), str(tmp_path / "gone.png"), str(tmp_path / "a.eps"), ""]) == [None] * 4
 
 
 @pytest.fixture
@@ -229,15 +221,17 @@ def ids(groups):
 
 
 def test_near_codes_of_different_photographs_are_no_duplicates(store, tmp_path):
-    assert ids(find_duplicates(store)) == [["b", "b2", "b3"]]
-    assert [group.distances for group in find_duplicates(store)] == [[0, 2, 3]]
-    assert ids(find_duplicates(store, radius=1)) == [["b2", "b3"]]
-    assert ids(find_duplicates(store, pictures=False)) == [["a", "b", "b2", "b3", "c"]]
-    assert ids(find_duplicates(store, modality="text")) == [["a", "b", "b2", "b3", "c"]], "pictures are not what counts"
-    assert ids(find_duplicates(store, radius=5)) == [["b", "b2", "b3"]]
+    assert ids(module.find_duplicates(store)) == [["b", "b2", "b3"]]
+    assert [group.distances for group in module.find_duplicates(store)] == [[0, 2, 3]]
+    assert ids(module.find_duplicates(store, radius=1)) == [["b2", "b3"]]
+    assert ids(module.find_duplicates(store, pictures=False)) == [["a", "b", "b2", "b3", "c"]]
+    assert ids(module.find_duplicates(store, modality="text")) == [["a", "b", "b2", "b3", "c"]], (
+        "pictures are not what counts"
+    )
+    assert ids(module.find_duplicates(store, radius=5)) == [["b", "b2", "b3"]]
     (tmp_path / "c.png").unlink()
-    assert ids(find_duplicates(store)) == [["b", "b2", "b3"]], "within 4 bits by codes alone"
-    assert ids(find_duplicates(store, radius=5)) == [["b", "b2", "b3"], ["c", "z"]], (
+    assert ids(module.find_duplicates(store)) == [["b", "b2", "b3"]], "within 4 bits by codes alone"
+    assert ids(module.find_duplicates(store, radius=5)) == [["b", "b2", "b3"], ["c", "z"]], (
         "codes are all that is left of both"
     )
 
@@ -247,7 +241,7 @@ def test_collapse_agrees(store):
         hits = search_hits(store, Query(np.zeros(8, np.uint8)), SearchOptions(**options))
         return {hit.id: hit.duplicates for hit in hits}
 
-    assert folded(collapse=default_radius(64)) == {"a": [], "b": ["b2", "b3"], "c": [], "z": []}
+    assert folded(collapse=module.default_radius(64)) == {"a": [], "b": ["b2", "b3"], "c": [], "z": []}
     assert folded(collapse=4, k=2) == {"a": [], "b": ["b2", "b3"]}
     assert folded(collapse=4, modality="text") == {"a": ["b", "c", "b2", "b3"], "z": []}
 
@@ -265,12 +259,10 @@ def test_groups_of_a_store_old_and_new_items_together(kind, tmp_path):
         store.make_snapshot()
     store.add(["c", "gone"], of_numbers([0b11000000, 0]), metadata=[{"year": 2}] * 2)
     store.delete(["gone"])
-    assert find_duplicates(store) == [DuplicateGroup(["a", "b", "c", "é"], [0, 1, 3, 2])]
-    assert find_duplicates(store, radius=1) == [DuplicateGroup(["a", "b"], [0, 1])]
-    assert find_duplicates(store, where="year = 1") == [DuplicateGroup(["a", "b", "é"], [0, 1, 2])]
-    assert find_duplicates(store, where="year = 3") == []
-    with pytest.raises(InputError, match="no text codes"):
-        find_duplicates(store, modality="text")
-    with pytest.raises(InputError, match="radius is -1"):
-        find_duplicates(store, radius=-1)
+    assert module.find_duplicates(store) == [module.DuplicateGroup(["a", "b", "c", "é"], [0, 1, 3, 2])]
+    assert module.find_duplicates(store, radius=1) == [module.DuplicateGroup(["a", "b"], [0, 1])]
+    assert module.find_duplicates(store, where="year = 1") == [module.DuplicateGroup(["a", "b", "é"], [0, 1, 2])]
+    assert module.find_duplicates(store, where="year = 3") == []
+    check_refusal("no text codes", module.find_duplicates, store, modality="text")
+    check_refusal("radius is -1", module.find_duplicates, store, radius=-1)
     store.close()

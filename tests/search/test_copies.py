@@ -16,19 +16,10 @@ from channelhash.search.duplicates import _read_copies, _split_alike
 PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).parents[2] / "examples" / "photographs"))
 # Least share that is found, of photographs and of pages.
 KINDS = {
-    "half": (0.98, 0.98),
-    "quarter": (0.98, 0.8),
-    "q50": (0.98, 0.98),
-    "q30": (0.98, 0.98),
-    "png": (0.98, 0.98),
-    "webp": (0.98, 0.98),
-    "bright": (0.95, 0.95),
-    "gamma": (0.95, 0.95),
-    "blur": (0.98, 0.9),
-    "sharp": (0.95, 0.9),
-    "border": (0.8, 0),
-    "cut": (0.5, 0),
-}
+    "half": (0.98, 0.98), "quarter": (0.98, 0.8), "q50": (0.98, 0.98), "q30": (0.98, 0.98), "png": (0.98, 0.98),
+    "webp": (0.98, 0.98), "bright": (0.95, 0.95), "gamma": (0.95, 0.95), "blur": (0.98, 0.9),
+    "sharp": (0.95, 0.9), "border": (0.8, 0), "cut": (0.5, 0),
+}  # fmt: skip
 
 
 def write_copies(image: Image.Image, number: int, folder: Path) -> None:

@@ -5,28 +5,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.search.contract import N_BITS
+from tests.search.contract import random_codes as codes_of
 from tests.search.postgres_server import postgres_address
 
 import channelhash as ch
 from channelhash.cli.index import _push as push_command
-from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search import transfer as push
-
-N_BITS = 12
-
-
-def codes_of(n: int, seed: int = 0) -> np.ndarray:
-    return ch.codes.pack(np.random.default_rng(seed).random((n, N_BITS)) < 0.5)
+from refusals import check_refusal
 
 
 def make_source(folder: Path, n: int = 25) -> Path:
     """Images, of which some have texts, and texts alone."""
-    store = open_store(folder, n_bits=N_BITS, model="m")
-    ids = [f"it's {row}" for row in range(n)]
-    store.add(ids, codes_of(n), metadata=[{"year": row, "labels": ["dog"] * (row % 2)} for row in range(n)])
-    store.add([*ids[:7], "only words"], codes_of(8, seed=1), "text")
-    store.close()
+    with open_store(folder, n_bits=N_BITS, model="m") as store:
+        ids = [f"it's {row}" for row in range(n)]
+        store.add(ids, codes_of(n), metadata=[{"year": row, "labels": ["dog"] * (row % 2)} for row in range(n)])
+        store.add([*ids[:7], "only words"], codes_of(8, seed=1), "text")
     return folder
 
 
@@ -65,14 +60,12 @@ def test_everything_arrives(tmp_path, target, monkeypatch):
 @pytest.mark.parametrize("name", ["embedded", "postgres"])
 def test_projections_arrive_where_they_can_be_kept(tmp_path, name):
     outputs = np.random.default_rng(0).normal(size=(5, 64))
-    store = open_store(tmp_path / "projected", n_bits=64, projections=True)
-    store.add([str(row) for row in range(5)], ch.codes.pack(outputs >= 0), projections=outputs)
-    store.close()
+    with open_store(tmp_path / "projected", n_bits=64, projections=True) as store:
+        store.add([str(row) for row in range(5)], ch.codes.pack(outputs >= 0), projections=outputs)
     targets = {"embedded": str(tmp_path / "target"), "postgres": postgres_address(tmp_path)}
     assert not push.push(tmp_path / "projected", targets[name]).without_projections
-    target = open_store(targets[name])
-    assert target.search_projections(outputs, 1).ids == [[str(row)] for row in range(5)]
-    target.close()
+    with open_store(targets[name]) as target:
+        assert target.search_projections(outputs, 1).ids == [[str(row)] for row in range(5)]
 
 
 def test_what_cannot_be_pushed(tmp_path):
@@ -80,14 +73,10 @@ def test_what_cannot_be_pushed(tmp_path):
     other = open_store(tmp_path / "other", n_bits=N_BITS, model="another")
     other.add(["a"], codes_of(1))
     other.close()
-    for place, target, message in [
-        (tmp_path, "x", "no store in a folder"),
-        (source, str(source), "is the source"),
-        (source, str(tmp_path / "other"), "codes of another model"),
-        (source, "milvus+http://h:1/a-b", "no name of a collection"),
-    ]:
-        with pytest.raises(InputError, match=message):
-            push.push(place, target)
+    check_refusal("no store in a folder", push.push, tmp_path, "x")
+    check_refusal("is the source", push.push, source, str(source))
+    check_refusal("codes of another model", push.push, source, str(tmp_path / "other"))
+    check_refusal("no name of a collection", push.push, source, "milvus+http://h:1/a-b")
 
 
 def test_command(tmp_path, capsys):

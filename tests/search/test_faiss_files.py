@@ -7,19 +7,15 @@ import faiss
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from tests.search.contract import N_BITS
+from tests.search.contract import random_codes as codes_of
 
-import channelhash as ch
 from channelhash.cli.index import _export_faiss as export_command
 from channelhash.cli.index import _import_faiss as import_command
 from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search.transfer import export_faiss, import_faiss, items_file
-
-N_BITS = 12
-
-
-def codes_of(n: int, seed: int = 0) -> np.ndarray:
-    return ch.codes.pack(np.random.default_rng(seed).random((n, N_BITS)) < 0.5)
+from refusals import check_refusal
 
 
 @pytest.fixture
@@ -56,12 +52,11 @@ def test_there_and_back(store, tmp_path):
     assert export_faiss(store, file, "text", lambda done, total: steps.append((done, total))) == 4
     assert steps == [(31, 31)]
     assert import_faiss(file, str(tmp_path / "new")) == 4
-    back = open_store(tmp_path / "new")
-    assert (back.n_bits, back.model, back.modalities) == (N_BITS, "m", ("text",))
-    for item, former in zip(back.get(back.ids()), store.get(back.ids()), strict=True):
-        np.testing.assert_array_equal(item.codes["text"], former.codes["text"])
-        assert item.metadata == former.metadata
-    back.close()
+    with open_store(tmp_path / "new") as back:
+        assert (back.n_bits, back.model, back.modalities) == (N_BITS, "m", ("text",))
+        for item, former in zip(back.get(back.ids()), store.get(back.ids()), strict=True):
+            np.testing.assert_array_equal(item.codes["text"], former.codes["text"])
+            assert item.metadata == former.metadata
 
 
 def write(index, path) -> None:
@@ -80,14 +75,13 @@ def test_files_made_elsewhere(tmp_path, wrap):
         index.add(codes)
     write(index, tmp_path / "their.index")
     import_faiss(tmp_path / "their.index", str(tmp_path / "new"), "image")
-    store = open_store(tmp_path / "new")
-    names = ["7", "3", str(2**40), "0"] if wrap else ["0", "1", "2", "3"]
-    assert store.n_bits == 16
-    np.testing.assert_array_equal(np.stack([item.codes["image"] for item in store.get(names)]), codes)
-    store.close()
+    with open_store(tmp_path / "new") as store:
+        names = ["7", "3", str(2**40), "0"] if wrap else ["0", "1", "2", "3"]
+        assert store.n_bits == 16
+        np.testing.assert_array_equal(np.stack([item.codes["image"] for item in store.get(names)]), codes)
 
 
-def test_a_number_that_occurs_twice_is_refused(store, tmp_path):
+def test_files_made_elsewhere_that_do_not_fit_are_refused(store, tmp_path):
     index = faiss.IndexBinaryIDMap(faiss.IndexBinaryFlat(16))
     index.add_with_ids(codes_of(3), np.array([7, 5, 7]))
     write(index, tmp_path / "their.index")
@@ -101,11 +95,7 @@ def test_a_number_that_occurs_twice_is_refused(store, tmp_path):
         values[1] = values[0]
         wrong = listed.set_column(listed.column_names.index(name), name, [values])
         pq.write_table(wrong, items_file(tmp_path / "codes.faiss"))
-        with pytest.raises(InputError, match=message):
-            import_faiss(tmp_path / "codes.faiss", str(tmp_path / "new"))
-
-
-def test_a_file_made_elsewhere_into_a_store_of_shorter_codes(store, tmp_path):
+        check_refusal(message, import_faiss, tmp_path / "codes.faiss", str(tmp_path / "new"))
     index = faiss.IndexBinaryFlat(16)
     index.add(codes_of(2))
     write(index, tmp_path / "their.index")
@@ -113,11 +103,10 @@ def test_a_file_made_elsewhere_into_a_store_of_shorter_codes(store, tmp_path):
     import_faiss(tmp_path / "their.index", str(tmp_path / "store"))
     index.add(np.full((1, 2), 255, np.uint8))
     write(index, tmp_path / "longer.index")
-    with pytest.raises(InputError, match="bits past the 12th"):
-        import_faiss(tmp_path / "longer.index", str(tmp_path / "store"))
+    check_refusal("bits past the 12th", import_faiss, tmp_path / "longer.index", str(tmp_path / "store"))
 
 
-def test_what_cannot_be_read(store, tmp_path):
+def test_what_cannot_be_read_or_written(store, tmp_path, monkeypatch):
     file = tmp_path / "codes.faiss"
     export_faiss(store, file)
     whole, items = file.read_bytes(), items_file(file).read_bytes()
@@ -136,21 +125,14 @@ def test_what_cannot_be_read(store, tmp_path):
         "other.faiss": "lists other numbers",
         "damaged.faiss": "damaged, or not written by channelhash",
     }.items():
-        with pytest.raises(InputError, match=message) as refused:
-            import_faiss(tmp_path / name, str(tmp_path / "new"))
-        assert "\n" not in str(refused.value)
+        check_refusal(message, import_faiss, tmp_path / name, str(tmp_path / "new"))
     open_store(tmp_path / "model", n_bits=N_BITS, model="another").make()
-    with pytest.raises(InputError, match="another model"):
-        import_faiss(file, str(tmp_path / "model"))
+    check_refusal("another model", import_faiss, file, str(tmp_path / "model"))
     with pytest.raises(InputError, match="holds no codes to export"):
         export_faiss(open_store(tmp_path / "empty", n_bits=8), tmp_path / "empty.faiss")
     assert not (tmp_path / "empty.faiss").exists()
-
-
-def test_without_faiss(store, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(InputError, match=r"pip install 'channelhash\[faiss\]'"):
-        export_faiss(store, tmp_path / "codes.faiss")
+    check_refusal(r"pip install 'channelhash\[faiss\]'", export_faiss, store, tmp_path / "codes.faiss")
 
 
 def test_commands(store, tmp_path, capsys):

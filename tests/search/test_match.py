@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
-from channelhash.errors import InputError
 from channelhash.models.fitted import _cca_itq
 from channelhash.search.duplicates import fold
 from channelhash.search.hits import Query, SearchOptions, _judge_hits, answer, search_hits
@@ -15,6 +14,7 @@ from channelhash.search.match import _FIRST, FEWEST, find_reference, is_close, l
 from channelhash.search.match import nonsense as nonsense_texts
 from channelhash.search.query import query_like, search_store
 from channelhash.search.sqlite.store import open_codes
+from refusals import check_refusal
 from small_stores import small_model
 
 N, N_BITS, TOPICS = 1200, 64, 12
@@ -47,14 +47,16 @@ def world(outputs):
     return store, ch.codes.pack(held_out >= 0), ch.codes.pack(nonsense >= 0)
 
 
-def close(store, codes, modality="text") -> list[bool | None]:
-    return [search_hits(store, Query(code, modality=modality)).close for code in codes]
+def closeness(store, rows) -> list[bool | None]:
+    codes = ch.codes.pack(rows >= 0)
+    return [search_hits(store, Query(*pair, "text")).close for pair in zip(codes, rows, strict=True)]
 
 
 def test_held_out_captions_are_close_and_nonsense_is_not(world):
-    store, held_out, nonsense = world
-    assert np.mean(close(store, held_out)) >= 0.92
-    assert np.mean(close(store, nonsense)) <= 0.25
+    store, *questions = world
+    captions, nonsense = ([search_hits(store, Query(code, modality="text")).close for code in of] for of in questions)
+    assert np.mean(captions) >= 0.92
+    assert np.mean(nonsense) <= 0.25
 
 
 @pytest.mark.parametrize("projected", [False, True])
@@ -64,19 +66,11 @@ def test_a_store_without_texts_learns_from_nonsense_what_is_close(outputs, proje
     images = ch.codes.pack(stored["image"] >= 0)
     store.add([f"{row:04}" for row in range(N)], images, projections=stored["image"] if projected else None)
 
-    def closeness(rows) -> list[bool | None]:
-        codes = ch.codes.pack(rows >= 0)
-        return [search_hits(store, Query(*pair, "text")).close for pair in zip(codes, rows, strict=True)]
-
-    assert set(closeness(held_out[:5])) == {None}
+    assert set(closeness(store, held_out[:5])) == {None}
     learn_nonsense(store, "text", nonsense[:100].astype(np.float32))
-    assert np.mean(closeness(nonsense[100:].astype(np.float32))) <= 0.1
-    assert np.mean(closeness(held_out.astype(np.float32))) >= 0.4
-    assert set(closeness(np.repeat(nonsense[:1].astype(np.float32), 2, axis=0))) == {False}
-
-
-def test_what_means_nothing_is_the_same_in_every_version():
-    assert nonsense_texts(1) == ["oibw lwuj eosuctgbz"]
+    assert np.mean(closeness(store, nonsense[100:].astype(np.float32))) <= 0.1
+    assert np.mean(closeness(store, held_out.astype(np.float32))) >= 0.4
+    assert set(closeness(store, np.repeat(nonsense[:1].astype(np.float32), 2, axis=0))) == {False}
 
 
 def test_match_is_the_share_of_random_items_at_least_as_near(world):
@@ -99,16 +93,15 @@ def test_the_same_store_says_the_same_and_a_grown_one_is_asked_anew(tmp_path, wo
     store, held_out, _ = world
     ids, images = store.codes("image")
     texts = store.codes("text")[1]
-    other = ch.open_store(tmp_path / "s", n_bits=N_BITS)
-    other.add(ids, {"image": images, "text": texts})
-    query = Query(held_out[3], modality="text")
-    assert search_hits(other, query) == search_hits(store, query)
-    first = find_reference(other, "text", "image")
-    other.delete(ids[:50])
-    assert find_reference(other, "text", "image") is first
-    other.delete(ids[50:200])
-    assert find_reference(other, "text", "image").count <= N - 150
-    other.close()
+    with ch.open_store(tmp_path / "s", n_bits=N_BITS) as other:
+        other.add(ids, {"image": images, "text": texts})
+        query = Query(held_out[3], modality="text")
+        assert search_hits(other, query) == search_hits(store, query)
+        first = find_reference(other, "text", "image")
+        other.delete(ids[:50])
+        assert find_reference(other, "text", "image") is first
+        other.delete(ids[50:200])
+        assert find_reference(other, "text", "image").count <= N - 150
 
 
 def test_without_enough_items_that_ask_nobody_knows_what_is_close():
@@ -171,16 +164,12 @@ def test_near_duplicates_are_folded_into_the_first_until_enough_stay():
     ]
     assert [hit.id for hit in search_hits(store, query, SearchOptions(radius=2, collapse=2))] == ["a"]
     assert search_hits(store, query)[0].duplicates is None
-    with pytest.raises(InputError, match="--collapse -1"):
-        SearchOptions(collapse=-1)
+    check_refusal("--collapse -1", SearchOptions, collapse=-1)
     numbers = np.array([0] * 100 + [3, 12, 48], np.uint8)[:, None]
     store = open_codes(ch.CodeSet([f"{row:03}" for row in range(103)], {"image": numbers}, None, n_bits=8))
     hits = search_hits(store, Query(np.array([0], np.uint8)), SearchOptions(k=3, collapse=0))
     assert [hit.id for hit in hits] == ["000", "100", "101"]
     assert hits[0].duplicates == [f"{row:03}" for row in range(1, 100)]
-
-
-def test_folding_is_what_a_loop_over_kept_codes_does():
     random = np.random.default_rng(0)
     for _ in range(30):
         codes, radius = random.integers(0, 256, (40, 1), dtype=np.uint8), int(random.integers(0, 4))
@@ -205,17 +194,11 @@ def test_what_nonsense_has_in_common_tells_it_in_a_store_of_few_items(tmp_path):
         store.add([f"{row}" for row in range(5)], ch.codes.pack(images >= 0), "image", projections=rows)
         learn_nonsense(store, "text", nonsense[:200].astype(np.float32))
 
-        def closeness(rows, store=store) -> float:
-            codes = ch.codes.pack(rows >= 0)
-            return float(
-                np.mean([search_hits(store, Query(*pair, "text")).close for pair in zip(codes, rows, strict=True)])
-            )
-
-        assert closeness(nonsense[200:]) <= 0.1
-        assert closeness(asked) >= 0.95
+        assert np.mean(closeness(store, nonsense[200:])) <= 0.1
+        assert np.mean(closeness(store, asked)) >= 0.95
 
 
-def test_what_an_encoder_makes_of_nonsense_is_kept_with_the_store(tmp_path):
+def test_nonsense_is_the_same_in_every_version_and_what_an_encoder_makes_of_it_is_kept_with_the_store(tmp_path):
     model = small_model(tmp_path / "model")
     store = ch.open_store(tmp_path / "store", model.n_bits, model.fingerprint())
     store.add(["a"], model.encode_images([Image.new("RGB", (8, 8))]), "image")
@@ -223,3 +206,4 @@ def test_what_an_encoder_makes_of_nonsense_is_kept_with_the_store(tmp_path):
     assert search_store(store, text="red", model=model).close is not None
     (file,) = (tmp_path / "store").glob("nonsense-*.npy")
     assert np.load(file).shape == (200, model.n_bits)
+    assert nonsense_texts(1) == ["oibw lwuj eosuctgbz"]

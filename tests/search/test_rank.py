@@ -9,17 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from channelhash.codes import binarize, hamming_distances, pack
-from channelhash.errors import InputError
-from channelhash.search.rank import (
-    Ranking,
-    _asymmetric_distances,
-    _quantize,
-    check_projections,
-    cosines,
-    fuse,
-    fuse_partial,
-    rerank,
-)
+from channelhash.search import rank as module
+from refusals import check_refusal
 
 NUMBERS = st.integers(0, 2**31)
 
@@ -43,7 +34,7 @@ def draw(k: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @given(st.integers(1, 70), st.integers(1, 40), NUMBERS)
 def test_the_distance_is_its_formula_and_orders_as_euclid_does(k, n, seed):
     outputs, bits = draw(k, n, seed)
-    found = _asymmetric_distances(outputs, pack(bits))
+    found = module._asymmetric_distances(outputs, pack(bits))
     np.testing.assert_allclose(found, literally(outputs.astype(float), bits), atol=1e-9)
     signs = np.where(bits, 1.0, -1.0)
     squares = ((outputs.astype(float) - signs) ** 2).sum(axis=1)
@@ -57,8 +48,8 @@ def test_the_first_answers_are_sorted_and_the_others_stay(k, n, first, seed):
     own = pack(binarize(outputs[None]))
     hamming = hamming_distances(own, packed)[0]
     answers = np.argsort(hamming, kind="stable")  # row numbers stand for ids
-    order = rerank(outputs, packed[answers], first)
-    distances = _asymmetric_distances(outputs, packed)
+    order = module.rerank(outputs, packed[answers], first)
+    distances = module._asymmetric_distances(outputs, packed)
     expected = sorted(answers[:first], key=lambda row: (distances[row], hamming[row], row))
     assert answers[order].tolist() == [*expected, *answers[first:].tolist()]
 
@@ -66,7 +57,7 @@ def test_the_first_answers_are_sorted_and_the_others_stay(k, n, first, seed):
 def test_equal_codes_tie_exactly_wherever_they_stand():
     random = np.random.default_rng(0)
     outputs, code = random.normal(size=61), random.random((1, 61)) < 0.5
-    assert len(set(_asymmetric_distances(outputs, pack(np.repeat(code, 1001, axis=0))).tolist())) == 1
+    assert len(set(module._asymmetric_distances(outputs, pack(np.repeat(code, 1001, axis=0))).tolist())) == 1
 
 
 FINITE = st.floats(-(2.0**99), 2.0**99, width=32, allow_subnormal=False)
@@ -80,10 +71,10 @@ def literal_cosine(outputs: np.ndarray, row: np.ndarray) -> float:
 
 @given(OUTPUTS)
 def test_projections_have_the_signs_of_the_outputs_and_their_direction(outputs):
-    kept = _quantize(outputs)
+    kept = module._quantize(outputs)
     assert (kept.dtype, kept.shape) == (np.int8, outputs.shape)
     np.testing.assert_array_equal(pack(binarize(kept)), pack(binarize(outputs)))
-    np.testing.assert_array_equal(_quantize(kept), kept)
+    np.testing.assert_array_equal(module._quantize(kept), kept)
     for row, values in zip(kept, outputs, strict=True):
         largest = np.abs(values).max()
         assert np.abs(row).max() == (127 if largest else 0)
@@ -93,23 +84,23 @@ def test_projections_have_the_signs_of_the_outputs_and_their_direction(outputs):
 
 @given(OUTPUTS)
 def test_a_score_is_the_cosine_in_whichever_row_a_projection_stands(outputs):
-    kept = _quantize(outputs)
+    kept = module._quantize(outputs)
     for question in outputs:
-        scores = cosines(question, kept)
+        scores = module.cosines(question, kept)
         np.testing.assert_allclose(scores, [literal_cosine(question, row) for row in kept], atol=1e-6)
         rows = np.arange(37)[::-1] % len(kept)
-        assert cosines(question, kept[rows]).tolist() == scores[rows].tolist()
+        assert module.cosines(question, kept[rows]).tolist() == scores[rows].tolist()
 
 
 def test_only_projections_of_the_codes_are_taken():
     outputs = np.array([[0.5, -2.0], [1.0, 0.0]], np.float32)
     codes = {"image": pack(binarize(outputs)), "text": pack(binarize(-outputs))}
-    kept = check_projections({"text": -outputs, "image": outputs}, codes, 2)
+    kept = module.check_projections({"text": -outputs, "image": outputs}, codes, 2)
     assert {modality: rows.tolist() for modality, rows in kept.items()} == {
         "image": [[32, -127], [127, 0]],
         "text": [[-32, 127], [-127, 0]],
     }
-    assert check_projections(None, codes, 2) is None
+    assert module.check_projections(None, codes, 2) is None
     for given_instead, message in [
         ({"image": outputs}, "projections: of image, but codes of image and text"),
         ({"image": outputs, "text": outputs}, "text projections: are not the outputs of which"),
@@ -118,8 +109,7 @@ def test_only_projections_of_the_codes_are_taken():
         ({"image": np.full((2, 2), np.inf), "text": -outputs}, "image projections: row 0 is not finite"),
         ({"image": [["a", "b"]], "text": -outputs}, "image projections: .* numbers are expected"),
     ]:
-        with pytest.raises(InputError, match=message):
-            check_projections(given_instead, codes, 2)
+        check_refusal(message, module.check_projections, given_instead, codes, 2)
 
 
 LACKS = st.sets(st.sampled_from(["x", "y", "z"]), max_size=2)
@@ -134,14 +124,14 @@ def orders(ranking):
 
 @given(KEYS, KEYS)
 def test_it_is_the_mean_over_all_orders_of_ties(first, second):
-    rankings = [Ranking("abcde"[: len(first)], first), Ranking("ecadb"[: len(second)], second)]
+    rankings = [module.Ranking("abcde"[: len(first)], first), module.Ranking("ecadb"[: len(second)], second)]
     expected = dict.fromkeys([*rankings[0].ids, *rankings[1].ids], 0.0)
     chosen = list(product(*map(orders, rankings)))
     for lists in chosen:
         for names in lists:
             for rank, name in enumerate(names, start=1):
                 expected[name] += 1 / (60 + rank) / len(chosen)
-    assert fuse(rankings) == pytest.approx(expected)
+    assert module.fuse(rankings) == pytest.approx(expected)
 
 
 @example([[0], [], []], {"a": {"y"}})
@@ -150,8 +140,8 @@ def test_what_an_item_lacks_counts_as_it_does_for_others_on_average(keys, lacks)
     rankings = {}
     for name, order, places in zip("xyz", ("abcde", "ecadb", "bdaec"), keys, strict=True):
         ids = [item for item in order if name not in lacks.get(item, ())][: len(places)]
-        rankings[name] = Ranking(ids, places[: len(ids)])
-    alone = {name: fuse([ranking]) for name, ranking in rankings.items()}
+        rankings[name] = module.Ranking(ids, places[: len(ids)])
+    alone = {name: module.fuse([ranking]) for name, ranking in rankings.items()}
     expected = {}
     for item in {item for ranking in rankings.values() for item in ranking.ids}:
         can = [name for name in "xyz" if name not in lacks.get(item, ())]
@@ -163,12 +153,12 @@ def test_what_an_item_lacks_counts_as_it_does_for_others_on_average(keys, lacks)
                 known += part
         factor = everything / known if known else 3 / len(can)
         expected[item] = factor * sum(alone[name].get(item, 0.0) for name in can)
-    assert fuse_partial(rankings, lacks) == pytest.approx(expected)
+    assert module.fuse_partial(rankings, lacks) == pytest.approx(expected)
 
 
 def test_an_item_without_a_caption_stands_among_its_like_with_one():
-    images = Ranking([f"{n:02}" for n in range(40)], list(range(40)))
-    texts = Ranking([f"{n:02}" for n in range(0, 40, 2)], list(range(20)))
-    scores = fuse_partial({"image": images, "text": texts}, {f"{n:02}": ["text"] for n in range(1, 40, 2)})
+    images = module.Ranking([f"{n:02}" for n in range(40)], list(range(40)))
+    texts = module.Ranking([f"{n:02}" for n in range(0, 40, 2)], list(range(20)))
+    scores = module.fuse_partial({"image": images, "text": texts}, {f"{n:02}": ["text"] for n in range(1, 40, 2)})
     best = sorted(scores, key=lambda name: (-scores[name], name))[:20]
     assert {int(name) for name in best} == set(range(20))  # every other one has a caption

@@ -7,6 +7,7 @@ from tests.search.index.test_index import draw
 from channelhash.search import index as code_index
 from channelhash.search.index import CodeIndex
 from channelhash.search.items import MOST_BITS
+from refusals import check_refusal
 
 BITS = 44
 HUGE = np.iinfo(np.int64).max
@@ -80,8 +81,7 @@ def search_in(index: CodeIndex) -> None:
 def test_arrays_that_do_not_fit_are_refused(forgery):
     of = arrays()
     FORGERIES[forgery](of)
-    with pytest.raises(ValueError, match=r"^.+$"):
-        CodeIndex.from_arrays(of)
+    check_refusal(r"^.+$", CodeIndex.from_arrays, of, error=ValueError)
 
 
 @pytest.mark.parametrize("n", [50, pytest.param(5_000, marks=pytest.mark.slow)])
@@ -108,5 +108,4 @@ def test_codes_of_more_bits_than_a_distance_holds_are_refused():
     index = CodeIndex.build(longest, MOST_BITS)
     (found,) = index.nearest(np.zeros_like(longest[:1]), 5)
     assert found.distances.tolist() == [MOST_BITS] * 2
-    with pytest.raises(ValueError, match="65535 bits cannot be searched"):
-        CodeIndex.build(longest, MOST_BITS + 1)
+    check_refusal("65535 bits cannot be searched", CodeIndex.build, longest, MOST_BITS + 1, error=ValueError)

@@ -1,5 +1,7 @@
 """The compiled search against the plain one, that against sorting everything, and groups of near-duplicates."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from channelhash.search import index as code_index
 from channelhash.search.index import CodeIndex, Matches, clustered_scan, duplicates, linear_scan
 from channelhash.search.index import brute_force as exact
 from channelhash.search.index.duplicates import duplicate_groups
+from refusals import check_refusal
 
 
 def draw(n: int, k: int, clusters: int, seed: int) -> np.ndarray:
@@ -122,28 +125,28 @@ def test_the_compiled_loops_are_loaded_once_numpy_has_compared_so_many_words(mon
 def test_arguments_that_do_not_fit_are_refused(monkeypatch):
     codes = draw(4, 12, 2, 0)
     index = CodeIndex.build(codes, 12)
-    for message, call in {
-        "k is 0; at least 1 item": lambda: index.nearest(codes, 0),
-        "radius is -1; a distance is at least 0": lambda: index.within(codes, -1),
-        "limit is 0; at least 1 item": lambda: index.within(codes, 3, limit=0),
-        "codes of 12 bits are": lambda: index.nearest(codes[:, :1], 1),
-        r"a mask is \(4,\) bool, not \(3,\) bool": lambda: index.nearest(codes, 1, np.ones(3, bool)),
-        r"a mask is \(4,\) bool, not \(4,\) int64": lambda: index.within(codes, 1, np.ones(4, np.int64)),
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            call()
+    refuses = partial(check_refusal, error=ValueError)
+    refuses("k is 0; at least 1 item", index.nearest, codes, 0)
+    refuses("radius is -1; a distance is at least 0", index.within, codes, -1)
+    refuses("limit is 0; at least 1 item", index.within, codes, 3, limit=0)
+    refuses("codes of 12 bits are", index.nearest, codes[:, :1], 1)
+    refuses(r"a mask is \(4,\) bool, not \(3,\) bool", index.nearest, codes, 1, np.ones(3, bool))
+    refuses(r"a mask is \(4,\) bool, not \(4,\) int64", index.within, codes, 1, np.ones(4, np.int64))
     monkeypatch.setattr(code_index, "_MOST_ROWS", 4)
-    with pytest.raises(ValueError, match="4 codes are too many for one index"):
-        CodeIndex.build(codes, 12)
+    refuses("4 codes are too many for one index", CodeIndex.build, codes, 12)
 
 
 @pytest.mark.slow  # compiles the loops over all cores
-def test_many_queries_and_codes_have_the_answers_of_the_plain_search(monkeypatch):
+def test_searches_on_all_cores_give_the_answers_of_the_plain_one(monkeypatch):
     monkeypatch.setattr(code_index, "_FRACTION", 1e-9)
     monkeypatch.setattr(linear_scan, "nearest", None)
     codes, queries = draw(5_000, 70, 20, 0), draw(9, 70, 20, 1)
     index = CodeIndex.build(codes, 70, clusters=True)
     assert_same(index.nearest(queries, 20), plainly(exact.nearest, queries, codes, 20, None))
+    packed, queries = scattered(FEW // 3 + 1, 0), scattered(3, 1)
+    index = CodeIndex.build(packed, 64, clusters=False)
+    assert_same(index.nearest(queries, 5), plainly(exact.nearest, queries, packed, 5, None))
+    assert_same(index.within(queries, 18), plainly(exact.within, queries, packed, 18, None))
 
 
 def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
@@ -210,14 +213,6 @@ def test_a_scan_in_segments_gives_the_answers_of_the_plain_one(segments, density
     for k in (1, 20, n):
         assert_same(index.nearest(queries, k, allowed), plainly(exact.nearest, queries, packed, k, allowed))
     assert_same(index.within(queries, 20, allowed), plainly(exact.within, queries, packed, 20, allowed))
-
-
-@pytest.mark.slow  # compiles the loops over all cores
-def test_a_scan_on_all_cores_gives_the_answers_of_the_plain_one():
-    packed, queries = scattered(FEW // 3 + 1, 0), scattered(3, 1)
-    index = CodeIndex.build(packed, 64, clusters=False)
-    assert_same(index.nearest(queries, 5), plainly(exact.nearest, queries, packed, 5, None))
-    assert_same(index.within(queries, 18), plainly(exact.within, queries, packed, 18, None))
 
 
 def literal_groups(codes: np.ndarray, radius: int) -> list[list[int]]:

@@ -10,9 +10,9 @@ import pytest
 
 import channelhash as ch
 from channelhash.data.records import Records
-from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.search.sqlite.check import backup_store, check_store
+from refusals import check_refusal
 
 # Adds batches until it is killed; those whose number is printed are committed.
 WRITER = """
@@ -46,12 +46,11 @@ def test_a_backup_is_a_store_with_the_same_answers(tmp_path):
     done = backup_store(tmp_path / "a", tmp_path / "deep" / "b")  # while the store is open
     assert done[0] == 10
     store.delete(["a3"])
-    copy = ch.open_store(tmp_path / "deep" / "b")
-    assert copy.get(copy.ids())[3].metadata == {"labels": ["dog"], "year": 3}
-    found = copy.search(np.array([[6, 7]], np.uint8), k=2, where="label = 'dog'")
-    assert found.ids[0][0] == "a3"
-    copy.add(["b"], np.array([[1, 2]], np.uint8))
-    copy.close()
+    with ch.open_store(tmp_path / "deep" / "b") as copy:
+        assert copy.get(copy.ids())[3].metadata == {"labels": ["dog"], "year": 3}
+        found = copy.search(np.array([[6, 7]], np.uint8), k=2, where="label = 'dog'")
+        assert found.ids[0][0] == "a3"
+        copy.add(["b"], np.array([[1, 2]], np.uint8))
     assert load_model(tmp_path / "deep" / "b").n_bits == 16
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["b"]
     assert check_store(tmp_path / "deep" / "b") == []
@@ -91,11 +90,9 @@ def test_nothing_is_left_of_a_backup_that_is_refused(tmp_path):
     small_store(tmp_path / "a").close()
     (tmp_path / "b").mkdir()
     for target, says in ((tmp_path / "b", "is there already"), (tmp_path / "a" / "c", "lies in the store")):
-        with pytest.raises(InputError, match=says):
-            backup_store(tmp_path / "a", target)
+        check_refusal(says, backup_store, tmp_path / "a", target)
     with open(tmp_path / "a" / "items.sqlite", "r+b") as file:
         file.seek(5000)
         file.write(b"damage")
-    with pytest.raises(InputError, match="is damaged"):
-        backup_store(tmp_path / "a", tmp_path / "c")
+    check_refusal("is damaged", backup_store, tmp_path / "a", tmp_path / "c")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]

@@ -17,6 +17,7 @@ from channelhash.search.sqlite import guard
 from channelhash.search.sqlite.check import check_store, repair_store
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import StoreFolder, read_manifest
+from refusals import check_refusal
 
 N = 120
 NAMES = [f"i{row}" for row in range(N)]
@@ -61,15 +62,14 @@ def is_sealed(folder: Path) -> bool:
 
 
 def check_whole(folder: Path) -> None:
-    store = ch.open_store(folder)
-    assert store.ids() == sorted(NAMES[1:])
-    items = store.get(NAMES[1:])
-    assert [item.metadata for item in items] == METADATA[1:]
-    for modality, codes in (("image", CODES), ("text", ~CODES)):
-        np.testing.assert_array_equal([item.codes[modality] for item in items], codes[1:])
-    assert store.label_counts() == {"l1": 40, "l2": 40, "l0": 39}
-    assert store.search(CODES[3:4], 1).ids == [["i3"]]
-    store.close()
+    with ch.open_store(folder) as store:
+        assert store.ids() == sorted(NAMES[1:])
+        items = store.get(NAMES[1:])
+        assert [item.metadata for item in items] == METADATA[1:]
+        for modality, codes in (("image", CODES), ("text", ~CODES)):
+            np.testing.assert_array_equal([item.codes[modality] for item in items], codes[1:])
+        assert store.label_counts() == {"l1": 40, "l2": 40, "l0": 39}
+        assert store.search(CODES[3:4], 1).ids == [["i3"]]
 
 
 def refusal(folder: Path) -> str:
@@ -83,10 +83,9 @@ def refusal(folder: Path) -> str:
 def test_a_store_is_sealed_when_the_last_who_has_it_open_closes_it(tmp_path):
     folder = tmp_path / "store"
     first = fill(folder)
-    second = ch.open_store(folder)
-    first.close()
-    assert not is_sealed(folder)
-    second.close()
+    with ch.open_store(folder):
+        first.close()
+        assert not is_sealed(folder)
     assert is_sealed(folder)
     assert not list(folder.glob("*-wal"))
     content = (folder / "items.sqlite").read_bytes()
@@ -144,17 +143,15 @@ def test_writes_that_are_lost_with_the_log_are_noticed(killed, damage):
     repaired = repair_store(killed)
     assert repaired.damaged
     assert not check_store(killed)
-    store = ch.open_store(killed)
-    assert len(store) == repaired.n_items
-    assert set(store.ids()) != set(NAMES[1:]) or damage == "cut"
-    store.close()
+    with ch.open_store(killed) as store:
+        assert len(store) == repaired.n_items
+        assert set(store.ids()) != set(NAMES[1:]) or damage == "cut"
 
 
 def test_an_old_copy_of_the_database_is_noticed(closed):
     old = (closed / "items.sqlite").read_bytes()
-    store = ch.open_store(closed)
-    store.delete(["i3"])
-    store.close()
+    with ch.open_store(closed) as store:
+        store.delete(["i3"])
     (closed / "items.sqlite").write_bytes(old)
     refusal(closed)
     assert [str(finding) for finding in check_store(closed)] == [
@@ -164,42 +161,35 @@ def test_an_old_copy_of_the_database_is_noticed(closed):
     check_whole(closed)
 
 
-@pytest.mark.parametrize(
-    ("sql", "finding"),
-    [
-        ("UPDATE items SET metadata = replace(metadata, '3', '4') WHERE id = 'i3'", "i3: the item is damaged"),
-        ("UPDATE items SET id = 'j3' WHERE id = 'i3'", "j3: the item is damaged"),
-        ("UPDATE items SET checksum = NULL WHERE id = 'i3'", "i3: the item is damaged"),
-        ("UPDATE codes SET code = x'0102' WHERE serial = 20", "the image code is damaged (row 20)"),
-        ("UPDATE codes SET item = 999 WHERE serial = 20", "the image code 20 belongs to no item"),
-        ("DELETE FROM items WHERE id = 'i3'", "belongs to no item"),
-        ("UPDATE labels SET label = 'l9' WHERE item = 5", "the table of labels does not agree"),
-        ("DELETE FROM keys WHERE name = 'row'", "the table of metadata's keys lacks row"),
-        ("UPDATE state SET last_serial = 3", "the state is not as it was written"),
-        ("DROP TRIGGER code_removed", "the trigger code_removed is not defined as it should be"),
-    ],
-)
+@pytest.mark.parametrize(("sql", "finding"), [
+    ("UPDATE items SET metadata = replace(metadata, '3', '4') WHERE id = 'i3'", "i3: the item is damaged"),
+    ("UPDATE items SET id = 'j3' WHERE id = 'i3'", "j3: the item is damaged"),
+    ("UPDATE items SET checksum = NULL WHERE id = 'i3'", "i3: the item is damaged"),
+    ("UPDATE codes SET code = x'0102' WHERE serial = 20", "the image code is damaged (row 20)"),
+    ("UPDATE codes SET item = 999 WHERE serial = 20", "the image code 20 belongs to no item"),
+    ("DELETE FROM items WHERE id = 'i3'", "belongs to no item"),
+    ("UPDATE labels SET label = 'l9' WHERE item = 5", "the table of labels does not agree"),
+    ("DELETE FROM keys WHERE name = 'row'", "the table of metadata's keys lacks row"),
+    ("UPDATE state SET last_serial = 3", "the state is not as it was written"),
+    ("DROP TRIGGER code_removed", "the trigger code_removed is not defined as it should be"),
+])  # fmt: skip
 def test_a_check_finds_what_sqlite_does_not(closed, sql, finding):
     change(closed, sql)
     assert any(finding in str(found) for found in check_store(closed))
     assert "is damaged (" in refusal(closed)
     repaired = repair_store(closed)
     assert check_store(closed) == []
-    store = ch.open_store(closed)
-    assert len(store) == repaired.n_items >= N - 2
-    store.close()
+    with ch.open_store(closed) as store:
+        assert len(store) == repaired.n_items >= N - 2
 
 
 def test_a_damaged_row_is_not_answered(closed):
     store = ch.open_store(closed)
     for row, sql in ((3, "UPDATE items SET metadata = '{}' WHERE id = 'i3'"), (5, "UPDATE codes SET code = x'0102'")):
         change(closed, sql)
-        with pytest.raises(InputError, match=rf"the item 'i{row}' is not as it was written"):
-            store.get([f"i{row}"])
-        with pytest.raises(InputError, match="is not as it was written"):
-            store.upsert([NAMES[3]], CODES[:1], metadata=[{"row": 1}])
-    with pytest.raises(InputError, match="is not as it was written"):
-        store.search(CODES[:1])
+        check_refusal(rf"the item 'i{row}' is not as it was written", store.get, [f"i{row}"])
+        check_refusal("is not as it was written", store.upsert, [NAMES[3]], CODES[:1], metadata=[{"row": 1}])
+    check_refusal("is not as it was written", store.search, CODES[:1])
 
 
 def test_a_repair_lists_what_is_lost_and_keeps_the_rest(closed):
@@ -213,10 +203,9 @@ def test_a_repair_lists_what_is_lost_and_keeps_the_rest(closed):
     lost = {finding.where for finding in repaired.lost}
     assert "i60" in lost
     assert (closed / "items.sqlite.damaged").read_bytes() == content
-    store = ch.open_store(closed)
-    assert set(store.ids()) == set(NAMES[1:]) - lost
-    assert all(item.metadata == METADATA[int(item.id[1:])] for item in store.get(store.ids()))
-    store.close()
+    with ch.open_store(closed) as store:
+        assert set(store.ids()) == set(NAMES[1:]) - lost
+        assert all(item.metadata == METADATA[int(item.id[1:])] for item in store.get(store.ids()))
     assert repair_store(closed) == ([], [], N - 1 - len(lost))
 
 
@@ -224,12 +213,10 @@ def test_a_whole_store_is_not_touched_by_a_repair_and_one_in_use_is_checked_alon
     before = {path.name: path.read_bytes() for path in closed.iterdir() if not path.name.startswith(".")}
     assert repair_store(closed) == ([], [], N - 1)
     assert {path.name: path.read_bytes() for path in closed.iterdir() if not path.name.startswith(".")} == before
-    store = ch.open_store(closed)
-    store.add(["new"], CODES[:1])
-    assert check_store(closed) == []
-    with pytest.raises(InputError, match="is open in another process; stop that before a repair"):
-        repair_store(closed)
-    store.close()
+    with ch.open_store(closed) as store:
+        store.add(["new"], CODES[:1])
+        assert check_store(closed) == []
+        check_refusal("is open in another process; stop that before a repair", repair_store, closed)
 
 
 def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed):
@@ -239,13 +226,10 @@ def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed)
         file.seek(5000)
         file.write(b"x")
     for call in (store.ids, lambda: store.search(CODES[:1]), lambda: store.add(["x"], CODES[:1])):
-        with pytest.raises(InputError, match="another program has written to it"):
-            call()
+        check_refusal("another program has written to it", call)
     os.truncate(closed / "items.sqlite", 0)  # which nothing waits for
-    with pytest.raises(InputError, match=r"is damaged \(is empty\)"):
-        store.ids()
-    with pytest.raises(InputError, match="malformed"):
-        store.close()
+    check_refusal(r"is damaged \(is empty\)", store.ids)
+    check_refusal("malformed", store.close)
     file = os.stat(closed / "items.sqlite")
     assert guard._held[file.st_dev, file.st_ino] == 0  # the number may be that of another store's file soon
 
@@ -266,38 +250,35 @@ def test_a_file_of_another_store_is_noticed(closed, tmp_path, name):
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_store_removed_under_a_server_is_neither_written_nor_read(closed, replaced):
-    store = ch.open_store(closed)
-    shutil.move(closed, closed.with_name("moved"))
-    if replaced:
-        shutil.copytree(closed.with_name("moved"), closed)
-    for call in (lambda: store.add(["x"], CODES[:1]), lambda: store.search(CODES[:1]), lambda: store.get(["i3"])):
-        with pytest.raises(JobError, match="the store was removed or replaced while it was open; open it again"):
-            call()
-    assert closed.exists() == replaced
-    store.close()
+    with ch.open_store(closed) as store:
+        shutil.move(closed, closed.with_name("moved"))
+        if replaced:
+            shutil.copytree(closed.with_name("moved"), closed)
+        for call in (lambda: store.add(["x"], CODES[:1]), lambda: store.search(CODES[:1]), lambda: store.get(["i3"])):
+            check_refusal("the store was removed or replaced while it was open; open it again", call, error=JobError)
+        assert closed.exists() == replaced
 
 
 def test_a_forked_process_is_refused_in_one_line_and_leaves_the_store_of_its_parent_alone(closed, monkeypatch):
-    store = ch.open_store(closed)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        opened = []
-        monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: opened.append(args))
-        for call in (lambda: store.add(["child's"], CODES[:1]), store.ids, lambda: store.search(CODES[:1])):
-            try:
-                call()
-            except JobError as error:
-                os.write(writing, f"{error}\n".encode())
-        store.close()
-        os._exit(len(opened))
-    assert os.waitpid(child, 0)[1] == 0
-    os.close(writing)
-    line = f"{closed}: was opened before this process was forked; open it in each process\n"
-    assert os.read(reading, 10_000).decode() == line * 3
-    os.close(reading)
-    store.add(["new"], CODES[:1])
-    store.close()
+    with ch.open_store(closed) as store:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            opened = []
+            monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: opened.append(args))
+            for call in (lambda: store.add(["child's"], CODES[:1]), store.ids, lambda: store.search(CODES[:1])):
+                try:
+                    call()
+                except JobError as error:
+                    os.write(writing, f"{error}\n".encode())
+            store.close()
+            os._exit(len(opened))
+        assert os.waitpid(child, 0)[1] == 0
+        os.close(writing)
+        line = f"{closed}: was opened before this process was forked; open it in each process\n"
+        assert os.read(reading, 10_000).decode() == line * 3
+        os.close(reading)
+        store.add(["new"], CODES[:1])
     assert is_sealed(closed)
 
 

@@ -13,6 +13,7 @@ from channelhash.search.rank import _quantize, cosines
 from channelhash.search.sqlite import store as sqlite_store
 from channelhash.search.sqlite.check import check_store, repair_store
 from channelhash.search.transfer import push
+from refusals import check_refusal
 
 N, N_BITS = 60, 12
 NAMES = [f"i{row:02}" for row in range(N)]
@@ -30,13 +31,11 @@ def folder(tmp_path) -> Path:
 
 
 def kept(folder: Path) -> dict[str, dict[str, list[int]]]:
-    store = ch.open_store(folder)
-    found = {
-        item.id: {modality: row.tolist() for modality, row in item.projections.items()}
-        for item in store.get(store.ids())
-    }
-    store.close()
-    return found
+    with ch.open_store(folder) as store:
+        return {
+            item.id: {modality: row.tolist() for modality, row in item.projections.items()}
+            for item in store.get(store.ids())
+        }
 
 
 EXPECTED = {
@@ -60,46 +59,43 @@ def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tm
         ch.open_store(tmp_path / "plain", projections=True)
     with pytest.raises(InputError, match="keeps no projections; make a store in a folder"):
         ch.open_store("milvus+http://localhost:1", projections=True)
-    with pytest.raises(InputError, match="holds codes without projections"):
-        ch.open_store(tmp_path / "codes.parquet", projections=True)
+    check_refusal("holds codes without projections", ch.open_store, tmp_path / "codes.parquet", projections=True)
+    with ch.open_store(folder) as store:
+        facts = store.info()
+    assert facts["projections"]
+    assert facts["bytes_an_item"] == {"code": 2, "projection": 12, "disk": round(facts["bytes"] / N)}
 
 
 def test_projections_come_with_every_code_or_with_none(folder, tmp_path):
-    store = ch.open_store(folder)
-    with pytest.raises(InputError, match="keeps projections; give those of the codes"):
-        store.upsert(NAMES[:1], CODES[:1])
-    with pytest.raises(InputError, match="are not the outputs of which the codes are the signs"):
-        store.upsert(NAMES[:1], CODES[:1], projections=-OUTPUTS[:1])
-    store.close()
+    with ch.open_store(folder) as store:
+        check_refusal("keeps projections; give those of the codes", store.upsert, NAMES[:1], CODES[:1])
+        with pytest.raises(InputError, match="are not the outputs of which the codes are the signs"):
+            store.upsert(NAMES[:1], CODES[:1], projections=-OUTPUTS[:1])
     assert kept(folder) == EXPECTED
     plain = ch.open_store(tmp_path / "plain", n_bits=N_BITS)
-    with pytest.raises(InputError, match="keeps no projections"):
-        plain.add(NAMES[:1], CODES[:1], projections=OUTPUTS[:1])
-    with pytest.raises(InputError, match="keeps no projections; search its codes"):
-        plain.search_projections(OUTPUTS)
+    check_refusal("keeps no projections", plain.add, NAMES[:1], CODES[:1], projections=OUTPUTS[:1])
+    check_refusal("keeps no projections; search its codes", plain.search_projections, OUTPUTS)
     assert len(plain) == 0
 
 
 def test_all_items_of_a_small_store_and_the_nearest_of_a_large_one_are_scored(folder, monkeypatch):
-    store = ch.open_store(folder)
-    question = np.random.default_rng(1).normal(size=N_BITS)
-    scores = dict(zip(NAMES, cosines(question, _quantize(OUTPUTS[:40])), strict=False))
-    assert store.search_projections(question[None], 5).ids == [sorted(scores, key=scores.get)[:-6:-1]]
-    monkeypatch.setattr(sqlite_store, "ALL", 39)
-    monkeypatch.setattr(sqlite_store, "FIRST", 7)
-    nearest = store.search(ch.codes.pack(question[None] >= 0), 7).ids[0]
-    assert store.search_projections(question[None], 5).ids == [sorted(nearest, key=scores.get)[:-6:-1]]
-    few = store.search_projections(question[None], 5, where="id < 'i20'").ids
-    assert few == [sorted(NAMES[:20], key=scores.get)[:-6:-1]]
-    store.close()
+    with ch.open_store(folder) as store:
+        question = np.random.default_rng(1).normal(size=N_BITS)
+        scores = dict(zip(NAMES, cosines(question, _quantize(OUTPUTS[:40])), strict=False))
+        assert store.search_projections(question[None], 5).ids == [sorted(scores, key=scores.get)[:-6:-1]]
+        monkeypatch.setattr(sqlite_store, "ALL", 39)
+        monkeypatch.setattr(sqlite_store, "FIRST", 7)
+        nearest = store.search(ch.codes.pack(question[None] >= 0), 7).ids[0]
+        assert store.search_projections(question[None], 5).ids == [sorted(nearest, key=scores.get)[:-6:-1]]
+        few = store.search_projections(question[None], 5, where="id < 'i20'").ids
+        assert few == [sorted(NAMES[:20], key=scores.get)[:-6:-1]]
 
 
 @pytest.mark.parametrize("value", ["x'010203040506070809101112'", "x'01'", "NULL", "5"])
 def test_a_damaged_projection_is_found_not_answered_and_lost_in_a_repair(folder, value):
     change(folder, f"UPDATE codes SET projection = {value} WHERE serial = 4")
     assert [str(finding) for finding in check_store(folder)] == ["i03: the image code is damaged (row 4)"]
-    with pytest.raises(InputError, match="is damaged"):
-        ch.open_store(folder)
+    check_refusal("is damaged", ch.open_store, folder)
     assert [str(finding) for finding in repair_store(folder).lost] == ["i03: its image code is lost"]
     assert check_store(folder) == []
     assert kept(folder) == {**EXPECTED, "i03": {}}
@@ -121,13 +117,4 @@ def test_a_target_without_projections_gets_the_codes(folder, tmp_path):
     pushed = push(folder, str(tmp_path / "plain"))
     assert (pushed.target_items, pushed.without_projections) == (N + 1, True)
     assert kept(tmp_path / "plain") == {name: {} for name in [*NAMES, "x"]}
-    with pytest.raises(InputError, match="keeps projections; give those of the codes"):
-        push(tmp_path / "plain", str(folder))
-
-
-def test_info_tells_the_bytes_of_an_item(folder):
-    store = ch.open_store(folder)
-    facts = store.info()
-    store.close()
-    assert facts["projections"]
-    assert facts["bytes_an_item"] == {"code": 2, "projection": 12, "disk": round(facts["bytes"] / N)}
+    check_refusal("keeps projections; give those of the codes", push, tmp_path / "plain", str(folder))

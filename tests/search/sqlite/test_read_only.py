@@ -14,6 +14,7 @@ import pytest
 import channelhash as ch
 from channelhash.errors import InputError, JobError
 from channelhash.search.store import Store
+from refusals import check_refusal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="other permissions")
 
@@ -80,8 +81,7 @@ def test_a_store_that_can_only_be_read_is_searched(folder, of_folders, of_files,
             lambda: store.delete(["01"]),
             lambda: store.update(["01"], [{"n": 1}]),
         ):
-            with pytest.raises(InputError, match="can only be read"):
-                call()
+            check_refusal("can only be read", call)
 
 
 def test_a_log_without_its_index_is_refused_in_one_line(folder):
@@ -101,8 +101,7 @@ def test_a_write_of_its_owner_ends_reading(folder):
         path.chmod(0o755)
     with ch.open_store(folder) as owner:
         owner.delete(["01"])
-    with pytest.raises(JobError, match="was written to while it was open; open it again"):
-        store.ids()
+    check_refusal("was written to while it was open; open it again", store.ids, error=JobError)
     store.close()
 
 

@@ -182,13 +182,12 @@ def test_where_no_snapshot_can_be_written_answers_come_from_memory(folder, made,
     monkeypatch.setattr(owner, failing, fail)
     damaged = snapshot(folder)
     flip(damaged / "image" / "items.npy", 1)
-    store = ch.open_store(folder)
-    assert answers(store) == made[1]
-    assert snapshot(folder) == damaged  # nothing of the new one is left
-    monkeypatch.undo()
-    store.delete(["i4 é"])
-    assert "i4 é" not in store.search(QUERIES, 99).ids[0]
-    store.close()
+    with ch.open_store(folder) as store:
+        assert answers(store) == made[1]
+        assert snapshot(folder) == damaged  # nothing of the new one is left
+        monkeypatch.undo()
+        store.delete(["i4 é"])
+        assert "i4 é" not in store.search(QUERIES, 99).ids[0]
 
 
 def test_what_killed_processes_left_goes_with_the_next_snapshot(folder, made):

@@ -24,6 +24,7 @@ from channelhash.search.sqlite.check import check_store
 from channelhash.search.sqlite.folder import hold_run
 from channelhash.utils.files import dump_checked
 from channelhash.utils.progress import no_progress, no_stage_progress
+from refusals import check_refusal
 
 
 @pytest.fixture
@@ -74,36 +75,35 @@ def test_what_was_acknowledged_outlives_a_kill_and_nothing_is_there_by_half(tmp_
 
 
 def check_after_kill(folder: Path, acknowledged: list[str]) -> None:
-    store = ch.open_store(folder, n_bits=16)
-    there = set(store.ids())
-    codes_of: dict[str, dict[str, np.ndarray]] = {"image": {}, "text": {}}
-    added = [line for line in acknowledged if line.startswith("add")]
-    for number in range(adding.BATCHES):
-        ids, packed, metadata = adding.batch(number)
-        whole = there.issuperset(ids)
-        assert whole or not there.intersection(ids)
-        if number < len(added):
-            assert whole or (number == 1 and "upsert 0" in acknowledged)
-        else:
-            assert not whole or number == len(added)
-        if number == 1 and "delete 1" in acknowledged:
-            assert not whole
-        assert store.label_counts().get(f"b{number}", 0) == whole * adding.SIZE
-        if whole:
-            items = store.get(ids)
-            assert [item.metadata for item in items] == metadata
-            replaced = [bool((item.codes["image"] != code).any()) for item, code in zip(items, packed, strict=True)]
-            assert len(set(replaced)) == 1  # all of a batch or none
-            assert not replaced[0] or (number == 0 and len(added) == adding.BATCHES)
-            assert replaced[0] or number > 0 or "upsert 0" not in acknowledged
-            codes_of["image"].update(zip(ids, ~packed if replaced[0] else packed, strict=True))
-            codes_of["text"].update(zip(ids, packed, strict=True))
-    store.upsert(["one more"], {modality: codes(1) for modality in codes_of})
-    for modality, code in codes_of.items():
-        code["one more"] = codes(1)[0]
-        found = store.search_radius(np.stack(list(code.values())), 0, modality)
-        assert all(name in answers for name, answers in zip(code, found.ids, strict=True))
-    store.close()
+    with ch.open_store(folder, n_bits=16) as store:
+        there = set(store.ids())
+        codes_of: dict[str, dict[str, np.ndarray]] = {"image": {}, "text": {}}
+        added = [line for line in acknowledged if line.startswith("add")]
+        for number in range(adding.BATCHES):
+            ids, packed, metadata = adding.batch(number)
+            whole = there.issuperset(ids)
+            assert whole or not there.intersection(ids)
+            if number < len(added):
+                assert whole or (number == 1 and "upsert 0" in acknowledged)
+            else:
+                assert not whole or number == len(added)
+            if number == 1 and "delete 1" in acknowledged:
+                assert not whole
+            assert store.label_counts().get(f"b{number}", 0) == whole * adding.SIZE
+            if whole:
+                items = store.get(ids)
+                assert [item.metadata for item in items] == metadata
+                replaced = [bool((item.codes["image"] != code).any()) for item, code in zip(items, packed, strict=True)]
+                assert len(set(replaced)) == 1  # all of a batch or none
+                assert not replaced[0] or (number == 0 and len(added) == adding.BATCHES)
+                assert replaced[0] or number > 0 or "upsert 0" not in acknowledged
+                codes_of["image"].update(zip(ids, ~packed if replaced[0] else packed, strict=True))
+                codes_of["text"].update(zip(ids, packed, strict=True))
+        store.upsert(["one more"], {modality: codes(1) for modality in codes_of})
+        for modality, code in codes_of.items():
+            code["one more"] = codes(1)[0]
+            found = store.search_radius(np.stack(list(code.values())), 0, modality)
+            assert all(name in answers for name, answers in zip(code, found.ids, strict=True))
     assert check_store(folder) == []
 
 
@@ -123,41 +123,39 @@ def test_a_reader_follows_the_snapshots_of_a_writer(tmp_path):
 
 
 def test_threads_write_and_search_at_once(tmp_path, small_layers):
-    store = ch.open_store(tmp_path / "store", n_bits=16)
-    packed = codes(200)
-    failed: list[BaseException] = []
+    with ch.open_store(tmp_path / "store", n_bits=16) as store:
+        packed = codes(200)
+        failed: list[BaseException] = []
 
-    def work(first: int) -> None:
-        try:
-            for row in range(first, 200, 4):
-                store.add([f"i{row}"], packed[row : row + 1], metadata=[{"row": row}])
-                found = store.search_radius(packed[row : row + 1], 0, where=f"row = {row}")
-                assert found.ids == [[f"i{row}"]]
-                if row % 3 == 0:
-                    assert store.delete([f"i{row}"]) == 1
-        except BaseException as error:
-            failed.append(error)
+        def work(first: int) -> None:
+            try:
+                for row in range(first, 200, 4):
+                    store.add([f"i{row}"], packed[row : row + 1], metadata=[{"row": row}])
+                    found = store.search_radius(packed[row : row + 1], 0, where=f"row = {row}")
+                    assert found.ids == [[f"i{row}"]]
+                    if row % 3 == 0:
+                        assert store.delete([f"i{row}"]) == 1
+            except BaseException as error:
+                failed.append(error)
 
-    threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-    assert store.ids() == sorted(f"i{row}" for row in range(200) if row % 3)
-    store.close()
+        threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        assert store.ids() == sorted(f"i{row}" for row in range(200) if row % 3)
 
 
 def test_a_full_disk_is_one_line_and_keeps_what_is_stored(tmp_path):
-    store = ch.open_store(tmp_path / "store", n_bits=16)
-    store.add(["a"], codes(1))
-    writer = store._open().writer._connection
-    (pages,) = writer.execute("PRAGMA page_count").fetchone()
-    writer.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(JobError, match=r"cannot be written \(database or disk is full\); make room on the disk"):
-        store.add(["b"], codes(1), metadata=[{"text": "x" * 10**5}])
-    assert store.ids() == ["a"]
-    store.close()
+    with ch.open_store(tmp_path / "store", n_bits=16) as store:
+        store.add(["a"], codes(1))
+        writer = store._open().writer._connection
+        (pages,) = writer.execute("PRAGMA page_count").fetchone()
+        writer.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(JobError, match=r"cannot be written \(database or disk is full\); make room on the disk"):
+            store.add(["b"], codes(1), metadata=[{"text": "x" * 10**5}])
+        assert store.ids() == ["a"]
 
 
 def test_a_second_writer_waits_and_then_gives_up_in_one_line(tmp_path, monkeypatch):
@@ -167,8 +165,7 @@ def test_a_second_writer_waits_and_then_gives_up_in_one_line(tmp_path, monkeypat
     store = ch.open_store(folder)
     other = sqlite3.connect(folder / "items.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(InputError, match="another process is writing to it"):
-        store.add(["b"], codes(1))
+    check_refusal("another process is writing to it", store.add, ["b"], codes(1))
     assert store.search(codes(1)).ids == [["a"]]  # readers do not wait
     other.execute("ROLLBACK")
     store.add(["b"], codes(1))
@@ -182,15 +179,12 @@ def test_code_length_and_model_come_from_whoever_makes_it_and_stay(tmp_path):
     late = ch.open_store(folder, n_bits=12)
     store.add(["a"], codes(1, n_bytes=3))
     assert store.n_bits == 24
-    with pytest.raises(InputError, match="holds codes of 24 bits, not 12"):
-        late.add(["b"], codes(1))
+    check_refusal("holds codes of 24 bits, not 12", late.add, ["b"], codes(1))
     assert ch.open_store(folder).model == "abc"
     assert json.loads((folder / "store.json").read_text())["n_bits"] == 24
     for wanted, message in (({"n_bits": 16}, "24 bits, not 16"), ({"model": "x"}, "codes of another model")):
-        with pytest.raises(InputError, match=message):
-            ch.open_store(folder, **wanted)
-    with pytest.raises(InputError, match="n_bits is 0"):
-        ch.open_store(tmp_path / "new", n_bits=0)
+        check_refusal(message, ch.open_store, folder, **wanted)
+    check_refusal("n_bits is 0", ch.open_store, tmp_path / "new", n_bits=0)
 
 
 def test_two_processes_that_make_a_store_at_once_agree(tmp_path, monkeypatch):
@@ -204,8 +198,7 @@ def test_two_processes_that_make_a_store_at_once_agree(tmp_path, monkeypatch):
         return checked
 
     monkeypatch.setattr(checks, "codes_by_modality", check_while_the_other_is_quicker)
-    with pytest.raises(InputError, match="holds codes of 16 bits, not 24"):
-        second.add(["b"], codes(1, n_bytes=3))
+    check_refusal("holds codes of 16 bits, not 24", second.add, ["b"], codes(1, n_bytes=3))
     assert first.ids() == ["a"]
 
 
@@ -214,25 +207,20 @@ def test_a_closed_store_is_not_used(tmp_path):
     store.add(["a"], codes(1))
     store.close()
     store.close()
-    with pytest.raises(ValueError, match="closed"):
-        store.search(codes(1))
+    check_refusal("closed", store.search, codes(1), error=ValueError)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("store.json", dump_checked({"format": "channelhash store 9"}).encode(), "written as 'channelhash store 9'"),
-        ("items.sqlite", None, "is missing"),
-        ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "is damaged"),
-        ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "is damaged"),
-        ("items.sqlite", b"", "is empty"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("store.json", dump_checked({"format": "channelhash store 9"}).encode(), "written as 'channelhash store 9'"),
+    ("items.sqlite", None, "is missing"),
+    ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "is damaged"),
+    ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "is damaged"),
+    ("items.sqlite", b"", "is empty"),
+])  # fmt: skip
 def test_damage_is_named_in_one_line(tmp_path, name, content, message):
     folder = tmp_path / "store"
-    store = ch.open_store(folder, n_bits=16)
-    store.add(["a"], codes(1))
-    store.close()
+    with ch.open_store(folder, n_bits=16) as store:
+        store.add(["a"], codes(1))
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
     with pytest.raises(InputError, match=message) as refused:
         ch.open_store(folder)
@@ -271,13 +259,10 @@ def test_other_folders_and_files_are_left_alone(tmp_path):
         InputError, match=r"pictures: holds a\.jpg, but no store; .* `channelhash search .*pictures WORDS`"
     ):
         ch.open_store(tmp_path / "pictures")
-    with pytest.raises(InputError, match="is a file, neither"):
-        ch.open_store(tmp_path / "pictures" / "a.jpg")
+    check_refusal("is a file, neither", ch.open_store, tmp_path / "pictures" / "a.jpg")
     sqlite3.connect(tmp_path / "other.sqlite").execute("CREATE TABLE t (x)")
-    with pytest.raises(InputError, match="not one of a store"):
-        items_database.ItemsDatabase(tmp_path / "other.sqlite")
-    with pytest.raises(InputError, match="no store is opened by 'redis://here'"):
-        ch.open_store("redis://here")
+    check_refusal("not one of a store", items_database.ItemsDatabase, tmp_path / "other.sqlite")
+    check_refusal("no store is opened by 'redis://here'", ch.open_store, "redis://here")
 
 
 def code_set(n: int) -> ch.CodeSet:
@@ -301,18 +286,15 @@ def test_a_file_of_codes_is_a_store_to_read(tmp_path):
     assert first.metadata == {"image": "0.jpg", "labels": ["even", "third"]}
     assert second.metadata == {"image": "2.jpg", "text": "text 2", "labels": ["even"]}
     for call in (lambda: store.add(["x"], codes(1)), lambda: store.delete(["i0"]), lambda: store.upsert([], codes(0))):
-        with pytest.raises(InputError, match="can only be read"):
-            call()
-    with pytest.raises(InputError, match="16 bits, not 32"):
-        ch.open_store(tmp_path / "c.parquet", n_bits=32)
+        check_refusal("can only be read", call)
+    check_refusal("16 bits, not 32", ch.open_store, tmp_path / "c.parquet", n_bits=32)
     assert [path.name for path in tmp_path.iterdir()] == ["c.parquet"]
     store.close()
 
 
 def test_a_run_is_a_store_of_its_retrieval_set(tmp_path):
     (tmp_path / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")
-    with pytest.raises(InputError, match="this run has no codes yet; write them with `channelhash evaluate"):
-        ch.open_store(tmp_path)
+    check_refusal("this run has no codes yet; write them with `channelhash evaluate", ch.open_store, tmp_path)
     code_set(5).save(tmp_path / "codes" / "test-retrieval.parquet")
     store = ch.open_store(tmp_path)
     assert (store.ids(), store.model_folder, store.address) == (names(5), tmp_path, str(tmp_path))
