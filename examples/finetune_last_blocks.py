@@ -24,7 +24,8 @@ from channelhash.data.records import Records
 from channelhash.data.table import load_table
 from channelhash.models import Branch, HashModel, ModelKind
 from channelhash.models.backbones import PartlyFrozen, blocks
-from channelhash.models.encoders import image_layers, open_encoder
+from channelhash.models.encoders import open_encoder
+from channelhash.models.pretrained import image_layers
 from channelhash.models.hash_model import feature_rows
 from channelhash.models.heads import Standardize, hash_head
 from channelhash.runs.train import start_run

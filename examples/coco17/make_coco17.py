@@ -227,7 +227,7 @@ def image_features(photographs: Sequence[Path], network: Path) -> tuple[NDArray[
 
 def text_features(texts: Sequence[str]) -> NDArray[np.float16]:
     """Encode captions with all-MiniLM-L6-v2: ``(n, 384)`` of unit length."""
-    from channelhash.models.encoders import SentenceTokens, text_tower
+    from channelhash.models.pretrained import SentenceTokens, text_tower
 
     tower, tokens = text_tower(), SentenceTokens()
     parts = [tower(tokens(texts[start : start + BATCH])) for start in range(0, len(texts), BATCH)]
