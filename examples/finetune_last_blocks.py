@@ -25,9 +25,9 @@ from channelhash.data.table import load_table
 from channelhash.models import Branch, HashModel, ModelKind
 from channelhash.models.backbones import PartlyFrozen, blocks
 from channelhash.models.encoders import open_encoder
-from channelhash.models.pretrained import image_layers
 from channelhash.models.hash_model import feature_rows
 from channelhash.models.heads import Standardize, hash_head
+from channelhash.models.pretrained import image_layers
 from channelhash.runs.train import start_run
 from channelhash.training.trainer import kept_validation, read_log, selection_score
 from channelhash.utils.typed_settings import trusting
