@@ -262,13 +262,10 @@ def test_each_variant_is_known_by_its_three_numbers(numbers):
     assert _recognise(labels_of(labels, images - 1, 0)) == ""
 
 
-def test_the_exclusion_list_is_recognised_though_the_number_of_images_is_right():
+def test_the_exclusion_list_is_recognised_and_counts_of_another_variant_are_no_problem():
     wrong, right = (_recognise(labels_of(21, 195834, unlabelled)) for unlabelled in (3055, 0))
     assert "drops 3,055 images that have one of the 21 labels and keeps 3,055 that have none" in wrong
     assert "73,814" not in right
-
-
-def test_the_counts_of_another_variant_are_no_problem_and_of_none_they_are():
     expected = {"found": 25000, "usable": 20015}
     for images, known in ((20015, True), (24581, True), (24000, False)):
         labels = labels_of(24, images, 0)

@@ -10,7 +10,6 @@ from PIL import Image
 from channelhash.data.images import Resize
 from channelhash.utils.seeds import generator
 from channelhash.utils.torchvision_compat import torchvision
-from refusals import check_refusal
 
 SIZES = [(500, 375), (375, 500), (333, 251), (240, 240), (97, 410), (224, 600)]
 
@@ -40,13 +39,6 @@ def test_clip_pictures_are_those_of_open_clip(size: tuple[int, int], filter_: An
     )
     ours = Resize(64, filter=filter_, mode=mode, fill=9)([picture(*size)])[0].float() / 255
     torch.testing.assert_close(ours, transform(picture(*size)), atol=1e-6, rtol=0)
-
-
-def test_a_missing_and_a_broken_picture_are_named(tmp_path: Any) -> None:
-    broken = tmp_path / "broken.jpg"
-    broken.write_bytes(b"no picture")
-    check_refusal(r"broken\.jpg: not a readable picture", Resize(32), [broken])
-    check_refusal(r"gone\.jpg: no such picture", Resize(32), [tmp_path / "gone.jpg"])
 
 
 def test_a_large_photograph_is_decoded_smaller_and_looks_the_same(tmp_path: Any) -> None:

@@ -82,9 +82,6 @@ def test_bsch_has_no_gap_that_codes_could_not_attain():
     lower, _ = loss.bounds(label_similarity(labels))
     assert lower.max().item() == pytest.approx(4.0)
     assert BSCHLoss(7, rho=0.0).bounds(label_similarity(labels))[0].max().item() == pytest.approx(3.5)
-
-
-def test_no_gap_is_asked_of_a_batch_without_dissimilar_pairs():
     """r is infinite there, and 0 · ∞ is no number."""
     outputs, labels = batch(16)
     labels[:, 0] = True

@@ -41,21 +41,10 @@ def cases(draw):
     k = draw(st.integers(1, 20))
     gamma_l = draw(st.sampled_from([1.0, 2.0, 1.5]))
     alpha, beta = draw(st.sampled_from([(1.0, 1.0), (3.0, 0.25)]))
-    loss = draw(
-        st.sampled_from(
-            [
-                DSCHLoss(k, tau=min(1.0, k / 2), gamma_l=gamma_l, alpha=alpha, beta=beta, gamma_w=2.0),
-                SCHLoss(k, alpha=alpha, beta=beta, kappa_q=0.3),
-            ]
-        )
-    )
-    sizes = {
-        "n": draw(st.integers(1, 30)),
-        "n_modalities": draw(st.integers(1, 3)),
-        "n_labels": draw(st.integers(1, 6)),
-    }
-    outputs, labels = draw_batch(k=k, seed=draw(st.integers(0, 1000)), **sizes)
-    return loss, outputs, labels
+    dsch = DSCHLoss(k, tau=min(1.0, k / 2), gamma_l=gamma_l, alpha=alpha, beta=beta, gamma_w=2.0)
+    loss = draw(st.sampled_from([dsch, SCHLoss(k, alpha=alpha, beta=beta, kappa_q=0.3)]))
+    n, n_modalities, n_labels, seed = (draw(st.integers(*ends)) for ends in ((1, 30), (1, 3), (1, 6), (0, 1000)))
+    return loss, *draw_batch(n, k, n_modalities, n_labels, seed)
 
 
 @settings(max_examples=60)

@@ -18,13 +18,8 @@ from channelhash.models.pretrained import load_open_clip, load_torchvision
 from channelhash.models.small import WordTable
 from channelhash.models.tdsrdh import build_tdsrdh_branches
 from channelhash.utils.torchvision_compat import torchvision
-from picture_runs import clip_model, picture_records, resnet_model, tiny_clip, write_pictures
+from picture_runs import clip_model, resnet_model, tiny_clip, write_pictures
 from refusals import check_refusal
-
-
-@pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    return picture_records(tmp_path_factory.mktemp("pictures"), 12)
 
 
 @pytest.fixture(scope="module")

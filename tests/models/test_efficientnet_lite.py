@@ -20,11 +20,9 @@ def network():
     for part in made.modules():
         if isinstance(part, torch.nn.BatchNorm2d):
             for values, (low, high) in (
-                (part.weight, (0.5, 1.5)),
-                (part.bias, (-0.2, 0.4)),
-                (part.running_mean, (-0.2, 0.2)),
+                (part.weight, (0.5, 1.5)), (part.bias, (-0.2, 0.4)), (part.running_mean, (-0.2, 0.2)),
                 (part.running_var, (0.5, 2)),
-            ):
+            ):  # fmt: skip
                 torch.nn.init.uniform_(values, low, high)
     return made
 

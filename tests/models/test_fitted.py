@@ -63,7 +63,7 @@ def test_auto_chooses_by_what_there_is(n, modalities, chosen):
     assert model.modalities == (modalities if chosen == "cca-itq" else ("image",))
 
 
-def test_one_space_shares_a_map_around_each_mean(tmp_path):
+def test_one_space_shares_a_map_around_each_mean_and_centres_missing_texts_on_phrases(tmp_path):
     encoder = open_encoder(f"openclip:{tiny_clip(tmp_path / 'net.json')}")
     features = views(200, widths=(("image", 24), ("text", 24)))
     model = fit_codes(encoder, features, 8)
@@ -74,10 +74,6 @@ def test_one_space_shares_a_map_around_each_mean(tmp_path):
         unit = features[name] / np.linalg.norm(features[name], axis=1, keepdims=True)
         np.testing.assert_allclose(head[1].mean, unit.mean(axis=0), atol=1e-6)
     assert model.encode_texts(["a dog"]).shape == (1, 1)
-
-
-def test_one_space_without_texts_centres_them_on_phrases(tmp_path):
-    encoder = open_encoder(f"openclip:{tiny_clip(tmp_path / 'net.json')}")
     model = fit_codes(encoder, {"image": views(widths=(("image", 24),))["image"]}, 8)
     assert model.modalities == ("image", "text")
     outputs = model.outputs("text", fitted._PHRASES).numpy()

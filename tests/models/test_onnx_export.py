@@ -18,16 +18,11 @@ from channelhash.models.hash_model import Branch, feature_rows
 from channelhash.models.onnx_export import export_onnx
 from channelhash.models.small import _SmallConvNet
 from literal_recipe import exported_codes, exported_outputs, pixels
-from picture_runs import clip_model, picture_records, resnet_model
+from picture_runs import clip_model, resnet_model
 from refusals import check_refusal, refusal
 
 TEXTS = ("a red picture", "#Dark, (blue) 'bright' …", "", "unheard-of words", "green " * 200, "a picture", "BLUE  red")
 SMALL = {"name": "small", "width": 8}
-
-
-@pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    return picture_records(tmp_path_factory.mktemp("pictures"), 12)
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,10 @@ from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.backbones import PartlyFrozen
 from channelhash.models.pretrained import image_layers, image_tower, load_open_clip, load_torchvision, missing_packages
-from picture_runs import clip_model, picture_records, resnet_model, tiny_clip
+from picture_runs import clip_model, resnet_model, tiny_clip
 from refusals import check_refusal
 
 needs_package = pytest.mark.skipif(bool(missing_packages()), reason="the packages of the encoder photo")
-
-
-@pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    return picture_records(tmp_path_factory.mktemp("pictures"), 12)
 
 
 def deep_clip(path):

@@ -182,13 +182,11 @@ def test_copies_are_alike_and_other_photographs_are_not(tmp_path):
         photograph(number).save(tmp_path / f"{number}.png")
     others = [read(tmp_path / f"{number}.png") for number in range(1, 9)]
     assert not module._alike([*itself, read(tmp_path / "lying.png")], others).any()
-
-
-@pytest.mark.parametrize("size", [(1024, 32), (32, 1024)])
-def test_a_panorama_is_alike_to_its_jpeg(tmp_path, size):
-    for name in ("a.png", "a.jpg"):
-        photograph(3).resize(size).save(tmp_path / name)
-    assert module._alike([read(tmp_path / "a.png")], [read(tmp_path / "a.jpg")]).all()
+    for size in ((1024, 32), (32, 1024)):
+        panoramas = [tmp_path / f"{size}.{ending}" for ending in ("png", "jpg")]
+        for path in panoramas:
+            photograph(3).resize(size).save(path)
+        assert module._alike(*([read(path)] for path in panoramas)).all()
 
 
 def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_path):

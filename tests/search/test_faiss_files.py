@@ -119,12 +119,9 @@ def test_what_cannot_be_read_or_written(store, tmp_path, monkeypatch):
     for name, content in (("other.faiss", items), ("damaged.faiss", items[:100])):
         items_file(tmp_path / name).write_bytes(content)
     for name, message in {
-        "nothing": "no such FAISS file",
-        "text": "not a readable FAISS file",
-        "hnsw": "holds an IndexBinaryHNSW",
-        "other.faiss": "lists other numbers",
-        "damaged.faiss": "damaged, or not written by channelhash",
-    }.items():
+        "nothing": "no such FAISS file", "text": "not a readable FAISS file", "hnsw": "holds an IndexBinaryHNSW",
+        "other.faiss": "lists other numbers", "damaged.faiss": "damaged, or not written by channelhash",
+    }.items():  # fmt: skip
         check_refusal(message, import_faiss, tmp_path / name, str(tmp_path / "new"))
     open_store(tmp_path / "model", n_bits=N_BITS, model="another").make()
     check_refusal("another model", import_faiss, file, str(tmp_path / "model"))

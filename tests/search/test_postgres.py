@@ -125,16 +125,12 @@ def test_those_who_make_a_store_and_add_the_same_item_at_a_time(address):
         assert len(store) == 2
 
 
-def test_connections_that_were_lost_are_replaced(full):
+def test_connections_that_were_lost_are_replaced_and_a_failing_statement_is_one_line(full):
     with opened(full) as store:
         assert len(store) == N
         ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'channelhash'"
         assert all(done for (done,) in ask(ended))
         assert len(store) == N
-
-
-def test_a_failing_statement_is_one_line_and_the_store_goes_on(full):
-    with opened(full) as store:
         schema = parse_address(full)[1]
         ask(f"ALTER TABLE {schema}.items RENAME TO away")
         try:

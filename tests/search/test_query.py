@@ -105,12 +105,9 @@ def test_an_answer_tells_what_is_known_of_its_item(store):
 def test_an_item_asks_with_its_own_code_of_what_is_searched_or_with_the_one_that_is_named(store):
     item = store.get(["07"])[0]
     for modality, by, code in (
-        (None, None, "image"),
-        ("image", None, "image"),
-        ("text", None, "text"),
-        ("image", "text", "text"),
+        (None, None, "image"), ("image", None, "image"), ("text", None, "text"), ("image", "text", "text"),
         ("text", "image", "image"),
-    ):
+    ):  # fmt: skip
         hits = search_store(store, SearchOptions(modality=modality), like="07", by=by)
         assert found(hits) == by_sorting(store, item.codes[code], modality or "image")[:10]
     assert found(search_store(store, like="text-only", by="text"))
@@ -305,18 +302,12 @@ def test_quotes_weights_and_minuses_make_parts_and_words():
 
 def test_questions_that_make_no_sense_are_refused_in_one_line():
     for text, says in {
-        "": "is empty",
-        "  ": "is empty",
-        'a "dog': "a quote is opened and not closed",
-        'beach -"two dogs': "a quote is opened and not closed",
-        'beach ""': "a phrase in quotes is empty",
-        'beach -" "': "a phrase in quotes is empty",
-        "-people": "-people: says only what is not wanted",
-        "dog^0": "a weight is above 0",
-        "dog^100.5": "a weight is above 0",
-        f"dog^{'9' * 400}": "a weight is above 0",
-        "a " + "-b " * _MAX_PARTS: "parts; at most 32",
-    }.items():
+        "": "is empty", "  ": "is empty", 'a "dog': "a quote is opened and not closed",
+        'beach -"two dogs': "a quote is opened and not closed", 'beach ""': "a phrase in quotes is empty",
+        'beach -" "': "a phrase in quotes is empty", "-people": "-people: says only what is not wanted",
+        "dog^0": "a weight is above 0", "dog^100.5": "a weight is above 0",
+        f"dog^{'9' * 400}": "a weight is above 0", "a " + "-b " * _MAX_PARTS: "parts; at most 32",
+    }.items():  # fmt: skip
         check_refusal(says, parse_question, text)
     check_refusal("only what is not wanted", check_parts, [Part(object(), -1)])
     check_refusal("cancel out", combine, np.array([[1.0, 2.0], [2.0, 4.0]]), [1.0, -1.0])

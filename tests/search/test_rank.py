@@ -154,11 +154,3 @@ def test_what_an_item_lacks_counts_as_it_does_for_others_on_average(keys, lacks)
         factor = everything / known if known else 3 / len(can)
         expected[item] = factor * sum(alone[name].get(item, 0.0) for name in can)
     assert module.fuse_partial(rankings, lacks) == pytest.approx(expected)
-
-
-def test_an_item_without_a_caption_stands_among_its_like_with_one():
-    images = module.Ranking([f"{n:02}" for n in range(40)], list(range(40)))
-    texts = module.Ranking([f"{n:02}" for n in range(0, 40, 2)], list(range(20)))
-    scores = module.fuse_partial({"image": images, "text": texts}, {f"{n:02}": ["text"] for n in range(1, 40, 2)})
-    best = sorted(scores, key=lambda name: (-scores[name], name))[:20]
-    assert {int(name) for name in best} == set(range(20))  # every other one has a caption

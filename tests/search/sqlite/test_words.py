@@ -82,21 +82,15 @@ def test_names_labels_and_dates_are_words_and_filters_and_phrases_cut(tmp_path):
             {"text": "a ball on a beach, and people", "year": 3},
         ]
         store.add(["2020/rome.jpg", "b", "c"], np.zeros((3, 1), np.uint8), metadata=metadata)
-        for words, ids in {
-            "cafe": ["2020/rome.jpg"],
-            "CAFÉ": ["2020/rome.jpg"],
-            unicodedata.normalize("NFD", "café"): ["2020/rome.jpg"],
-            "rome 2020": ["2020/rome.jpg"],
-            "traffic": ["2020/rome.jpg"],
-            "img": ["2020/rome.jpg"],
-            "home": [],
-            "july": ["b"],
-            "2019": ["b"],
-            'beach" OR text : *': ["b", "c"],
-            "nowhere": [],
-            "?!": [],
+        decomposed = unicodedata.normalize("NFD", "café")
+        for ids, questions in {
+            ("2020/rome.jpg",): ("cafe", "CAFÉ", decomposed, "rome 2020", "traffic", "img"),
+            ("b",): ("july", "2019"),
+            ("b", "c"): ('beach" OR text : *',),
+            (): ("home", "nowhere", "?!"),
         }.items():
-            assert store.search_words(words).ids == ids, words
+            for words in questions:
+                assert store.search_words(words).ids == [*ids], words
         assert store.search_words("beach", where="year > 2").ids == ["c"]
         assert store.search_words("beach", without=["people"]).ids == ["b"]
         assert store.search_words("beach", without=["beach people", "rome"]).ids == ["b"]
