@@ -138,15 +138,15 @@ def test_arguments_that_do_not_fit_are_refused(monkeypatch):
 
 @pytest.mark.slow  # compiles the loops over all cores
 def test_searches_on_all_cores_give_the_answers_of_the_plain_one(monkeypatch):
+    packed, queries = scattered(FEW // 3 + 1, 0), scattered(3, 1)
+    index = CodeIndex.build(packed, 64, clusters=False)
+    assert_same(index.nearest(queries, 5), plainly(exact.nearest, queries, packed, 5, None))
+    assert_same(index.within(queries, 18), plainly(exact.within, queries, packed, 18, None))
     monkeypatch.setattr(code_index, "_FRACTION", 1e-9)
     monkeypatch.setattr(linear_scan, "nearest", None)
     codes, queries = draw(5_000, 70, 20, 0), draw(9, 70, 20, 1)
     index = CodeIndex.build(codes, 70, clusters=True)
     assert_same(index.nearest(queries, 20), plainly(exact.nearest, queries, codes, 20, None))
-    packed, queries = scattered(FEW // 3 + 1, 0), scattered(3, 1)
-    index = CodeIndex.build(packed, 64, clusters=False)
-    assert_same(index.nearest(queries, 5), plainly(exact.nearest, queries, packed, 5, None))
-    assert_same(index.within(queries, 18), plainly(exact.within, queries, packed, 18, None))
 
 
 def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
