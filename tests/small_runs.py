@@ -59,11 +59,16 @@ def run_command(*arguments: object) -> int:
     return 0
 
 
+def run_text(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """Run a command that succeeds; return what it prints."""
+    capsys.readouterr()
+    assert run_command(*words) == 0
+    return capsys.readouterr().out
+
+
 def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> dict:
     """Run a command that succeeds; return the object that ``--json`` prints."""
-    capsys.readouterr()
-    assert run_command(*words, "--json") == 0
-    return json.loads(capsys.readouterr().out)
+    return json.loads(run_text(capsys, *words, "--json"))
 
 
 def assert_refused(capsys: pytest.CaptureFixture[str], *arguments: object, says: str, status: int = 2) -> None:

@@ -20,10 +20,9 @@ WIDTHS = {"image": 6, "text": 4}
 
 
 def feature_rows(n: int = N) -> dict[str, np.ndarray]:
-    return {
-        name: np.random.default_rng(i).normal(size=(n, width)).astype(np.float32)
-        for i, (name, width) in enumerate(WIDTHS.items())
-    }
+    sizes = [(n, width) for width in WIDTHS.values()]
+    rows = [np.random.default_rng(i).normal(size=size).astype(np.float32) for i, size in enumerate(sizes)]
+    return dict(zip(WIDTHS, rows, strict=True))
 
 
 def feature_model(folder: Path, n_bits: int = 12, seed: int = 0) -> Path:
@@ -45,10 +44,8 @@ def picture_model(folder: Path, modalities: tuple[str, ...] = ("image", "text"),
 
 def write_feature_parquet(path: Path, n: int = N, row_group: int = 8, name: str = "item") -> Path:
     """Features of both modalities, and labels, in row groups."""
-    columns = {
-        key: pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
-        for key, rows in feature_rows(n).items()
-    }
+    rows = feature_rows(n)
+    columns = {key: pa.FixedSizeListArray.from_arrays(pa.array(rows[key].ravel()), WIDTHS[key]) for key in rows}
     labels = [["even", "all"] if i % 2 == 0 else ["all"] for i in range(n)]
     table = pa.table({"id": [f"{name}{i:03d}" for i in range(n)], **columns, "labels": labels})
     path.parent.mkdir(parents=True, exist_ok=True)

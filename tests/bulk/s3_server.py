@@ -63,11 +63,7 @@ def _listens(port: int, server: subprocess.Popen[bytes]) -> bool:
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """A proxy in front of a server on this machine: cuts connections.
-
-    Attributes:
-        cuts: connections that were cut.
-    """
+    """A proxy in front of a server on this machine: cuts connections, and counts those as ``cuts``."""
 
     daemon_threads = True
     allow_reuse_address = True

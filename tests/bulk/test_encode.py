@@ -1,6 +1,7 @@
 """``channelhash encode … --out FOLDER`` in this process."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,16 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import channelhash as ch
+from bulk import made_inputs
 from bulk.dying import SHARD
-from bulk.made_inputs import (
-    N,
-    feature_model,
-    feature_rows,
-    picture_items,
-    picture_model,
-    write_feature_parquet,
-    write_tar,
-)
+from bulk.made_inputs import N, feature_model, picture_model, write_feature_parquet
 from channelhash.bulk import _open_job, _shard_files, _shard_path, _ShardEncoder
 from channelhash.codes.code_set import joined
 from channelhash.data.table import load_table
@@ -29,13 +23,11 @@ from channelhash.errors import InputError, JobError
 from channelhash.models.hash_model import encode_records
 from channelhash.utils.files import locked
 from picture_runs import write_pictures
-from small_runs import assert_refused, run_command
+from small_runs import assert_refused, run_json
 
 
 def encoded(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
-    capsys.readouterr()
-    assert run_command("encode", *arguments, "--json") == 0
-    return json.loads(capsys.readouterr().out)
+    return run_json(capsys, "encode", *arguments)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -61,7 +53,7 @@ def test_shards_together_are_the_codes_of_all_items(features, tmp_path, capsys):
     codes = joined(shards)
     assert codes.ids == tuple(f"{part}-{i:03d}" for part in range(2) for i in range(N))
     loaded = ch.load_model(model)
-    for name, rows in feature_rows().items():
+    for name, rows in made_inputs.feature_rows().items():
         np.testing.assert_array_equal(codes.codes[name], np.tile(loaded.encode(name, rows), (2, 1)))
     assert codes.label_names == ("all", "even")
     np.testing.assert_array_equal(codes.labels, [[True, i % 2 == 0] for i in range(N)] * 2)
@@ -73,9 +65,9 @@ def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_
     model = picture_model(tmp_path / "model")
     records = load_table(table)
     wanted = encode_records(ch.load_model(model), records)
-    items = picture_items(table)
+    items = list(made_inputs.picture_items(table).items())
     for number in range(3):
-        write_tar(tmp_path / "tars" / f"{number}.tar", dict(list(items.items())[4 * number : 4 * number + 4]))
+        made_inputs.write_tar(tmp_path / "tars" / f"{number}.tar", dict(items[4 * number : 4 * number + 4]))
     encoded(capsys, model, "--data", tmp_path / "tars", "--out", tmp_path / "from-tar")
     codes = joined([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "from-tar")])
     assert (codes.ids, codes.label_names, codes.texts) == (wanted.ids, wanted.label_names, wanted.texts)
@@ -99,6 +91,7 @@ def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_
 
 def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
     images = write_pictures(tmp_path / "in", 12).parent / "images"
+    (tmp_path / "bad").mkdir()
     (images / "4.png").write_bytes(b"no picture")
     (images / "7.png").write_bytes((images / "7.png").read_bytes()[:300])
     (images / "9.png").write_bytes(b"")
@@ -106,16 +99,18 @@ def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
     result = encoded(capsys, model, "--data", images, "--out", tmp_path / "out", "--shard-items", 5)
     assert (result["shards"], result["items"], result["bad"]) == (3, 9, 3)
     bad = [json.loads(line) for line in (tmp_path / "out" / "bad.jsonl").read_text().splitlines()]
-    assert [(line["item"], line["shard"][-9:]) for line in bad] == [
-        ("4.png", "1.parquet"),
-        ("7.png", "1.parquet"),
-        ("9.png", "2.parquet"),
-    ]
+    places = [(line["item"], line["shard"][-9:]) for line in bad]
+    assert places == [("4.png", "1.parquet"), ("7.png", "1.parquet"), ("9.png", "2.parquet")]
     assert bad[0]["reason"] == "not a readable picture (of no known format)"
     assert bad[1]["reason"].startswith("not a readable picture (")
     assert bad[2]["reason"] == f"empty picture {images / '9.png'}"
     ids = joined([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "out")]).ids
     assert sorted(ids) == sorted(f"{i}.png" for i in range(12) if i not in (4, 7, 9))
+    for number in (4, 7, 9):  # shards of nothing but bad items are empty
+        shutil.move(images / f"{number}.png", tmp_path / "bad" / f"{number}.png")
+    result = encoded(capsys, model, "--data", tmp_path / "bad", "--out", tmp_path / "none", "--shard-items", 2)
+    assert (result["items"], result["bad"]) == (0, 3)
+    assert [len(ch.CodeSet.load(path)) for path in _shard_files(tmp_path / "none")] == [0, 0]
 
 
 @pytest.mark.slow  # another process; an object store's job goes on in a quick test
@@ -135,11 +130,10 @@ shards.encode_bulk(Path({str(model)!r}), {str(data)!r}, Path({str(out)!r}), shar
     before = {path.name: path.stat().st_ino for path in out.glob("codes-*.parquet")}
     assert len(before) == SHARD
     assert len(list(out.glob(".codes-*.tmp"))) == 1  # what it was writing
-    assert_refused(capsys, "evaluate", "--query", out / "codes-000000.parquet", "--database", out,
-                   says=f"{10 - SHARD} of 10 shards are missing")  # fmt: skip
+    evaluate = ("evaluate", "--query", out / "codes-000000.parquet", "--database", out)
+    assert_refused(capsys, *evaluate, says=f"{10 - SHARD} of 10 shards are missing")
     result = encoded(capsys, model, "--data", data, "--out", out, "--shard-items", 8)
-    assert result["done_before"] == SHARD
-    assert content(out) == content(tmp_path / "whole")
+    assert (result["done_before"], content(out)) == (SHARD, content(tmp_path / "whole"))
     assert {name: (out / name).stat().st_ino for name in before} == before
     assert encoded(capsys, model, "--data", data, "--out", out, "--shard-items", 8)["done_before"] == 10
 
@@ -160,10 +154,11 @@ def test_another_model_or_input_is_refused(features, tmp_path, capsys):
     assert content(out) == before
 
 
-def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys):
+def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys, monkeypatch):
     model, data = features
-    pictures = picture_model(tmp_path / "texts", ("text",))
+    monkeypatch.setitem(sys.modules, "ray", None)
     write_pictures(tmp_path / "pics", 2)
+    pictures = picture_model(tmp_path / "texts", ("text",)), "--data", tmp_path / "pics" / "images"
     taken = tmp_path / "taken"
     write_feature_parquet(taken / "x.parquet")
     for arguments, says in (
@@ -171,17 +166,16 @@ def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys):
         ([model, "--data", data, "--out", taken], f"{taken}: holds Parquet files, but no job/manifest.json"),
         ([model, "--data", data, "--out", tmp_path / "c.parquet", "--engine", "local"], "--engine: is for shards"),
         ([model, "--data", data, "--out", tmp_path / "new", "--skip-bad"], "--skip-bad: bad items never stop"),
+        ([model, "--data", data, "--out", tmp_path / "new", "--engine", "ray"], "pip install 'channelhash[ray]'"),
         ([model, "--data", data, "--out", tmp_path / "new", "--workers", 2], "--workers: belongs to --engine ray"),
-        ([pictures, "--data", tmp_path / "pics" / "images", "--out", tmp_path / "p"],
-         "holds image, the model encodes text"),
-        ([pictures, "--data", tmp_path / "pics" / "images", "--out", tmp_path / "p", "--root", "."],
-         "--root: belongs to Parquet files"),
-    ):  # fmt: skip
+        ([*pictures, "--out", tmp_path / "p"], "holds image, the model encodes text"),
+        ([*pictures, "--out", tmp_path / "p", "--root", "."], "--root: belongs to Parquet files"),
+    ):
         assert_refused(capsys, "encode", *arguments, says=says)
     assert not (tmp_path / "new" / "codes-000000.parquet").exists()
     with locked(tmp_path / "busy" / "job" / "lock"):
-        assert_refused(capsys, "encode", model, "--data", data, "--out", tmp_path / "busy",
-                       says=f"{tmp_path / 'busy'}: another process is encoding into this folder")  # fmt: skip
+        says = f"{tmp_path / 'busy'}: another process is encoding into this folder"
+        assert_refused(capsys, "encode", model, "--data", data, "--out", tmp_path / "busy", says=says)
 
 
 def test_a_worker_that_sees_another_model_or_input_ends_the_job(features, tmp_path):
@@ -208,20 +202,3 @@ def test_an_input_without_items_and_a_manifest_of_another_version_are_refused(fe
     manifest.write_text(manifest.read_text().replace("channelhash bulk codes 2", "channelhash bulk codes 0"))
     says = "not a readable manifest (written by another version)"
     assert_refused(capsys, "encode", model, "--data", data, "--out", out, says=says)
-
-
-def test_ray_that_is_not_installed_is_one_line(features, tmp_path, capsys, monkeypatch):
-    model, data = features
-    monkeypatch.setitem(sys.modules, "ray", None)
-    assert_refused(capsys, "encode", model, "--data", data, "--out", tmp_path / "out", "--engine", "ray",
-                   says="pip install 'channelhash[ray]'")  # fmt: skip
-
-
-def test_a_shard_of_nothing_but_bad_items_is_empty(tmp_path, capsys):
-    (tmp_path / "in").mkdir()
-    for i in range(3):
-        (tmp_path / "in" / f"{i}.jpg").write_bytes(b"no picture")
-    model = picture_model(tmp_path / "model", ("image",))
-    result = encoded(capsys, model, "--data", tmp_path / "in", "--out", tmp_path / "out", "--shard-items", 2)
-    assert (result["items"], result["bad"]) == (0, 3)
-    assert [len(ch.CodeSet.load(path)) for path in _shard_files(tmp_path / "out")] == [0, 0]

@@ -4,24 +4,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import channelhash as ch
 from channelhash import bulk as sharded
-from small_runs import assert_refused, run_command
-
-MODALITIES = ("image", "text")
-
-
-def code_set(n: int, seed: int, k: int = 20) -> ch.CodeSet:
-    """Codes that carry the labels plus noise."""
-    random = np.random.default_rng(seed)
-    labels = random.random((n, 5)) < 0.4
-    weights = np.random.default_rng(99).normal(size=(5, k))
-    outputs = {name: (labels - 0.4) @ weights + random.normal(size=(n, k)) for name in MODALITIES}
-    codes = {name: ch.codes.pack(ch.codes.binarize(values)) for name, values in outputs.items()}
-    return ch.CodeSet([str(i) for i in range(n)], codes, labels, k)
+from cli.test_evaluate_files import by_label, code_set, evaluated
+from small_runs import assert_refused
 
 
 def write_shards(folder: Path, codes: ch.CodeSet, ends: list[int]) -> Path:
@@ -39,17 +27,7 @@ def files(tmp_path) -> tuple[Path, Path]:
 
 def without_order(tasks: dict) -> dict:
     """Without what counts by label do not know: the order of the items, and who is whose counterpart."""
-    unknown = ("recall_at", "median_rank", "recall_items")
-    return {
-        task: {key: value for key, value in figures.items() if key not in unknown} | {"map_in_order": None}
-        for task, figures in tasks.items()
-    }
-
-
-def evaluated(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
-    capsys.readouterr()
-    assert run_command("evaluate", *arguments, "--json") == 0
-    return json.loads(capsys.readouterr().out)
+    return {task: figures | {"map_in_order": None} for task, figures in by_label(tasks).items()}
 
 
 def test_shards_have_bit_for_bit_the_figures_of_all_items_at_once(files, tmp_path, capsys, monkeypatch):
@@ -58,8 +36,7 @@ def test_shards_have_bit_for_bit_the_figures_of_all_items_at_once(files, tmp_pat
     wanted = without_order(ch.metrics.evaluate(code_set(15, 0), code_set(300, 1)))
     for database in (shards, shards / "*.parquet"):
         result = evaluated(capsys, "--query", query, "--database", database, "--out", tmp_path / "out")
-        assert result["tasks"] == wanted
-        assert list(result["tasks"]) == list(wanted)
+        assert (result["tasks"], list(result["tasks"])) == (wanted, list(wanted))
         assert (result["items"], result["shards"], result["n_bits"]) == (300, 5, 20)
         assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == result
     code_set(300, 1).save(tmp_path / "one.parquet")
@@ -73,8 +50,7 @@ def test_workers_add_up_neighbouring_shards(files, monkeypatch):
     seen = []
     monkeypatch.setattr(sharded, "_STEPS", 2)
     result = sharded.evaluate_shards(query, shards, progress=lambda done, total: seen.append((done, total)))
-    assert result == wanted
-    assert seen == [(2, 5), (5, 5)]
+    assert (result, seen) == (wanted, [(2, 5), (5, 5)])
 
 
 def test_shards_that_do_not_fit_are_refused(files, tmp_path, capsys):
@@ -91,10 +67,8 @@ def test_shards_that_do_not_fit_are_refused(files, tmp_path, capsys):
     assert_refused(capsys, "evaluate", "--query", query, "--database", shards, says="perhaps truncated")
     (tmp_path / "none").mkdir()
     write_shards(tmp_path / "empty", good.take([]), [])
-    for database, says in (
-        (tmp_path / "none", "no .parquet files of codes in this folder"),
-        (tmp_path / "empty", f"{tmp_path / 'empty'}: is empty"),
-        (tmp_path / "x*.parquet", "no file has such a name"),
-    ):
-        assert_refused(capsys, "evaluate", "--query", query, "--database", database, says=says)
+    refusals = {"none": "no .parquet files of codes in this folder", "x*.parquet": "no file has such a name"}
+    refusals["empty"] = f"{tmp_path / 'empty'}: is empty"
+    for name, says in refusals.items():
+        assert_refused(capsys, "evaluate", "--query", query, "--database", tmp_path / name, says=says)
     assert_refused(capsys, "evaluate", tmp_path, "--engine", "ray", says="--engine: belongs to --query and --database")

@@ -33,15 +33,8 @@ def cluster(tmp_path_factory):
         patch.delenv("RAY_ADDRESS", raising=False)
         # Workers import the tests' own workers.
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
-        context = ray.init(
-            address="local",
-            num_cpus=2,
-            num_gpus=0,
-            include_dashboard=False,
-            object_store_memory=80 << 20,
-            log_to_driver=False,
-            logging_level="ERROR",
-        )
+        options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        context = ray.init(address="local", num_cpus=2, num_gpus=0, object_store_memory=80 << 20, **options)
         yield context.address_info["gcs_address"]
         ray.shutdown()
 
@@ -59,10 +52,9 @@ def job(tmp_path) -> tuple[Path, str, Path]:
 
 def run_script(script: str, cluster: str) -> subprocess.CompletedProcess[str]:
     """A driver of its own on the cluster."""
-    paths = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n{script}"]
     environment = os.environ | {"RAY_ADDRESS": cluster}
-    return subprocess.run([sys.executable, "-c", paths + script], env=environment, capture_output=True, text=True,
-                          check=False)  # fmt: skip
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path, monkeypatch):

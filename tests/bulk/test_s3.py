@@ -17,7 +17,7 @@ from bulk.test_evaluate import evaluated
 from channelhash.bulk import encode_bulk, evaluate_shards
 from channelhash.utils.addresses import RemotePath, place
 from picture_runs import write_pictures
-from small_runs import assert_refused, run_command
+from small_runs import assert_refused
 
 
 def use_s3(patch: pytest.MonkeyPatch, port: int, key: str | None = KEY, secret: str | None = SECRET) -> None:
@@ -46,19 +46,17 @@ def test_codes_at_an_address_are_those_of_a_folder(tmp_path, capsys):
     model = feature_model(tmp_path / "model")
     for part in range(2):
         write_feature_parquet(tmp_path / "in" / f"{part}.parquet", name=f"{part}-")
-    local = encoded(capsys, model, "--data", tmp_path / "in", "--out", tmp_path / "out", "--shard-items", 8)
-    out = f"memory://{uuid.uuid4().hex}"
-    remote = encoded(capsys, model, "--data", tmp_path / "in", "--out", out, "--shard-items", 8)
-    assert remote == local | {"out": out}
-    assert remote_content(out) == content(tmp_path / "out")
+    out, options = f"memory://{uuid.uuid4().hex}", ("--data", tmp_path / "in", "--shard-items", 8)
+    local = encoded(capsys, model, *options, "--out", tmp_path / "out")
+    remote = encoded(capsys, model, *options, "--out", out)
+    assert (remote, remote_content(out)) == (local | {"out": out}, content(tmp_path / "out"))
     fsspec.filesystem("memory").rm(f"{out}/codes-000003.parquet")
-    assert "1 of 10 shards are missing" in refused_evaluation(capsys, tmp_path / "out" / "codes-000000.parquet", out)
-    again = encoded(capsys, model, "--data", tmp_path / "in", "--out", out, "--shard-items", 8)
-    assert again["done_before"] == 9
-    assert remote_content(out) == content(tmp_path / "out")
+    evaluate = ("evaluate", "--query", tmp_path / "out" / "codes-000000.parquet", "--database", out)
+    assert_refused(capsys, *evaluate, says="1 of 10 shards are missing")
+    again = encoded(capsys, model, *options, "--out", out)
+    assert (again["done_before"], remote_content(out)) == (9, content(tmp_path / "out"))
     other = feature_model(tmp_path / "other", seed=1)
-    assert_refused(capsys, "encode", other, "--data", tmp_path / "in", "--out", out, "--shard-items", 8,
-                   says="holds a job with another model")  # fmt: skip
+    assert_refused(capsys, "encode", other, *options, "--out", out, says="holds a job with another model")
 
 
 def test_a_job_begun_meanwhile_by_another_process_is_refused(tmp_path, capsys, monkeypatch):
@@ -78,11 +76,6 @@ def test_a_job_begun_meanwhile_by_another_process_is_refused(tmp_path, capsys, m
 
 def remote_content(out: str) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in RemotePath(out).glob("*") if file.is_file()}
-
-
-def refused_evaluation(capsys: pytest.CaptureFixture[str], query: object, database: str) -> str:
-    assert run_command("evaluate", "--query", query, "--database", database) == 2
-    return capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -151,13 +144,11 @@ def test_connections_that_are_cut_are_begun_anew(proxy, job, bucket, capsys, dir
     model, data, whole = job
     proxy.cut(direction, after, times=3)
     encoded(capsys, model, "--data", data, "--out", f"{bucket}/codes")
-    assert proxy.cuts == 3
-    assert remote_content(f"{bucket}/codes") == content(whole)
+    assert (proxy.cuts, remote_content(f"{bucket}/codes")) == (3, content(whole))
     query = whole / "codes-000000.parquet"
     proxy.cut("received", 1_500, times=2)
     there = evaluated(capsys, "--query", query, "--database", f"{bucket}/codes")
-    assert proxy.cuts == 5
-    assert there["tasks"] == json.loads(json.dumps(evaluate_shards(query, whole)["tasks"]))
+    assert (proxy.cuts, there["tasks"]) == (5, json.loads(json.dumps(evaluate_shards(query, whole)["tasks"])))
 
 
 @pytest.mark.slow
@@ -169,8 +160,7 @@ def test_a_server_that_always_breaks_off_ends_the_job_in_one_line(proxy, job, bu
     assert_refused(capsys, *command, says=name, status=1)
     proxy.heal()
     whole_bytes = content(whole)
-    for name, found in remote_content(f"{bucket}/codes").items():
-        assert found == whole_bytes[name]  # nothing that is half there
+    assert remote_content(f"{bucket}/codes").items() <= whole_bytes.items()  # nothing that is half there
     encoded(capsys, *command[1:])
     assert remote_content(f"{bucket}/codes") == whole_bytes
 

@@ -1,8 +1,6 @@
 """Single inputs that once ended a command in a traceback."""
 
-import io
 import json
-import tarfile
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from bulk.made_inputs import write_tar
 from channelhash.config import apply_override, read_config
 from channelhash.data.bulk import KINDS
 from channelhash.errors import InputError
 from channelhash.models import load_model
+from channelhash.utils.addresses import list_files
 from small_runs import assert_refused
 from small_stores import small_model
 
@@ -37,8 +37,6 @@ def test_rows_of_parquet_that_are_not_utf8_are_named(tmp_path, capsys, column):
 
 
 def read_all(kind: str, path, modalities) -> list:
-    from channelhash.utils.addresses import list_files
-
     planned = KINDS[kind].plan(list_files(str(path)), modalities, 8, path.parent / "listing.parquet")
     return [batch for part in list(planned) for batch in KINDS[kind].read(part.shard, str(path.parent), modalities)]
 
@@ -48,15 +46,10 @@ def read_all(kind: str, path, modalities) -> list:
     [b"[" * 100_000, b'{"text": ', b"\xff", b'{"text": "\\ud800"}', b'{"text": "a", "labels": ["\\ud800"]}', b"[1]"],
 )
 def test_a_tar_member_with_odd_json_is_a_bad_item(tmp_path, content):
-    path = tmp_path / "0.tar"
-    with tarfile.open(path, "w") as tar:
-        for name, data in (("a.json", content), ("b.json", b'{"text": "a dog", "labels": ["dog"]}')):
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    good = b'{"text": "a dog", "labels": ["dog"]}'
+    path = write_tar(tmp_path / "0.tar", {"a": {"json": content}, "b": {"json": good}})
     (batch,) = read_all("tar", path, ("text",))
-    assert batch.ids == ["b"]
-    assert [bad.item for bad in batch.bad] == ["a"]
+    assert (batch.ids, [bad.item for bad in batch.bad]) == (["b"], ["a"])
 
 
 @pytest.mark.parametrize("text", ["a: [1, 2", "2020-13-45: {}", "data: {when: 2020-99-99}", "[" * 9000, "- " * 90_000])
@@ -88,19 +81,16 @@ def test_an_override_of_signs_alone_is_a_text(text, value):
     assert values == {"data": {"label_separator": value}}
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"n_bits": "12"}, "n_bits is '12'"),
-        ({"n_bits": 8}, "n_bits is 8, in its architecture 12"),
-        ({"architecture": []}, "not a model"),
-        ({"extends": 3}, "not a model"),
-        ({"backbones": []}, "not a model"),
-        ({"max_tokens": -1}, "architecture.max_tokens"),
-        ({"image_size": "x"}, "architecture.image_size"),
-        ({"modalities": []}, "no modality"),
-    ],
-)
+@pytest.mark.parametrize(("change", "says"), [
+    ({"n_bits": "12"}, "n_bits is '12'"),
+    ({"n_bits": 8}, "n_bits is 8, in its architecture 12"),
+    ({"architecture": []}, "not a model"),
+    ({"extends": 3}, "not a model"),
+    ({"backbones": []}, "not a model"),
+    ({"max_tokens": -1}, "architecture.max_tokens"),
+    ({"image_size": "x"}, "architecture.image_size"),
+    ({"modalities": []}, "no modality"),
+])  # fmt: skip
 def test_a_model_of_wrong_types_is_refused(tmp_path, change, says):
     small_model(tmp_path)
     path = tmp_path / "model" / "config.json"

@@ -17,7 +17,7 @@ from channelhash.cli.main import app
 from channelhash.data import download
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
-from small_runs import assert_refused, feature_config, run_command, run_json, write_features
+from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_features
 
 COMMANDS = get_command(app).commands
 COMMANDS = {name: command for name, command in COMMANDS.items() if name not in ("index", "data", "config", "list")} | {
@@ -29,8 +29,7 @@ TASKS = ["image->text", "text->image", "image->image", "text->text"]
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_an_example(command, capsys):
-    assert run_command(*command.split(), "--help") == 0
-    assert f"Example: channelhash {command}" in " ".join(capsys.readouterr().out.split())
+    assert f"Example: channelhash {command}" in " ".join(run_text(capsys, *command.split(), "--help").split())
 
 
 @pytest.mark.parametrize("words", [["evaluate", "--help"], ["--version"]])
@@ -56,21 +55,17 @@ def test_train_learns_and_prints_json_alone_on_stdout(tmp_path, capfd):
     assert run_command("train", config, "--out", tmp_path / "run", "--json") == 0
     stdout, stderr = capfd.readouterr()
     result = json.loads(stdout)
-    assert result["run"] == str(tmp_path / "run")
-    assert result["epochs"] == 12
-    assert set(result["validation"]) == set(TASKS)
-    assert stdout.count("\n") == 1
+    assert (result["run"], result["epochs"]) == (str(tmp_path / "run"), 12)
+    assert (set(result["validation"]), stdout.count("\n")) == (set(TASKS), 1)
     assert "epochs, last mean loss" not in stderr
 
 
 def test_evaluate_gives_the_figures_people_script_against(run, capsys):
     result = run_json(capsys, "evaluate", run)
-    assert result["n_bits"] == 12
-    assert list(result["tasks"]) == TASKS
+    assert (result["n_bits"], list(result["tasks"])) == (12, TASKS)
     for report in result["tasks"].values():
-        assert {"map_tie_aware", "map_lower", "map_upper", "map_at", "precision_at", "ndcg", "roc_auc_micro"} <= set(
-            report
-        )
+        names = {"map_tie_aware", "map_lower", "map_upper", "map_at", "precision_at", "ndcg", "roc_auc_micro"}
+        assert names <= set(report)
         assert report["map_lower"] <= report["map_tie_aware"] <= report["map_upper"]
         assert report["map_tie_aware"] > report["chance"] + 0.1
         assert (report["queries"], report["skipped"]) == (40, 0)
@@ -81,11 +76,8 @@ def test_evaluate_gives_the_figures_people_script_against(run, capsys):
 def test_evaluate_on_other_parts(run, capsys):
     capsys.readouterr()
     results = {}
-    for name, option in {
-        "validation": "--split=validation",
-        "best": "--checkpoint=best",
-        "leak-free": "--leak-free",
-    }.items():
+    options = {"validation": "--split=validation", "best": "--checkpoint=best", "leak-free": "--leak-free"}
+    for name, option in options.items():
         results[name] = run_json(capsys, "evaluate", run, option)["tasks"]["image->text"]
         assert sorted(path.name for path in (run / "plots" / name).iterdir()) == PLOTS
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
@@ -100,8 +92,7 @@ def test_encode_then_search_by_id(run, tmp_path, capsys):
     out = tmp_path / "codes.parquet"
     assert run_command("encode", run, "--data", features, "--out", out) == 0
     codes = ch.CodeSet.load(out)
-    assert len(codes) == 240
-    assert codes.model == ch.load_model(run).fingerprint()
+    assert (len(codes), codes.model) == (240, ch.load_model(run).fingerprint())
     results = run_json(capsys, "search", out, "--like", "item007", "-k", "4", "--modality", "text")["results"]
     distances = ch.codes.hamming_distances(codes.codes["text"][7:8], codes.codes["text"])[0]
     expected = sorted((int(d), name) for d, name in zip(distances, codes.ids, strict=True))[:4]
@@ -164,20 +155,16 @@ def test_mistakes_in_a_configuration_are_one_line(tmp_path, capsys, override, sa
 def test_configuration_files_that_cannot_be_read_are_named(tmp_path, capsys):
     path = tmp_path / "c.yaml"
     assert_refused(capsys, "train", path, says="no such configuration file")
-    path.write_text("data: [")
-    assert_refused(capsys, "train", path, says="not readable YAML")
-    path.write_text("3")
-    assert_refused(capsys, "train", path, says="a configuration has the sections")
+    for text, says in (("data: [", "not readable YAML"), ("3", "a configuration has the sections")):
+        path.write_text(text)
+        assert_refused(capsys, "train", path, says=says)
     path.write_text("data: {kind: features, path: x.npz}\nmodel: {name: features}")
     assert_refused(capsys, "train", path, says="loss.name: is missing")
 
 
-def test_unknown_options_and_runs_end_with_status_2(capsys, tmp_path):
+def test_unknown_options_and_runs_end_with_status_2_and_debug_shows_the_traceback(capsys, tmp_path):
     assert run_command("train", "--nonsense") == 2
     assert_refused(capsys, "evaluate", tmp_path, says="not a run's folder")
-
-
-def test_debug_shows_the_traceback(tmp_path, capsys):
     assert run_command("evaluate", tmp_path, "--debug") == 2
     assert "Traceback" in capsys.readouterr().err
 
@@ -210,13 +197,11 @@ def test_a_persons_table_from_pictures_to_answers(pictures, tmp_path, capsys):
     run = tmp_path / "run"
     assert run_command("train", table_config(tmp_path / "c.yaml", pictures / "items.csv"), "--out", run) == 0
     assert run_command("evaluate", run) == 0
-    assert {tuple(hit["labels"]) for hit in run_json(capsys, "search", run, "--text", "red", "-k", "5")["results"]} == {
-        ("red",)
-    }
+    results = run_json(capsys, "search", run, "--text", "red", "-k", "5")["results"]
+    assert {tuple(hit["labels"]) for hit in results} == {("red",)}
     sheet = tmp_path / "answers.png"
     results = run_json(capsys, "search", run, "--image", pictures / "1.png", "-k", "3", "--sheet", sheet)["results"]
-    assert {tuple(hit["labels"]) for hit in results} == {("blue",)}
-    assert results[0]["text"] == "some blue water"
+    assert ({tuple(hit["labels"]) for hit in results}, results[0]["text"]) == ({("blue",)}, "some blue water")
     assert Image.open(sheet).size[0] > 400
     out = tmp_path / "folder.parquet"
     assert run_command("encode", run, "--data", pictures, "--out", out) == 0
@@ -271,22 +256,17 @@ def test_describe_counts_and_names_problems(pictures, capsys):
     sizes = ["--set", "queries=16", "--set", "train=40"]
     arguments = ["data", "describe", "table", "--path", pictures / "items.csv", *sizes]
     result = run_json(capsys, *arguments)
-    assert (result["found"], result["usable"]) == (80, 80)
-    assert result["labels"] == {"blue": 40, "red": 40}
-    assert result["partitions"] == {
-        "query": 16, "retrieval": 64, "train": 40, "validation_query": 12, "validation_retrieval": 12,
-    }  # fmt: skip
-    assert (result["removed"], result["problems"]) == ({}, [])
-    assert result["chance"] == pytest.approx(39 / 79)
-    assert run_command(*arguments) == 0
-    assert "80 samples found, 80 usable" in capsys.readouterr().out
+    assert (result["found"], result["usable"], result["labels"]) == (80, 80, {"blue": 40, "red": 40})
+    sizes = {"query": 16, "retrieval": 64, "train": 40, "validation_query": 12, "validation_retrieval": 12}
+    assert result["partitions"] == sizes
+    assert (result["removed"], result["problems"], result["chance"]) == ({}, [], pytest.approx(39 / 79))
+    assert "80 samples found, 80 usable" in run_text(capsys, *arguments)
 
 
 def test_describe_counts_a_collection_too_small_for_its_splits(tmp_path, capsys):
     write_tree(tmp_path)
-    arguments = ["data", "describe", "mirflickr25k", "--root", tmp_path, "--set", "min_tag_count=2", "--json"]
-    assert run_command(*arguments) == 0
-    result = json.loads(capsys.readouterr().out)
+    arguments = ["data", "describe", "mirflickr25k", "--root", tmp_path, "--set", "min_tag_count=2"]
+    result = run_json(capsys, *arguments)
     assert (result["found"], result["usable"], result["partitions"]) == (10, 6, {})
     assert result["removed"] == {"no tag": 2, "no label": 1, "no tag that occurs 2 times": 1}
     problems = " / ".join(result["problems"])
@@ -315,8 +295,7 @@ def test_nuswide_from_loopback_and_its_pictures_are_counted(tmp_path, capsys, mo
     result = run_json(capsys, "data", "download", "nuswide", "--root", tmp_path / "root")
     assert (result["pictures"], result["listed"]) == (0, 6)
     shutil.copytree(tree / "Flickr", tmp_path / "root" / "Flickr")
-    assert run_command("data", "download", "nuswide", "--root", tmp_path / "root") == 0
-    assert "6 of 6 pictures found" in capsys.readouterr().out
+    assert "6 of 6 pictures found" in run_text(capsys, "data", "download", "nuswide", "--root", tmp_path / "root")
     sizes = [part for size in ("queries=2", "train=2", "validation_queries=1") for part in ("--set", size)]
     result = run_json(capsys, "data", "describe", "nuswide", "--root", tmp_path / "root", *sizes)
     assert (result["found"], result["usable"], result["partitions"]["query"]) == (6, 6, 2)
@@ -324,12 +303,8 @@ def test_nuswide_from_loopback_and_its_pictures_are_counted(tmp_path, capsys, mo
 
 def test_synthesize_then_describe(tmp_path, capsys):
     assert run_command("data", "synthesize", tmp_path / "s", "--images", "40", "--json") == 0
-    capsys.readouterr()
-    arguments = ["data", "describe", "synthetic", "--root", tmp_path / "s", "--set", "n_images=40", "--json"]
-    assert run_command(*arguments) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["found"] == 40
-    assert result["usable"] + sum(result["removed"].values()) == 40
+    result = run_json(capsys, "data", "describe", "synthetic", "--root", tmp_path / "s", "--set", "n_images=40")
+    assert (result["found"], result["usable"] + sum(result["removed"].values())) == (40, 40)
     assert len(result["labels"]) == 24
     assert_refused(capsys, "data", "synthesize", tmp_path / "s", "--images", "41", says="use another folder")
     assert_refused(capsys, "data", "describe", "sintetic", says="did you mean 'synthetic'?")
@@ -350,14 +325,12 @@ def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
         return demo.make_config(values)
 
     monkeypatch.setattr(demo, "demo_config", tiny)
-    assert run_command("demo", "--quick", "--out", tmp_path / "d") == 0
-    printed = capsys.readouterr().out
+    printed = run_text(capsys, "demo", "--quick", "--out", tmp_path / "d")
     for word in ("dsch", "sch", "tdsrdh", "chance", "image → text", "Next, words of your own", "portrait of a woman"):
         assert word in printed
     result = run_json(capsys, "demo", "--quick", "--out", tmp_path / "d")
     assert {tuple(tasks) for tasks in result["losses"].values()} == {tuple(TASKS)}
-    assert set(result["sheets"]) == {"text", "image"}
-    assert len(result["texts"]) == 5
+    assert (set(result["sheets"]), len(result["texts"])) == ({"text", "image"}, 5)
     for fit in result["texts"].values():
         assert 0 <= fit["fitting"] <= fit["shown"] == 7
         assert f"{fit['fitting']} of 7" in printed
@@ -365,14 +338,11 @@ def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
         assert Image.open(sheet).size == (8 * 148 + 12, 5 * 192)
 
 
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        (KeyError("rows"), "KeyError: 'rows'; this is a bug, please report it; --debug shows where"),
-        (RecursionError("maximum depth"), "RecursionError: maximum depth; this is a bug"),
-        (MemoryError("Unable to allocate 7 TiB"), "out of memory (Unable to allocate 7 TiB); take a smaller input"),
-    ],
-)
+@pytest.mark.parametrize(("error", "says"), [
+    (KeyError("rows"), "KeyError: 'rows'; this is a bug, please report it; --debug shows where"),
+    (RecursionError("maximum depth"), "RecursionError: maximum depth; this is a bug"),
+    (MemoryError("Unable to allocate 7 TiB"), "out of memory (Unable to allocate 7 TiB); take a smaller input"),
+])  # fmt: skip
 def test_the_unforeseen_ends_in_one_line(error, says, monkeypatch, capsys):
     def app():
         raise error

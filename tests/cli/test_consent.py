@@ -5,7 +5,9 @@ import contextlib
 import json
 
 import pytest
+from typer.main import get_command
 
+from channelhash.cli.main import app
 from channelhash.errors import InputError
 from channelhash.models.extractors import Extractor
 from channelhash.models.pretrained import load_open_clip
@@ -13,46 +15,36 @@ from pages import ROOT
 
 
 def test_every_command_that_reads_a_model_has_the_option():
-    from typer.main import get_command
-
-    from channelhash.cli.main import app
-
     commands = get_command(app).commands
     commands |= {f"index {name}": command for name, command in commands["index"].commands.items()}
     without = {name for name, command in commands.items() if "trust_code" not in {each.name for each in command.params}}
     groups = {"data", "index", "config"}
     no_model = {"demo", "experiment", "landscape", "list"}  # made anew, or read where no other name is trusted
-    of_stores = {f"index {name}" for name in ("delete", "info", "push", "export-faiss", "import-faiss")}
-    more = {f"index {name}" for name in ("check", "repair", "backup")}
-    assert without - more == groups | no_model | of_stores
+    of_stores = ("delete", "info", "push", "export-faiss", "import-faiss", "check", "repair", "backup")
+    assert without == groups | no_model | {f"index {name}" for name in of_stores}
 
 
 _CALLS = {"torch.load": ("weights_only", True), "SentenceTransformer": ("trust_remote_code", False)}
 _NEVER = ("pickle", "cPickle", "dill", "joblib", "cloudpickle", "marshal", "shelve")
 
 
-def _calls():
-    for file in (ROOT / "src" / "channelhash").rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
-                assert not {name.partition(".")[0] for name in names} & {*_NEVER}, file
-            if isinstance(node, ast.Call):
-                given = {word.arg: getattr(word.value, "value", None) for word in node.keywords}
-                yield file.name, ast.unparse(node.func), given
-
-
 def test_nothing_in_the_package_unpickles_or_trusts_code_of_others():
-    seen = set()
-    for file, name, given in _calls():
-        where = f"{file}: {name}"
-        for call, (option, value) in _CALLS.items():
-            if name.endswith(call):
-                assert given.get(option) is value, where
-                seen.add(call)
-        assert not given.get("allow_pickle"), where  # NumPy's default is False
-        assert not given.get("trust_remote_code"), where
-        assert name not in ("eval", "exec", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "torch.jit.load"), where
+    seen, forbidden = set(), ("eval", "exec", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "torch.jit.load")
+    files = {file: ast.parse(file.read_text(encoding="utf-8")) for file in (ROOT / "src" / "channelhash").rglob("*.py")}
+    for file, node in ((file, node) for file, tree in files.items() for node in ast.walk(tree)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
+            assert not {name.partition(".")[0] for name in names} & {*_NEVER}, file
+        if isinstance(node, ast.Call):
+            given = {word.arg: getattr(word.value, "value", None) for word in node.keywords}
+            name, where = ast.unparse(node.func), f"{file.name}: {ast.unparse(node.func)}"
+            for call, (option, value) in _CALLS.items():
+                if name.endswith(call):
+                    assert given.get(option) is value, where
+                    seen.add(call)
+            assert not given.get("allow_pickle"), where  # NumPy's default is False
+            assert not given.get("trust_remote_code"), where
+            assert name not in forbidden, where
     assert seen == {*_CALLS}
 
 

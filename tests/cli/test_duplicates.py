@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
-from small_runs import assert_refused, run_command, run_json
+from small_runs import assert_refused, run_json, run_text
 
 
 @pytest.fixture
@@ -23,20 +23,13 @@ def store(tmp_path):
 
 
 def test_groups_as_json_and_as_a_table_and_as_a_sheet(store, tmp_path, capsys):
-    assert run_json(capsys, "duplicates", store, "--radius", 2) == {
-        "groups": [["b", "c", "e"]],
-        "distances": [[0, 1, 3]],
-        "problems": [],
-    }
-    assert run_command("duplicates", store, "--radius", 2, "--where", "year < 7", "--sheet", tmp_path / "g.png") == 0
-    out = capsys.readouterr().out
+    found = run_json(capsys, "duplicates", store, "--radius", 2)
+    assert found == {"groups": [["b", "c", "e"]], "distances": [[0, 1, 3]], "problems": []}
+    out = run_text(capsys, "duplicates", store, "--radius", 2, "--where", "year < 7", "--sheet", tmp_path / "g.png")
     assert "2 items in 1 groups" in out
     assert Image.open(tmp_path / "g.png").width > 200
-    assert run_command("duplicates", store, "--radius", 0) == 0
-    assert "No near-duplicates within 0 bits" in capsys.readouterr().out
-
-
-def test_different_pictures_are_no_duplicates_unless_codes_alone_are_to_count(store, tmp_path, capsys):
+    assert "No near-duplicates within 0 bits" in run_text(capsys, "duplicates", store, "--radius", 0)
+    # Different pictures are no duplicates unless codes alone are to count.
     Image.fromarray(np.eye(8, dtype=np.uint8) * 200).save(tmp_path / "1.png")
     assert run_json(capsys, "duplicates", store, "--radius", 1)["groups"] == []
     assert run_json(capsys, "duplicates", store, "--radius", 1, "--no-pictures")["groups"] == [["b", "c"]]
@@ -51,8 +44,7 @@ def test_bad_input_is_one_line(store, tmp_path, capsys):
 def test_a_search_folds_them(store, capsys):
     results = run_json(capsys, "search", store, "--like", "c", "--collapse")["results"]
     assert [(result["id"], result["duplicates"]) for result in results] == [("c", ["b", "e"]), ("d", []), ("a", [])]
-    assert run_command("search", store, "--like", "c", "--collapse") == 0
-    assert "duplicates" in capsys.readouterr().out
+    assert "duplicates" in run_text(capsys, "search", store, "--like", "c", "--collapse")
 
 
 def test_a_search_says_what_is_close(tmp_path, capsys):
@@ -67,8 +59,7 @@ def test_a_search_says_what_is_close(tmp_path, capsys):
         answer = run_json(capsys, "search", tmp_path / "s", "--like", name)
         assert answer["close"] is close
         assert all(0 <= result["match"] <= 1 for result in answer["results"])
-        assert run_command("search", tmp_path / "s", "--like", name) == 0
-        printed = capsys.readouterr().out
+        printed = run_text(capsys, "search", tmp_path / "s", "--like", name)
         assert ("nothing close" in printed) is not close
         assert "closer than" in printed
         assert f"{100 - 100 * answer['results'][-1]['match']:.1f} %" in printed

@@ -1,6 +1,8 @@
 """``channelhash evaluate`` on code files and on exports of other toolboxes."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from scipy.io import savemat
 
 import channelhash as ch
-from small_runs import assert_refused, run_command, run_json
+from small_runs import assert_refused, run_json, run_text
 
 PLOTS = ["distances.png", "precision-recall.png", "radius.png"]
 
@@ -58,8 +60,7 @@ def by_label(tasks: dict) -> dict:
 
 def test_the_same_codes_have_the_same_figures_in_every_file(files, capsys):
     parquet = evaluated(capsys, "--query", files["query"], "--database", files["database"])
-    assert parquet["n_bits"] == 20
-    assert parquet["tasks"] == ch.metrics.evaluate(code_set(15, 0), code_set(120, 1))
+    assert (parquet["n_bits"], parquet["tasks"]) == (20, ch.metrics.evaluate(code_set(15, 0), code_set(120, 1)))
     parquet["tasks"] = by_label(parquet["tasks"])
     assert parquet["tasks"]["image->text"]["map_tie_aware"] > parquet["tasks"]["image->text"]["chance"] + 0.1
     assert by_label(evaluated(capsys, "--codes", files["both"])["tasks"]) == parquet["tasks"]
@@ -75,8 +76,7 @@ def test_figures_and_plots_go_into_the_folder_that_is_named(files, tmp_path, cap
     before = sorted(tmp_path.iterdir())
     result = evaluated(capsys, *arguments)
     assert sorted(tmp_path.iterdir()) == before  # nothing is written that was not asked for
-    assert run_command("evaluate", *arguments, "--out", tmp_path / "out") == 0
-    shown = capsys.readouterr().out
+    shown = run_text(capsys, "evaluate", *arguments, "--out", tmp_path / "out")
     assert all(task in shown for task in ("image → text", "text → text", "mAP tie-aware"))
     assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == result
     assert sorted(path.name for path in (tmp_path / "out" / "plots").iterdir()) == PLOTS
@@ -113,19 +113,17 @@ def test_what_cannot_be_told_apart_or_does_not_belong_is_refused(files, tmp_path
         assert_refused(capsys, "evaluate", *arguments, says=says)
 
 
-def labelled(codes: ch.CodeSet, labels: np.ndarray | None) -> ch.CodeSet:
-    return ch.CodeSet(codes.ids, codes.codes, labels, codes.n_bits)
-
-
 def test_code_files_that_do_not_fit_together_are_refused(tmp_path, capsys):
     query, database = code_set(6, 0), code_set(20, 1)
     both = f"{tmp_path / 'q.parquet'} and {tmp_path / 'd.parquet'}: "
+    unlike = replace(query, labels=np.zeros_like(query.labels))
+    narrow = replace(database, labels=database.labels[:, :4])
     for first, second, says in (
         (query, code_set(20, 1, k=24), both + "query codes have 20 bits, database codes 24"),
-        (query, labelled(database, None), both + "evaluation needs the labels of queries and database"),
-        (query, labelled(database, database.labels[:, :4]), both + "query labels have 5 columns, database labels 4"),
+        (query, replace(database, labels=None), both + "evaluation needs the labels of queries and database"),
+        (query, narrow, both + "query labels have 5 columns, database labels 4"),
         (code_set(6, 0, model="a"), code_set(20, 1, model="b"), both + "query and database codes were made by diff"),
-        (labelled(query, np.zeros_like(query.labels)), database, both + "none of the 6 queries has a relevant item"),
+        (unlike, database, both + "none of the 6 queries has a relevant item"),
         (query, database.take([]), f"{tmp_path / 'd.parquet'}: is empty"),
         (query.take([]), database, f"{tmp_path / 'q.parquet'}: is empty"),
     ):
@@ -160,26 +158,19 @@ def test_conventions_of_other_toolboxes_are_printed_beside_the_scores(files, cap
     for task, report in both["tasks"].items():
         conventions = report.pop("conventions")
         assert report == plain["tasks"][task]
-        assert {name: list(figures) for name, figures in conventions.items()} == {
-            "sch": ["map", "map@50"],
-            "qinlab": ["map", "map@50"],
-        }
+        names = {name: list(figures) for name, figures in conventions.items()}
+        assert names == {name: ["map", "map@50"] for name in ("sch", "qinlab")}
         share = report["queries"] / (report["queries"] + report["skipped"])
         assert conventions["sch"]["map"]["in_order"] == pytest.approx(report["map_in_order"] * share)
         assert conventions["qinlab"]["map"]["lower"] == pytest.approx(report["map_lower"] * share)
     shards = tmp_path / "shards"
     shards.mkdir()
-    (shards / "shard-000000.parquet").write_bytes(files["database"].read_bytes())
+    shutil.copy(files["database"], shards / "shard-000000.parquet")
     of_shards = evaluated(capsys, "--query", files["query"], "--database", shards, "--convention", "hyp2")
     assert of_shards["tasks"]["image->text"]["conventions"]["hyp2"]["map"]["in_order"] is None
-    assert run_command("evaluate", "--codes", files["plain"], "--convention", "sch") == 0
-    printed = capsys.readouterr().out
+    printed = run_text(capsys, "evaluate", "--codes", files["plain"], "--convention", "sch")
     assert all(row in printed for row in ("sch: mAP@50, stable sort", "sch: mAP, any sort"))
-
-
-def test_a_convention_needs_labels(tmp_path, capsys):
-    codes = code_set(4, 0)
-    labelled(codes, None).save(tmp_path / "codes.parquet")
+    replace(code_set(4, 0), labels=None).save(tmp_path / "codes.parquet")
     sides = ["--query", tmp_path / "codes.parquet", "--database", tmp_path / "codes.parquet"]
     assert_refused(capsys, "evaluate", *sides, "--convention", "sch", says="its mAP needs labels")
 
@@ -205,7 +196,5 @@ def test_items_that_search_themselves_are_left_out_of_files_shards_and_exports(t
     export = evaluated(capsys, "--codes", tmp_path / "e.npz", "--task", "image->image")
     reports = whole["tasks"]["image->image"], parts["tasks"]["image->image"], export["tasks"]["image->image"]
     for report in reports:
-        assert report["own_left_out"] == 30
-        assert report["map_tie_aware"] == reports[0]["map_tie_aware"]
-    assert run_command("evaluate", "--codes", tmp_path / "e.npz") == 0
-    assert "30 times a query was in the database itself" in capsys.readouterr().out
+        assert (report["own_left_out"], report["map_tie_aware"]) == (30, reports[0]["map_tie_aware"])
+    assert "30 times a query was in the database itself" in run_text(capsys, "evaluate", "--codes", tmp_path / "e.npz")

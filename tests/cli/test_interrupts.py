@@ -35,40 +35,28 @@ def begun(body: str = SLEEPING) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize(
-    ("number", "status", "name"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")]
-)
-def test_a_stopped_command_closes_its_files_and_says_how_to_go_on(number, status, name):
-    process = begun()
+def assert_stopped(process: subprocess.Popen[str], number: signal.Signals, out: str) -> None:
+    """Send a signal; the process ends by it, or by the one before, and says what was kept and how to go on."""
     process.send_signal(number)
-    out, error = process.communicate(timeout=60)
-    assert (process.returncode, out) == (status, "closed\n")
+    printed, error = process.communicate(timeout=60)
+    status, name = {signal.SIGINT: (130, "Ctrl-C"), signal.SIGTERM: (143, "SIGTERM")}[number]
+    assert (process.returncode, printed) == (status, out)
     assert error == f"stopped by {name}: the half is kept; continue with: channelhash wait\n"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        f"{SLEEPING}\n    except BaseException: raise ValueError('closing failed') from None",
-        f"{SLEEPING}\n    except BaseException: pass",
-    ],
-)
-def test_a_stop_that_becomes_another_error_or_none_is_a_stop(body):
-    process = begun(body)
-    process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert error == "stopped by SIGTERM: the half is kept; continue with: channelhash wait\n"
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("end", ["", "raise ValueError('closing failed') from None", "pass"])
+def test_a_stopped_command_closes_its_files_and_says_how_to_go_on(number, end):
+    """A stop that becomes another error, or none, is a stop, too."""
+    body = f"{SLEEPING}\n    except BaseException: {end}" if end else SLEEPING
+    assert_stopped(begun(body), number, "closed\n")
 
 
 def test_a_second_signal_ends_a_command_that_does_not_come_to_its_end():
     process = begun(f"{SLEEPING}\n    except BaseException: print('closing', flush=True); time.sleep(60)")
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "closing\n"
-    process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=50)
-    assert (process.returncode, out) == (130, "")
-    assert error == "stopped by Ctrl-C: the half is kept; continue with: channelhash wait\n"
+    assert_stopped(process, signal.SIGINT, "")
 
 
 def test_a_signal_while_python_ends_changes_nothing():

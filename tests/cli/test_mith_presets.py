@@ -9,7 +9,7 @@ from PIL import Image
 
 from data import mirflickr_tree, nuswide_tree
 from picture_runs import tiny_clip
-from small_runs import run_command
+from small_runs import run_json
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "mith.md").read_text(encoding="utf-8")
 
@@ -35,14 +35,11 @@ def write_coco(root: Path) -> Path:
     return root / "coco80.csv"
 
 
-@pytest.mark.parametrize(
-    ("preset", "place", "write", "usable"),
-    [
-        ("mith-mirflickr25k", "root", mirflickr_tree.write_tree, 6),
-        ("mith-nuswide21", "root", nuswide_tree.write_tree, 6),
-        ("mith-coco80", "path", write_coco, 8),
-    ],
-)
+@pytest.mark.parametrize(("preset", "place", "write", "usable"), [
+    ("mith-mirflickr25k", "root", mirflickr_tree.write_tree, 6),
+    ("mith-nuswide21", "root", nuswide_tree.write_tree, 6),
+    ("mith-coco80", "path", write_coco, 8),
+])  # fmt: skip
 def test_mith_presets_run_dry(preset, place, write, usable, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     settings = {f"data.{place}": write(tmp_path), "data.queries": 1, "data.train": 3, "data.validation_queries": 1}
@@ -51,8 +48,6 @@ def test_mith_presets_run_dry(preset, place, write, usable, tmp_path, monkeypatc
     if preset == "mith-mirflickr25k":
         settings["data.min_tag_count"] = 2
     arguments = [f"--set={key}={value}" for key, value in settings.items()]
-    assert run_command("train", "--preset", preset, "--dry-run", "--json", *arguments) == 0
-    plan = json.loads(capsys.readouterr().out)
-    assert plan["parameters"]["frozen"] == 0
-    assert plan["features"] == "online"
+    plan = run_json(capsys, "train", "--preset", preset, "--dry-run", *arguments)
+    assert (plan["parameters"]["frozen"], plan["features"]) == (0, "online")
     assert sum(plan["rows"][part] for part in ("query", "retrieval")) == usable

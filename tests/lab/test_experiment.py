@@ -1,7 +1,6 @@
 """The record of an experiment, and what it leaves in its folder."""
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from channelhash.errors import InputError
 from channelhash.lab.experiments.experiment import Design, _choose_losses
 from channelhash.lab.experiments.results import read_grid
 from lab.grids import assert_made_again
-from small_runs import assert_refused, grid_base, run_command
+from small_runs import assert_refused, grid_base, run_command, run_json
 
 
 def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_or_its_authors_give_it():
@@ -18,13 +17,10 @@ def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_or_its_
     names = ["sch", "dsch", "python:my.module:MyLoss", "csq", "csq:published", "python:my.module:published"]
     chosen = _choose_losses(names, losses)
     assert chosen == {
-        "SCH, mine": {"name": "sch", "tau": 2.0},
-        "DSCH": {"name": "dsch", "kappa_q": 0.01},
-        "MyLoss": {"name": "python:my.module:MyLoss"},
-        "CSQ": {"name": "csq"},
-        "CSQ, published": {"name": "csq", "published": True},
+        "SCH, mine": {"name": "sch", "tau": 2.0}, "DSCH": {"name": "dsch", "kappa_q": 0.01}, "CSQ": {"name": "csq"},
+        "CSQ, published": {"name": "csq", "published": True}, "MyLoss": {"name": "python:my.module:MyLoss"},
         "published": {"name": "python:my.module:published"},
-    }
+    }  # fmt: skip
     base = {"data": {"kind": "synthetic", "root": "data"}, "model": {"name": "small"}}
     (run,) = Design(base, [16], [0]).runs("CSQ, published", chosen["CSQ, published"])
     assert (run.name, run.config.loss.lambda_p) == ("csq-published-k16-seed0", 0.2)
@@ -74,28 +70,22 @@ def test_an_experiment_of_ones_own_runs(in_folder, tmp_path, capsys):
     command = ["experiment", "python:study_of_mine:MINE", "--config", "base.yaml", "--bits", "8", "--seeds", "1"]
     assert run_command(*command) == 0
     title, results = read_grid(tmp_path / "experiments" / "mine-base")
-    assert title == "My losses, features"
-    assert [result.name for result in results] == ["length-k8-seed0"]
-    assert_refused(
-        capsys, "experiment", "python:study_of_mine:Length", says="python:study_of_mine:Length: is not an Experiment"
-    )
+    assert (title, [result.name for result in results]) == ("My losses, features", ["length-k8-seed0"])
+    other = "python:study_of_mine:Length"
+    assert_refused(capsys, "experiment", other, says=f"{other}: is not an Experiment")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "bits", "tables", "plots"),
-    [
-        ("losses", "8,12", ["losses-test-last", "significance-test-last"], ["map-over-bits"]),
-        ("gamma-w", "8", ["gamma-w-validation-last", "gamma-w-test-last"], ["gamma-w-k8-kq0.01"]),
-        ("factorial", "8", ["losses-test-last", "effects-k8"], ["training-k8"]),
-    ],
-)
+@pytest.mark.parametrize(("name", "bits", "tables", "plots"), [
+    ("losses", "8,12", ["losses-test-last", "significance-test-last"], ["map-over-bits"]),
+    ("gamma-w", "8", ["gamma-w-validation-last", "gamma-w-test-last"], ["gamma-w-k8-kq0.01"]),
+    ("factorial", "8", ["losses-test-last", "effects-k8"], ["training-k8"]),
+])  # fmt: skip
 def test_each_grid_leaves_its_tables_plots_and_scores(tmp_path, capsys, name, bits, tables, plots):
     out = tmp_path / "grid"
     arguments = ["experiment", name, "--config", grid_base(tmp_path), "--bits", bits, "--seeds", "2", "--out", out]
     arguments += ["--losses", "sch,dsch"] if name == "losses" else []
-    assert run_command(*arguments, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = run_json(capsys, *arguments)
     assert all(len(run["tasks"]) == 4 for run in printed["runs"])
     assert all(Path(path).exists() for path in printed["tables"])
     for table in tables:

@@ -1,22 +1,13 @@
 """Effects of a factorial grid."""
 
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.studies.factorial import _effects_tables, _factorial_effects
-
-
-def result(loss, kappa_q, seed, value, gamma_w=8.0, status="finished"):
-    settings = {"loss": {"name": loss, "kappa_q": kappa_q}, "model": {"n_bits": 32}, "train": {"seed": seed}}
-    if loss == "dsch":
-        settings["loss"]["gamma_w"] = gamma_w
-    epochs = {"last": {"test": {"image->text": {"map_tie_aware": value}}}}
-    return Result(f"{loss}{kappa_q}{seed}", Path(), loss, settings, status, epochs=epochs)
+from lab.grids import made_result
 
 
 def grid(channel=0.02, term=0.05, both=0.01, seeds=5, noise=1e-4):
@@ -26,7 +17,9 @@ def grid(channel=0.02, term=0.05, both=0.01, seeds=5, noise=1e-4):
     for loss, kappa, seed in product(("sch", "dsch"), (0.0, 0.01), range(seeds)):
         dsch, quantised = loss == "dsch", kappa > 0
         value = 0.5 + channel * dsch + term * quantised + both * (dsch and quantised)
-        runs.append(result(loss, kappa, seed, value + shifts[seed] + random.normal(0, noise)))
+        shares = {"image->text": value + shifts[seed] + random.normal(0, noise)}
+        settings = {"name": loss, "kappa_q": kappa} | ({"gamma_w": 8.0} if dsch else {})
+        runs.append(made_result(loss, seed, shares, loss=settings))
     return runs
 
 
@@ -37,15 +30,11 @@ def by_name(results):
 def test_effects_are_the_terms_that_made_the_figures():
     effects = by_name(grid())
     expected = {
-        "channel: DSCH − SCH, κ_q 0": 2,
-        "channel: DSCH − SCH, κ_q 0.01": 3,
-        "quantisation: SCH, κ_q 0.01 − 0": 5,
-        "quantisation: DSCH, κ_q 0.01 − 0": 6,
-        "interaction: the term's effect in DSCH − in SCH": 1,
-        "published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0": 8,
-        "of it the channel": 2.5,
-        "of it the quantisation term": 5.5,
-    }
+        "channel: DSCH − SCH, κ_q 0": 2, "channel: DSCH − SCH, κ_q 0.01": 3,
+        "quantisation: SCH, κ_q 0.01 − 0": 5, "quantisation: DSCH, κ_q 0.01 − 0": 6,
+        "interaction: the term's effect in DSCH − in SCH": 1, "published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0": 8,
+        "of it the channel": 2.5, "of it the quantisation term": 5.5,
+    }  # fmt: skip
     assert {name: round(effect.test.difference, 1) for name, effect in effects.items()} == pytest.approx(expected)
     assert all(effect.clear and effect.test.seeds == 5 for effect in effects.values())
     assert not by_name(grid(channel=0, noise=0.01))["channel: DSCH − SCH, κ_q 0"].clear

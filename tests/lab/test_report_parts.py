@@ -3,6 +3,7 @@
 import json
 import math
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,37 +45,27 @@ def test_points_that_are_not_finite_are_left_out():
 
 
 def test_levels_are_marked_beside_the_interval_of_chance():
-    rows = {
-        "<DSCH>": [Mark(40.0, "seed 0 & <1>: 40", (35.0, 45.0)), Mark(70.0, "own: 70")],
-        "LSH": [Mark(33.0, "lsh: 33")],
-    }
+    rows = {"<DSCH>": [Mark(40.0, "seed 0 & <1>: 40", (35.0, 45.0)), Mark(70.0, "own: 70")]}
+    rows["LSH"] = [Mark(33.0, "lsh: 33")]
     chart = level_chart("mAP, %", rows, {"<DSCH>": (30.0, 31.0)})
     assert all(word in words(chart.svg) for word in ("<DSCH>", "LSH", "run", "chance"))
     assert "<DSCH>: seed 0 & <1>: 40, own: 70; chance 30.0 to 31.0" in chart.description
 
 
 TASKS = {
-    "image->text": {
-        "map_tie_aware": 0.5,
-        "new_score": 0.25,
-        "map_at": {"50": 0.75},
-        "curve": [0.1, None],
-        "queries": 3,
-    },
+    "image->text": {"map_tie_aware": 0.5, "new_score": 0.25, "map_at": {"50": 0.75}, "curve": [0.1, None],
+                    "queries": 3},
     "text->image": {"map_tie_aware": 0.6, "chance": 0.125, "by_radius": {"recall": [0.0, 1.0, 0.5]}},
-}
+}  # fmt: skip
 
 
 def test_every_key_becomes_a_row_whatever_it_is_called():
     table = page.score_table("test split", TASKS)
     assert table.header == ["score", "image → text", "text → image"]
     assert table.rows == [
-        ("mAP tie-aware", "50.00", "60.00"),
-        ("new score", "25.00", "–"),
-        ("mAP@50", "75.00", "–"),
-        ("queries counted", "3", "–"),
-        ("chance level", "–", "12.50"),
-    ]
+        ("mAP tie-aware", "50.00", "60.00"), ("new score", "25.00", "–"), ("mAP@50", "75.00", "–"),
+        ("queries counted", "3", "–"), ("chance level", "–", "12.50"),
+    ]  # fmt: skip
     report = {"conventions": {"sch": {"map@50": {"in_order": None, "upper": 0.5}}}}
     rows = [("as others print it: sch map@50, in order", "–"), ("as others print it: sch map@50, upper", "50.00")]
     assert page.score_table("test split", {"image->text": report}).rows == rows
@@ -104,13 +95,10 @@ def code_sets(seed: int, told: bool) -> tuple[CodeSet, CodeSet]:
 def test_chance_is_what_the_same_codes_get_with_shuffled_labels():
     query, database = code_sets(0, told=True)
     random = generator(0, "chance", "image->text")
-    levels = []
-    for _ in range(39):
-        shuffled = CodeSet(database.ids, database.codes, random.permutation(database.labels), n_bits=8)
-        levels.append(evaluate(query, shuffled)["image->text"]["map_tie_aware"])
-    standing = page.stand_by_labels(query, database)[0]
+    shuffled = [replace(database, labels=random.permutation(database.labels)) for _ in range(39)]
+    levels = [evaluate(query, codes)["image->text"]["map_tie_aware"] for codes in shuffled]
+    standing, report = page.stand_by_labels(query, database)[0], evaluate(query, database)["image->text"]
     assert standing.chance == pytest.approx((min(levels), max(levels)))
-    report = evaluate(query, database)["image->text"]
     assert standing.score == pytest.approx(report["map_tie_aware"])
     assert standing.interval == pytest.approx(tuple(report["map_interval"].values()))
 

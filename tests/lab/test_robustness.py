@@ -99,29 +99,26 @@ def test_noisy_labels_are_those_of_other_rows(labels, share, seed):
     assert changed.sum() <= round(share * len(labels))
     rows = {tuple(row) for row in labels.tolist()}
     assert {tuple(row) for row in noisy.tolist()} <= rows
-    distinct = np.eye(len(labels), dtype=bool)
-    assert (noisy_labels(distinct, share, seed) != distinct).any(axis=1).sum() == (
-        round(share * len(labels)) if len(labels) > 1 else 0
-    )
+    distinct, expected = np.eye(len(labels), dtype=bool), round(share * len(labels)) if len(labels) > 1 else 0
+    assert (noisy_labels(distinct, share, seed) != distinct).any(axis=1).sum() == expected
 
 
 @pytest.fixture
 def folder(tmp_path):
     """One loss, clean and with half of the labels wrong, on drawn pictures."""
-    folder = tmp_path
     sections = {
-        "data": {"kind": "synthetic", "root": str(folder / "data"), "n_images": 120, "queries": 15, "train": 64},
+        "data": {"kind": "synthetic", "root": str(tmp_path / "data"), "n_images": 120, "queries": 15, "train": 64},
         "model": {"name": "small", "image_size": 16, "width": 8, "text_width": 16, "hidden": [16]},
         "train": {"epochs": 1, "batch_size": 32, "learning_rate": 1e-3, "validate_every": 0},
     }
-    (folder / "base.yaml").write_text(yaml.safe_dump(sections))
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(sections))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(robustness, "_LABEL_NOISE", (0.0, 0.5))
         patch.setattr(robustness, "_CORRUPTIONS", {key: _CORRUPTIONS[key] for key in ("noise, σ", "JPEG, quality")})
         patch.setattr(robustness, "_ATTACKS", (4,))
-        command = ["experiment", "robustness", "--losses", "dsch", "--config", folder / "base.yaml", "--seeds", "1"]
-        assert run_command(*command, "--bits", "16", "--out", folder / "grid") == 0
-        yield folder / "grid"
+        command = ["experiment", "robustness", "--losses", "dsch", "--config", tmp_path / "base.yaml", "--seeds", "1"]
+        assert run_command(*command, "--bits", "16", "--out", tmp_path / "grid") == 0
+        yield tmp_path / "grid"
 
 
 def test_queries_are_perturbed_against_the_codes_as_they_are(folder, monkeypatch):
@@ -145,7 +142,6 @@ def test_queries_are_perturbed_against_the_codes_as_they_are(folder, monkeypatch
     for task, report in expected.items():
         assert scores["noise, σ|0.1"][task] == pytest.approx(report["map_tie_aware"], abs=1e-12)
     assert set(scores["tags dropped|0.5"]) == {"text->image", "text->text"}
-
     text = (folder / "tables" / "robustness-image.md").read_text()
     assert f"| as they are |  | {100 * clean.score('image->text'):.2f} |" in text
     assert text.count("| noise, σ |") == 1, "a block a perturbation"
@@ -160,9 +156,7 @@ def check_that_labels_are_wrong_in_training_alone(noisy, monkeypatch):
     assert noisy.method == "DSCH, labels of others 0.5"
     run = open_run(noisy.folder)
     given = []
-    monkeypatch.setattr(
-        train_module, "fit", lambda trainee, loss, targets, *more: given.append(targets) or trainee.model
-    )
+    monkeypatch.setattr(train_module, "fit", lambda made, loss, targets, *more: given.append(targets) or made.model)
     train_module._train(run.config, noisy.folder, lambda stage: None)
     records = load_collection(run.config.sources).records
     right = records.labels[run.splits.train]

@@ -47,7 +47,6 @@ def test_a_grid_runs_once_and_grows_and_its_results_are_those_of_evaluate(base, 
     assert all(after[name] == stamp for name, stamp in before.items())
     title, results = read_grid(folder)
     assert (title, len(results)) == ("Losses by code length, features", 4)
-
     result = results[0]
     for leak_free, view in ((False, "test"), (True, "leak_free")):
         tasks = evaluate_run(result.folder, leak_free=leak_free)["tasks"]
@@ -94,8 +93,7 @@ def test_a_failed_run_is_shown_and_tried_again(base, tmp_path, monkeypatch):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_killed_grid_goes_on(base, tmp_path, jobs):
     folder = tmp_path / "grid"
-    arguments = ["experiment", "losses", "--config", base, "--bits", "8", "--seeds", "1", "--out", folder]
-    arguments += ["--jobs", jobs]
+    arguments = ["experiment", "losses", "--config", base, "--bits", 8, "--seeds", 1, "--out", folder, "--jobs", jobs]
     command = [sys.executable, "-m", "channelhash", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while len(times(folder)) < 2:
@@ -134,23 +132,18 @@ def _dies_for_tdsrdh(name, configuration, folder):
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_every_grid_fits_every_data_set(name, dataset, tmp_path):
     grid = named_grid(name, dataset, tmp_path, seeds=1)
-    runs = grid.runs
-    assert grid.name == name
-    assert len({run.name for run in runs}) == len(runs)
+    assert (grid.name, len({run.name for run in grid.runs})) == (name, len(grid.runs))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("loses --config base.yaml", "did you mean 'losses'"),
-        ("losses --dataset nuswid", "did you mean 'nuswide'"),
-        ("losses --config base.yaml --bits 8;16", "write code lengths"),
-        ("losses --config base.yaml --quick", "goes with --dataset"),
-        ("losses --dataset mirflickr25k --data nowhere", "nowhere"),
-        ("losses --config base.yaml --losses dshc", "did you mean 'dsch'?"),
-        ("gamma-w --losses dsch", "--losses: experiment gamma-w does not take it; leave it out"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "says"), [
+    ("loses --config base.yaml", "did you mean 'losses'"),
+    ("losses --dataset nuswid", "did you mean 'nuswide'"),
+    ("losses --config base.yaml --bits 8;16", "write code lengths"),
+    ("losses --config base.yaml --quick", "goes with --dataset"),
+    ("losses --dataset mirflickr25k --data nowhere", "nowhere"),
+    ("losses --config base.yaml --losses dshc", "did you mean 'dsch'?"),
+    ("gamma-w --losses dsch", "--losses: experiment gamma-w does not take it; leave it out"),
+])  # fmt: skip
 @pytest.mark.usefixtures("base")
 def test_bad_input_is_named(tmp_path, monkeypatch, capsys, arguments, says):
     monkeypatch.chdir(tmp_path)

@@ -9,43 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channelhash.errors import InputError
-from channelhash.lab.experiments.tables import (
-    Cell,
-    Table,
-    _to_csv,
-    _to_latex,
-    _to_markdown,
-    all_views,
-    architectures_table,
-    gamma_w_table,
-    losses_table,
-    write_tables,
-)
+from channelhash.lab.experiments import tables
+from channelhash.lab.experiments.tables import Cell, Table, all_views, gamma_w_table, losses_table
 from lab.grids import CROSS_MODAL, made_result
 
-EXAMPLE = Table(
-    "losses",
-    "Methods by mAP_T",
-    ("Task", "Method", "k = 16", "k = 32"),
-    (
-        (Cell("image → text"), Cell("SCH"), Cell("83.73 ± 0.83"), Cell("85.55 ± 0.23")),
-        (Cell("image → text"), Cell("DSCH"), Cell("84.19 ± 0.37", bold=True), Cell("86.49 ± 0.29", bold=True)),
-        (Cell("text → image"), Cell("DSCH"), Cell("1 failed"), Cell("74.67")),
-    ),
-    "Best of 100 % in bold; γ_w & R∖T.",
-)
+EXAMPLE = Table("losses", "Methods by mAP_T", ("Task", "Method", "k = 16", "k = 32"), (
+    (Cell("image → text"), Cell("SCH"), Cell("83.73 ± 0.83"), Cell("85.55 ± 0.23")),
+    (Cell("image → text"), Cell("DSCH"), Cell("84.19 ± 0.37", bold=True), Cell("86.49 ± 0.29", bold=True)),
+    (Cell("text → image"), Cell("DSCH"), Cell("1 failed"), Cell("74.67")),
+), "Best of 100 % in bold; γ_w & R∖T.")  # fmt: skip
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
 CELLS = st.builds(Cell, TEXTS, st.booleans())
-TABLES = st.integers(2, 4).flatmap(
-    lambda width: st.builds(
-        Table,
-        st.just("t-1"),
-        TEXTS,
-        st.tuples(*[TEXTS] * width),
-        st.lists(st.tuples(*[CELLS] * width), max_size=5),
-        TEXTS,
-    )
-)
+TABLES = st.integers(2, 4).flatmap(lambda width: st.builds(
+    Table, st.just("t-1"), TEXTS, st.tuples(*[TEXTS] * width), st.lists(st.tuples(*[CELLS] * width), max_size=5), TEXTS
+))  # fmt: skip
 
 
 def latex_rows(text: str) -> list[list[str]]:
@@ -56,8 +33,8 @@ def latex_rows(text: str) -> list[list[str]]:
     return [re.split(r"(?<!\\)&", line.removesuffix(r"\\")) for line in lines]
 
 
-def test_markdown_reads_as_the_table():
-    assert _to_markdown(EXAMPLE).splitlines() == [
+def test_markdown_and_latex_read_as_the_table():
+    assert tables._to_markdown(EXAMPLE).splitlines() == [
         "**Methods by mAP_T**",
         "",
         "| Task | Method | k = 16 | k = 32 |",
@@ -68,10 +45,7 @@ def test_markdown_reads_as_the_table():
         "",
         "Best of 100 % in bold; γ_w & R∖T.",
     ]
-
-
-def test_latex_reads_as_the_table():
-    assert _to_latex(EXAMPLE).splitlines() == [
+    assert tables._to_latex(EXAMPLE).splitlines() == [
         r"\begin{table}",
         r"\centering",
         r"\caption{Methods by $\mathrm{mAP}_{T}$. Best of 100 \% in bold; $\gamma_{w}$ \& R$\setminus$T.}",
@@ -93,44 +67,37 @@ def test_latex_reads_as_the_table():
 @settings(max_examples=40)
 @given(TABLES)
 def test_no_text_breaks_a_format(table):
-    assert list(csv.reader(io.StringIO(_to_csv(table)))) == [
-        list(table.header),
-        *([cell.text for cell in row] for row in table.rows),
-    ]
-
-    rows = latex_rows(_to_latex(table))
+    texts = [[cell.text for cell in row] for row in table.rows]
+    assert list(csv.reader(io.StringIO(tables._to_csv(table)))) == [list(table.header), *texts]
+    rows = latex_rows(tables._to_latex(table))
     assert [len(row) for row in rows] == [len(table.header)] * (1 + len(table.rows))
-    bare = re.sub(r"\\[\\{}&%$#_]", "", _to_latex(table))
-    assert bare.count("{") == bare.count("}")
-    assert bare.count("$") % 2 == 0
-    assert not re.search(r"(?<!\\)[%#~^]", re.sub(r"\\\\", "", _to_latex(table)))
+    bare = re.sub(r"\\[\\{}&%$#_]", "", tables._to_latex(table))
+    assert (bare.count("{"), bare.count("$") % 2) == (bare.count("}"), 0)
+    assert not re.search(r"(?<!\\)[%#~^]", re.sub(r"\\\\", "", tables._to_latex(table)))
 
-    lines = _to_markdown(table).split("\n")
+    lines = tables._to_markdown(table).split("\n")
     cells = [re.split(r"(?<!\\)\|", re.sub(r"\\\\", "", line))[1:-1] for line in lines[2 : 4 + len(table.rows)]]
     assert [len(row) for row in cells] == [len(table.header)] * (2 + len(table.rows))
     assert len(lines) == 7 + len(table.rows)
 
 
-@pytest.mark.parametrize(
-    ("text", "latex"),
-    [
-        ("mAP_T of R∖T", r"$\mathrm{mAP}_{T}$ of R$\setminus$T"),
-        ("κ_q = 0.01, γ", r"$\kappa_{q}$ = 0.01, $\gamma$"),
-        ("my_loss {x} \\ 5 %", r"my\_loss \{x\} \textbackslash{} 5 \%"),
-        ("two\nlines", "two lines"),
-        ("[3] *", "{[}3] {*}"),
-    ],
-)
+@pytest.mark.parametrize(("text", "latex"), [
+    ("mAP_T of R∖T", r"$\mathrm{mAP}_{T}$ of R$\setminus$T"),
+    ("κ_q = 0.01, γ", r"$\kappa_{q}$ = 0.01, $\gamma$"),
+    ("my_loss {x} \\ 5 %", r"my\_loss \{x\} \textbackslash{} 5 \%"),
+    ("two\nlines", "two lines"),
+    ("[3] *", "{[}3] {*}"),
+])  # fmt: skip
 def test_symbols_are_set_as_mathematics_and_signs_escaped(text, latex):
     table = Table("t", "", ("", "a"), ((Cell(""), Cell(text)),), "")
-    assert latex_rows(_to_latex(table))[1][1].strip() == latex
+    assert latex_rows(tables._to_latex(table))[1][1].strip() == latex
 
 
 def test_tables_that_cannot_be_written_are_refused(tmp_path):
     with pytest.raises(ValueError, match="row 0 has 1 cells, the header 2"):
         Table("t", "", ("a", "b"), ((Cell("x"),),), "")
     with pytest.raises(ValueError, match="two tables have one name"):
-        write_tables([EXAMPLE, EXAMPLE], tmp_path)
+        tables.write_tables([EXAMPLE, EXAMPLE], tmp_path)
 
 
 SCH = {"name": "sch", "kappa_q": 0.0}
@@ -138,10 +105,8 @@ SCH = {"name": "sch", "kappa_q": 0.0}
 
 def cells(table: Table) -> dict[tuple[str, str], list[str]]:
     """(block, row) -> texts, bold ones in stars."""
-    return {
-        (row[0].text, row[1].text): [f"*{cell.text}*" if cell.bold else cell.text for cell in row[2:]]
-        for row in table.rows
-    }
+    texts = [[f"*{cell.text}*" if cell.bold else cell.text for cell in row] for row in table.rows]
+    return {(block, name): others for block, name, *others in texts}
 
 
 def test_methods_stand_against_lengths_in_a_block_a_task():
@@ -174,9 +139,8 @@ def test_runs_that_are_not_there_are_seen_in_their_cell_and_named_below():
     found = cells(table)
     assert found["image → text", "DSCH"] == ["81.00 ± 1.41 (2 of 3; 1 failed)", "90.00"]
     assert found["image → text", "SCH"] == ["2 missing, 1 failed", "–"]
-    assert "Failed: DSCH-k32-seed2 (out of memory)." in table.caption
-    assert "Failed: SCH-k32-seed1 (out of memory)." in table.caption
-    assert "Not run to the end: SCH-k32-seed0, SCH-k32-seed2." in table.caption
+    failed = ("Failed: DSCH-k32-seed2 (out of memory).", "Failed: SCH-k32-seed1 (out of memory).")
+    assert all(words in table.caption for words in (*failed, "Not run to the end: SCH-k32-seed0, SCH-k32-seed2."))
 
 
 def test_what_no_run_has_is_seen():
@@ -196,32 +160,26 @@ def test_cells_hold_seeds_of_one_method_only():
 
 def test_architectures_stand_side_by_side():
     results = [made_result("SCH", 0, share, model=model) for model, share in (("tdsrdh", 0.5), ("cliphash", 0.4))]
-    table = architectures_table(results)
+    table = tables.architectures_table(results)
     assert table.header == ("Task", "Method", "tdsrdh, k = 32", "cliphash, k = 32")
     assert cells(table)["image → text", "SCH"] == ["50.00", "40.00"]
 
 
 def test_a_sweep_shows_both_figures():
     results = [
-        made_result(
-            f"DSCH γ_w = {value}", seed, share + 0.02 * seed, loss={"name": "dsch", "gamma_w": value},
-            roc_auc=roc_auc, views=("validation",),
-        )
-        for value, share, roc_auc in ((10.0, 0.6, 0.7), (2.0, 0.5, 0.8), (2.5, 0.6, None))
+        made_result(f"DSCH γ_w = {w}", seed, share + 0.02 * seed, loss={"name": "dsch", "gamma_w": w}, roc_auc=roc_auc,
+                    views=("validation",))
+        for w, share, roc_auc in ((10.0, 0.6, 0.7), (2.0, 0.5, 0.8), (2.5, 0.6, None))
         for seed in range(2)
     ]  # fmt: skip
     table = gamma_w_table(results)
     assert table.header == ("Figure", "γ_w", "image → text", "text → image")
     assert cells(table) == {
-        ("mAP_T", "2"): ["51.00 ± 1.41"] * 2,
-        ("mAP_T", "2.5"): ["*61.00 ± 1.41*"] * 2,
-        ("mAP_T", "10"): ["*61.00 ± 1.41*"] * 2,
-        ("mAP_T", "chance"): ["30.00"] * 2,
-        ("ROC-AUC", "2"): ["*80.00 ± 0.00*"] * 2,
-        ("ROC-AUC", "2.5"): ["2 undefined"] * 2,
-        ("ROC-AUC", "10"): ["70.00 ± 0.00"] * 2,
-        ("ROC-AUC", "chance"): ["50.00"] * 2,
-    }
+        ("mAP_T", "2"): ["51.00 ± 1.41"] * 2, ("mAP_T", "2.5"): ["*61.00 ± 1.41*"] * 2,
+        ("mAP_T", "10"): ["*61.00 ± 1.41*"] * 2, ("mAP_T", "chance"): ["30.00"] * 2,
+        ("ROC-AUC", "2"): ["*80.00 ± 0.00*"] * 2, ("ROC-AUC", "2.5"): ["2 undefined"] * 2,
+        ("ROC-AUC", "10"): ["70.00 ± 0.00"] * 2, ("ROC-AUC", "chance"): ["50.00"] * 2,
+    }  # fmt: skip
     with pytest.raises(InputError, match=r"SCH-k32-seed0: its loss has no gamma_w"):
         gamma_w_table([*results, made_result("SCH", 0, loss=SCH)])
 

@@ -73,7 +73,6 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     names = {path.name for path in (folder / "tables").iterdir()}
     assert {"means.md", "differences-test.md", "chosen-weights.md", "learning-rates.md", "losses-test-last.md"} <= names
     assert_made_again("weights", folder)
-
     with open(folder / "runs.csv", newline="") as file:
         text = file.read()
     assert str(folder.parent) not in text
@@ -140,15 +139,12 @@ def check_other_queries(results):
     table = weights._differences_tables(results)[1]
     (row,) = [row for row in table.rows if row[0].text == "DNPH"]
     lower, upper = (float(end.replace("−", "-")) for end in row[3].text.strip("[]").split(", "))
+    runs = {(result.method, result.seed): result.query_ap for result in results}
     by_query = []  # of each seed, the mean over tasks of what the two methods differ by
     for seed in (0, 1):
-        own, other = (
-            np.mean([ap for (_, view, _), ap in result.query_ap.items() if view == "leak_free"], axis=0)
-            for method in ("DSCH, tuned", "DNPH")
-            for result in results
-            if (result.method, result.seed) == (method, seed)
-        )
-        by_query += list(own - other)
+        sides = [runs[method, seed] for method in ("DSCH, tuned", "DNPH")]
+        means = [np.mean([ap for (_, view, _), ap in side.items() if view == "leak_free"], axis=0) for side in sides]
+        by_query += list(np.subtract(*means))
     assert (lower + upper) / 2 == pytest.approx(100 * np.nanmean(by_query), abs=0.1 * (upper - lower))
     assert row[3].bold == (lower > 0 or upper < 0)
 
@@ -162,20 +158,16 @@ def test_means_are_over_cells_first_and_say_what_is_missing():
             figures["ndcg_graded"] = figures["map_tie_aware"]
     table = weights._means_table(results)
     csq, sch = ([cell.text for cell in row] for row in table.rows)
-    assert csq[:3] == ["CSQ", "32.50 ± 3.54", "60.00"]
-    assert sch == ["SCH", *["–"] * 6]
+    assert (csq[:3], sch) == (["CSQ", "32.50 ± 3.54", "60.00"], ["SCH", *["–"] * 6])
     assert "Not finished: SCH-k32-seed1" in table.caption
 
 
 def test_other_queries_are_not_drawn_of_a_method_that_lacks_runs():
     """A mean over one code length beside one over two would be of other cells."""
     ap = {"image->text": np.array([0.2, 0.6])}
-    results = [
-        made_result(method, seed, {"image->text": 0.4}, n_bits, query_ap=ap)
-        for method, lengths in (("DSCH, tuned", (16, 32)), ("CSQ", (16, 32)), ("SCH", (16,)))
-        for n_bits in lengths
-        for seed in (0, 1)
-    ]
+    cells = [("SCH", 16), *((method, n_bits) for method in ("DSCH, tuned", "CSQ") for n_bits in (16, 32))]
+    shares = {"image->text": 0.4}
+    results = [made_result(method, seed, shares, k, query_ap=ap) for method, k in cells for seed in (0, 1)]
     assert {place[0] for place in query_means(results)} == {"DSCH, tuned", "CSQ"}
     cells = {row[0].text: row[3].text for row in weights._differences_tables(results)[0].rows}
     assert cells == {"CSQ": "[+0.00, +0.00]", "SCH": "–"}

@@ -39,13 +39,10 @@ def small_store(folder: Path, model: HashModel, n: int = 30) -> Store:
     records = picture_records(folder, n)
     images, texts = list(records.items["image"]), [str(text) for text in records.items["text"]]
     store = open_store(folder / "store", model.n_bits, model.fingerprint())
-    colours = [
-        [name for name, has in zip(records.label_names, row, strict=True) if has] for row in records.labels.tolist()
-    ]
-    metadata: list[dict[str, Any]] = [
-        {"image": str(image), "text": text, "labels": labels, "year": 2000 + row}
-        for row, (image, text, labels) in enumerate(zip(images, texts, colours, strict=True))
-    ]
+    colours = [[records.label_names[i] for i in row.nonzero()[0]] for row in records.labels]
+    metadata: list[dict[str, Any]] = []
+    for row, (image, text, labels) in enumerate(zip(images, texts, colours, strict=True), 2000):
+        metadata.append({"image": str(image), "text": text, "labels": labels, "year": row})
     store.add(list(records.ids), model.encode_images(images), metadata=metadata)
     if "text" in model.modalities:
         store.add(list(records.ids), model.encode_texts(texts), "text")
@@ -81,3 +78,11 @@ def on_loopback(app: FastAPI, lifespan: str = "on") -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+def refused(answer: Any, *statuses: int, says: str = "") -> None:
+    """A refusal in one line of JSON."""
+    assert (answer.status_code in statuses, list(answer.json())) == (True, ["error"]), answer.text
+    assert says in answer.json()["error"]
+    assert "\n" not in answer.json()["error"]
+    assert "Traceback" not in answer.text

@@ -11,7 +11,7 @@ from channelhash.explanation.api import _make_encoders, encode_side, explain_pai
 from channelhash.explanation.bit_labels import load_bit_labels
 from channelhash.search import open_store
 from channelhash.serve import Limits, create_app
-from serve.served import N_BITS, ODD_ID, serving
+from serve.served import N_BITS, ODD_ID, refused, serving
 
 SMALL = {"cells": 3, "patch": 1}
 
@@ -20,14 +20,6 @@ def asked(client, first, second, **options) -> dict:
     answer = client.post("/explain", json={"first": first, "second": second, **SMALL, **options})
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-def literal(client, model, first, item_id: str, modality: str) -> dict:
-    """The same in this process."""
-    encoders = _make_encoders(model)
-    (item,) = client.app_store.get([item_id])
-    sides = (encode_side("text", first, encoders["text"]), load_side(item, modality, N_BITS, encoders))
-    return explain_pair(sides, load_bit_labels(client.app_store), encoders, MapSettings(**SMALL)).as_dict()
 
 
 def close(found, expected) -> bool:
@@ -42,7 +34,11 @@ def close(found, expected) -> bool:
 def test_words_and_a_picture_are_explained_as_in_the_process(client, model):
     found = asked(client, {"text": "a dark red picture"}, {"id": "item007", "modality": "image"})
     assert found.pop("seconds") > 0
-    assert close(found, literal(client, model, "a dark red picture", "item007", "image"))
+    encoders, (item,) = _make_encoders(model), client.app_store.get(["item007"])
+    text = encode_side("text", "a dark red picture", encoders["text"])
+    sides = text, load_side(item, "image", N_BITS, encoders)
+    expected = explain_pair(sides, load_bit_labels(client.app_store), encoders, MapSettings(**SMALL))
+    assert close(found, expected.as_dict())
     assert found["sides"][1]["map"]["rows"] == 3
     assert [word["word"] for word in found["sides"][0]["words"]] == ["a", "dark", "red", "picture"]
 
@@ -53,45 +49,34 @@ def test_an_uploaded_picture_is_explained_and_has_a_map_of_its_own(client, folde
     answer = client.post("/explain/image", files={"image": content}, data=form)
     assert answer.status_code == 200, answer.text
     found = answer.json()
-    assert found["distance"] == 0
-    assert found["sides"][0]["map"] == found["sides"][1]["map"]
+    assert (found["distance"], found["sides"][0]["map"]) == (0, found["sides"][1]["map"])
 
 
-def test_a_code_and_an_item_without_picture_have_bits_alone(client):
+def test_a_code_and_an_item_without_picture_have_bits_alone_and_maps_can_be_left_out(client):
     (item,) = client.app_store.get(["item003"])
     found = asked(client, {"code": item.codes["image"].tobytes().hex()}, {"id": ODD_ID})
     assert found["bits"][0]["strengths"][0] is None
-    assert [bit["values"][0] for bit in found["bits"]] == unpack(item.codes["image"][None], N_BITS)[0].astype(
-        int
-    ).tolist()
+    bits = unpack(item.codes["image"][None], N_BITS)[0]
+    assert [bit["values"][0] for bit in found["bits"]] == bits.astype(int).tolist()
     assert found["sides"][1]["modality"] == "text"
     assert found["remarks"][0] == "no map of a code: only its bits are known"
     assert "differs in" in found["remarks"][1]  # its words in the store are others than those encoded
-
-
-def test_maps_can_be_left_out(client):
     found = asked(client, {"text": "red"}, {"id": "item007"}, maps=False)
-    assert [side["map"] for side in found["sides"]] == [None, None]
-    assert found["remarks"] == []
+    assert ([side["map"] for side in found["sides"]], found["remarks"]) == ([None, None], [])
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "says"),
-    [
-        ({"first": {"text": "red"}, "second": {}}, 422, "second: give exactly one of text, id and code"),
-        ({"first": {"text": "red", "id": "a"}, "second": {"text": "a"}}, 422, "first: give exactly one"),
-        ({"first": {"text": " "}, "second": {"text": "a"}}, 422, "first.text: is empty"),
-        ({"first": {"text": "red", "modality": "image"}, "second": {"text": "a"}}, 422, "first: a text has"),
-        ({"first": {"text": "red"}, "second": {"id": "nobody"}}, 404, "no item 'nobody'"),
-        ({"first": {"text": "red"}, "second": {"id": ODD_ID, "modality": "image"}}, 422, "no image code"),
-        ({"first": {"text": "red"}, "second": {"code": "ab"}}, 422, "code: 2 hexadecimal digits"),
-        ({"first": {"text": "red"}, "second": {"text": "a"}, "patch": 9}, 422, "patch"),
-    ],
-)
+@pytest.mark.parametrize(("body", "status", "says"), [
+    ({"first": {"text": "red"}, "second": {}}, 422, "second: give exactly one of text, id and code"),
+    ({"first": {"text": "red", "id": "a"}, "second": {"text": "a"}}, 422, "first: give exactly one"),
+    ({"first": {"text": " "}, "second": {"text": "a"}}, 422, "first.text: is empty"),
+    ({"first": {"text": "red", "modality": "image"}, "second": {"text": "a"}}, 422, "first: a text has"),
+    ({"first": {"text": "red"}, "second": {"id": "nobody"}}, 404, "no item 'nobody'"),
+    ({"first": {"text": "red"}, "second": {"id": ODD_ID, "modality": "image"}}, 422, "no image code"),
+    ({"first": {"text": "red"}, "second": {"code": "ab"}}, 422, "code: 2 hexadecimal digits"),
+    ({"first": {"text": "red"}, "second": {"text": "a"}, "patch": 9}, 422, "patch"),
+])  # fmt: skip
 def test_what_cannot_be_explained_is_refused(client, body, status, says):
-    answer = client.post("/explain", json=body)
-    assert answer.status_code == status, answer.text
-    assert says in answer.json()["error"]
+    refused(client.post("/explain", json=body), status, says=says)
 
 
 def test_a_picture_that_has_gone_and_limits_are_said(tmp_path, model):
@@ -109,12 +94,10 @@ def test_an_empty_store_explains_codes_and_a_server_without_model_too(tmp_path, 
     store = open_store(tmp_path / "empty", N_BITS, model.fingerprint())
     with TestClient(create_app(store, model)) as client:
         assert asked(client, {"code": "fff0"}, {"code": "0000"})["distance"] == N_BITS
-    codes = CodeSet(
-        ["a"], {"image": np.zeros((1, 2), np.uint8)}, None, N_BITS, images=[str(folder / "images" / "1.png")]
-    )
-    codes.save(tmp_path / "codes.parquet")
+    image, path = np.zeros((1, 2), np.uint8), str(folder / "images" / "1.png")
+    CodeSet(["a"], {"image": image}, None, N_BITS, images=[path]).save(tmp_path / "codes.parquet")
     with TestClient(create_app(open_store(tmp_path / "codes.parquet"), None)) as client:
         found = asked(client, {"id": "a"}, {"code": "8000"})
         assert (found["distance"], len(found["remarks"])) == (1, 2)
-        refused = client.post("/explain", json={"first": {"id": "a"}, "second": {"text": "red"}})
-        assert (refused.status_code, "no model" in refused.json()["error"]) == (422, True)
+        answer = client.post("/explain", json={"first": {"id": "a"}, "second": {"text": "red"}})
+        refused(answer, 422, says="no model")

@@ -20,26 +20,25 @@ from serve.served import ODD_ID, on_loopback, small_model, small_store
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def browser():
+def chromium() -> str:
+    """The browser. Fails, and does not skip, where there is none."""
     names = ("chromium", "chromium-browser", "google-chrome")
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
         pytest.fail("these tests drive Chromium: install it (Debian: apt-get install chromium), or -m 'not browser'")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser():
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("page")
-
-
-@pytest.fixture(scope="module")
-def address(folder):
-    model = small_model(folder)
+def address(folder, model):
     app = create_app(small_store(folder, model), model, Limits(upload_bytes=200_000))
     with on_loopback(app) as address:
         yield address
@@ -73,9 +72,8 @@ def asked(page: Page) -> dict[str, list[str]]:
 def ids(page: Page) -> list[str]:
     """The photographs that are shown, in order."""
     expect(page.locator("#results .show").first).to_be_visible()
-    return page.eval_on_selector_all(
-        "#results .show img", "all => all.map(img => img.src.split('images/')[1].split('?')[0])"
-    )
+    names = "all => all.map(img => img.src.split('images/')[1].split('?')[0])"
+    return page.eval_on_selector_all("#results .show img", names)
 
 
 def shown(page: Page, place: int = 0) -> Page:
@@ -110,9 +108,8 @@ def test_rows_are_justified_and_endless(page, tmp_path):
     with on_loopback(create_app(small_store(tmp_path, model, 150), model)) as address:
         page.goto(f"{address}?order=name")
         ids(page)
-        tops = page.eval_on_selector_all(
-            "#results .tile", "all => all.map(one => [one.offsetTop, one.offsetLeft + one.offsetWidth])"
-        )
+        places = "all => all.map(one => [one.offsetTop, one.offsetLeft + one.offsetWidth])"
+        tops = page.eval_on_selector_all("#results .tile", places)
         ends = [max(right for top, right in tops if top == row) for row in sorted({top for top, _ in tops})[:3]]
         assert max(ends) - min(ends) <= 1
         seen: set[str] = set()
@@ -149,9 +146,8 @@ def test_what_was_understood_stands_in_chips_that_can_be_taken_away(page, addres
     page.goto(f"{address}?q=picture+-green&label=red&r=12&where=year+%3C+2020&k=12")
     chips = page.locator("#chips .chip")
     expect(chips).to_have_count(5)
-    assert [chip.removesuffix(" ×") for chip in chips.all_inner_texts()] == [
-        "picture", "not green", "within 12 bits", "red", "year < 2020",
-    ]  # fmt: skip
+    names = [chip.removesuffix(" ×") for chip in chips.all_inner_texts()]
+    assert names == ["picture", "not green", "within 12 bits", "red", "year < 2020"]
     chips.nth(1).click()
     expect(chips).to_have_count(4)
     assert asked(page)["q"] == ["picture"]
@@ -165,15 +161,13 @@ def test_a_picture_is_dropped_finds_itself_and_takes_words_beside_it(page, addre
     page.goto(address)
     ids(page)
     content = list((folder / "images" / "5.png").read_bytes())
-    page.evaluate(
-        """content => {
-            const files = new DataTransfer();
-            files.items.add(new File([new Uint8Array(content)], "dropped.png", { type: "image/png" }));
-            const options = { dataTransfer: files, bubbles: true, cancelable: true };
-            for (const type of ["dragover", "drop"]) document.body.dispatchEvent(new DragEvent(type, options));
-        }""",
-        content,
-    )
+    drop = """content => {
+        const files = new DataTransfer();
+        files.items.add(new File([new Uint8Array(content)], "dropped.png", { type: "image/png" }));
+        const options = { dataTransfer: files, bubbles: true, cancelable: true };
+        for (const type of ["dragover", "drop"]) document.body.dispatchEvent(new DragEvent(type, options));
+    }"""
+    page.evaluate(drop, content)
     chip = page.get_by_role("button", name="your picture: remove")
     expect(chip.locator("img")).to_have_js_property("naturalWidth", 52)
     assert "item005" in ids(page)
@@ -335,15 +329,13 @@ def _check_with_axe(page: Page, state: str) -> None:
 
 def test_texts_are_text_and_odd_ids_are_found(page, address):
     page.goto(f"{address}?q=a+dark+blue+picture&in=text")
-    odd = page.get_by_role("button", name="odd <b>&</b>")
-    odd.click()
+    page.get_by_role("button", name="odd <b>&</b>").click()
     page.locator("#photo").get_by_role("button", name="More like this").click()
     expect(page.get_by_role("button", name="like odd <b>&</b>: remove")).to_be_visible()
     assert page.evaluate("new URLSearchParams(location.search).get('id')") == ODD_ID
 
 
-def test_a_server_that_is_gone_is_said(browser, folder, tmp_path):
-    model = small_model(tmp_path)
+def test_a_server_that_is_gone_is_said(browser, model, tmp_path):
     page = browser.new_page()
     with on_loopback(create_app(small_store(tmp_path, model), model)) as address:
         page.goto(address)
@@ -354,8 +346,8 @@ def test_a_server_that_is_gone_is_said(browser, folder, tmp_path):
     page.close()
 
 
-def test_where_reading_needs_a_token_the_page_asks_for_it_once(page, tmp_path):
-    model, token = small_model(tmp_path), "a-token-to-read-with"
+def test_where_reading_needs_a_token_the_page_asks_for_it_once(page, model, tmp_path):
+    token = "a-token-to-read-with"
     with on_loopback(create_app(small_store(tmp_path, model), model, token=Tokens(read=token))) as address:
         page.goto(f"{address}?q=picture")
         for given in ("not-the-token-at-all", token):

@@ -29,7 +29,7 @@ from channelhash.serve import Limits, create_app, routing, server, service
 from channelhash.serve.app import open_app
 from channelhash.serve.server import allowed_hosts, listen
 from channelhash.serve.service import _Batcher, _WarmUp
-from serve.served import TOKEN, on_loopback, serving, small_model, small_store
+from serve.served import TOKEN, WRITER, on_loopback, refused, serving, small_model, small_store
 from serve.test_attack_requests import head
 from small_runs import assert_refused
 
@@ -103,8 +103,7 @@ def test_every_answer_forbids_other_hosts_and_guessing(client):
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[::2]"])
 def test_another_host_name_is_refused(client, host):
-    answer = client.get("/info", headers={"Host": host})
-    assert (answer.status_code, "Host" in answer.json()["error"]) == (400, True)
+    refused(client.get("/info", headers={"Host": host}), 400, says="Host")
     assert client.get("/info", headers={"Host": "127.0.0.1:8080"}).status_code == 200
 
 
@@ -136,11 +135,18 @@ def test_an_error_inside_is_one_line_and_not_the_end(client, monkeypatch):
     assert client.get("/labels").status_code == 200
 
 
+HALF = head("POST", "/search", "Content-Type: application/json", "Content-Length: 99") + b"{"
+
+
+def place_of(address: str) -> tuple[str, int]:
+    host, port = address.split("/")[2].split(":")
+    return host, int(port)
+
+
 @pytest.fixture
 def address(client):
     with on_loopback(client.app, "off") as address:
-        host, port = address.split("/")[2].split(":")
-        yield host, int(port)
+        yield place_of(address)
 
 
 def first_answer(address, content: bytes) -> bytes:
@@ -154,18 +160,14 @@ def test_half_sent_headers_and_bodies_and_silent_connections_end(client, address
     assert first_answer(address, b"GET /info HTTP/1.1\r\nHost: loc") == first_answer(address, b"") == b""
     service = client.app.state.service
     monkeypatch.setattr(service, "limits", replace(service.limits, question_seconds=0.1))
-    half = head("POST", "/search", "Content-Type: application/json", "Content-Length: 99") + b"{"
-    assert b" 408 " in first_answer(address, half)
+    assert b" 408 " in first_answer(address, HALF)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        head("GET", "/info", "X: " + "y" * 300_000),
-        head("GET", "/info", *[f"a{i}: b" for i in range(5000)]),
-        b"\x16\x03\x01 no HTTP\r\n\r\n",
-    ],
-)
+@pytest.mark.parametrize("content", [
+    head("GET", "/info", "X: " + "y" * 300_000),
+    head("GET", "/info", *[f"a{i}: b" for i in range(5000)]),
+    b"\x16\x03\x01 no HTTP\r\n\r\n",
+])  # fmt: skip
 def test_what_is_no_request_is_refused(address, content):
     assert first_answer(address, content).split(b" ")[1] == b"400"
 
@@ -192,11 +194,9 @@ def test_a_client_that_reads_nothing_is_left(client, monkeypatch, reads):
 
 def test_half_sent_bodies_take_no_place(tmp_path, model):
     with serving(tmp_path, Limits(concurrency=1), model=model) as client, on_loopback(client.app, "off") as address:
-        host, port = address.split("/")[2].split(":")
-        half = head("POST", "/search", "Content-Type: application/json", "Content-Length: 99") + b"{"
-        connections = [socket.create_connection((host, int(port))) for _ in range(80)]
+        connections = [socket.create_connection(place_of(address)) for _ in range(80)]
         for connection in connections:
-            connection.sendall(half)
+            connection.sendall(HALF)
         assert ask(address, "search", {"id": "item001", "k": 1})["results"]
         for connection in connections:
             connection.close()
@@ -223,20 +223,20 @@ def started(*arguments: object) -> tuple[subprocess.Popen, str]:
     return process, match[1]
 
 
+def model_and_token(folder, model):
+    """Options that name the model and the token, which this writes into the folder."""
+    model.save_pretrained(folder / "model")
+    (folder / "token").write_text(f"{TOKEN}\n")
+    return "--model", folder / "model", "--token-file", folder / "token"
+
+
 def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
     small_store(tmp_path, model).close()
-    model.save_pretrained(tmp_path / "model")
-    (tmp_path / "token").write_text(f"{TOKEN}\n")
-    process, address = started(tmp_path / "store", "--model", tmp_path / "model", "--token-file", tmp_path / "token")
+    process, address = started(tmp_path / "store", *model_and_token(tmp_path, model))
     try:
-        body = json.dumps({"items": [{"id": "late", "text": "a red picture"}]}).encode()
-        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-        request = urllib.request.Request(f"{address}items", body, headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            assert answer.status == 201
-        host, port = address.split("/")[2].split(":")
+        assert ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}, TOKEN) == {"items": 1}
         question = b'{"id": "item001"}'
-        with socket.create_connection((host, int(port)), timeout=60) as connection:  # a request under way is answered
+        with socket.create_connection(place_of(address), timeout=60) as connection:  # a request under way is answered
             length = f"Content-Length: {len(question)}"
             connection.sendall(head("POST", "/search", "Content-Type: application/json", length) + question[:5])
             time.sleep(0.5)
@@ -260,6 +260,8 @@ def test_a_file_of_codes_is_served_with_its_model_and_takes_no_token(tmp_path, m
     with TestClient(app) as client:
         assert client.get("/info").json()["codes"] == {"text": 2}
         assert client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
+    with TestClient(create_app(open_store(tmp_path / "codes.parquet"), model, token=TOKEN)) as client:
+        refused(client.delete("/items/a", headers=WRITER), 403, says="only be read")
     (tmp_path / "token").write_text(TOKEN)
     with pytest.raises(InputError, match="can only be read"):
         open_app(str(tmp_path / "codes.parquet"), None, Limits(), tmp_path / "token", None)
@@ -270,7 +272,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
     small_store(tmp_path, model).close()
     small_model(tmp_path, seed=1).save_pretrained(tmp_path / "other")
     words = ["serve", tmp_path / "store", "--port", 0]
-    assert_refused(capsys, *words, "--model", tmp_path / "other", says="two models cannot")
+    assert_refused(capsys, *words, "--model", tmp_path / "other", says="codes of two models cannot be compared")
     assert_refused(capsys, *words, "--token-file", tmp_path / "no", says="no such file")
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
@@ -319,17 +321,20 @@ def children(pid: int) -> list[int]:
     return [child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
-def seen_by_all(address: str, question: dict, found: int) -> None:
-    """Wait until each of two workers, who are asked in turn, finds so many items."""
-    end = time.monotonic() + 30
-    while [len(ask(address, "search", question)["results"]) for _ in range(4)] != [found] * 4:
+def wait_until(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
         assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def metrics_of(address: str) -> str:
+    return urllib.request.urlopen(f"{address}metrics", timeout=60).read().decode()
 
 
 def searches_counted(address: str) -> float:
     """Number of searches that were answered, by the server's counters."""
-    metrics = urllib.request.urlopen(f"{address}metrics", timeout=60).read().decode()
-    counted = re.search(r'requests_total\{method="POST",route="/search",status="200"\} (\S+)', metrics)
+    counted = re.search(r'requests_total\{method="POST",route="/search",status="200"\} (\S+)', metrics_of(address))
     return float(counted[1])
 
 
@@ -340,10 +345,7 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
     store = open_store(tmp_path / "store")
     store.make_snapshot()
     store.close()
-    model.save_pretrained(tmp_path / "model")
-    (tmp_path / "token").write_text(f"{TOKEN}\n")
-    options = ("--model", tmp_path / "model", "--token-file", tmp_path / "token", "--workers", 2)
-    process, address = started(tmp_path / "store", *options)
+    process, address = started(tmp_path / "store", *model_and_token(tmp_path, model), "--workers", 2)
     try:
         workers = children(process.pid)
         assert len(workers) == 2
@@ -354,18 +356,15 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
         maps = [Path(f"/proc/{pid}/maps").read_text(encoding="utf-8") for pid in workers]
         assert all("snapshot-" in lines for lines in maps)  # the codes are in the files, for both
         ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}, TOKEN)
-        seen_by_all(address, question, n_items + 1)
-        end = time.monotonic() + 60
-        while searches_counted(address) < 8:  # each is counted a moment after its answer was sent
-            assert time.monotonic() < end
+        more = [n_items + 1] * 4  # the workers are asked in turn
+        wait_until(lambda: [len(ask(address, "search", question)["results"]) for _ in range(4)] == more)
+        wait_until(lambda: searches_counted(address) >= 8)  # each is counted a moment after its answer was sent
         os.kill(workers[0], signal.SIGKILL)
-        while len(new := children(process.pid)) < 2 or workers[0] in new:
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until(lambda: len(new := children(process.pid)) == 2 and workers[0] not in new)
         for _ in range(20):  # the one that is there, then both
             assert ask(address, "health") == {"status": "ok", "items": n_items + 1}
         assert searches_counted(address) >= 8  # those of the killed one, too
-        metrics = urllib.request.urlopen(f"{address}metrics", timeout=60).read().decode()
+        metrics = metrics_of(address)
         assert f"channelhash_items {n_items + 1}.0" in metrics
         assert "channelhash_running_requests 1.0" in metrics
         process.send_signal(signal.SIGTERM)
@@ -386,24 +385,19 @@ def test_workers_end_when_whoever_started_them_is_killed(tmp_path, model):
     workers = children(process.pid)
     process.kill()
     process.communicate(timeout=60)
-    end = time.monotonic() + 60
-    while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in workers):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    lines = [Path(f"/proc/{pid}/cmdline") for pid in workers]
+    wait_until(lambda: not any(line.exists() and line.read_bytes() for line in lines))
 
 
 @pytest.mark.slow
 def test_what_workers_cannot_serve_is_refused_in_one_line(tmp_path, model):
     small_store(tmp_path, model).close()
     small_model(tmp_path, seed=1).save_pretrained(tmp_path / "other")
-    for store, options, line in (
-        ("nothing", (), "no such folder"),
-        ("store", ("--model", tmp_path / "other"), "two models cannot"),
-    ):
+    other = ("--model", tmp_path / "other")
+    for store, options, line in (("nothing", (), "no such folder"), ("store", other, "two models cannot")):
         command = ["channelhash.cli.main", "serve", tmp_path / store, "--port", 0, "--workers", 2, *options]
-        done = subprocess.run(
-            [sys.executable, "-m", *map(str, command)], capture_output=True, text=True, timeout=120, check=False
-        )
+        words = [sys.executable, "-m", *map(str, command)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 2, done.stderr
         assert len(done.stderr.splitlines()) == 1, done.stderr
         assert line in done.stderr
