@@ -116,7 +116,7 @@ def index_source(
 
 def _write(store: Store, ids: Sequence[str], batch: Batch) -> None:
     if batch.rows:
-        codes = {modality: _packed(outputs) for modality, outputs in batch.outputs.items()}
+        codes = {modality: _pack_outputs(outputs) for modality, outputs in batch.outputs.items()}
         projections = {modality: rows.float().cpu().numpy() for modality, rows in batch.outputs.items()}
         store.upsert(
             [ids[row] for row in batch.rows],
@@ -171,25 +171,25 @@ def encode_batches(model: HashModel, source: Source, todo: Sequence[int]) -> Ite
 def with_captions(source: Source, batch: Batch, each: Tensor) -> Iterator[Batch]:
     """Yield the images of a batch that have captions, with the outputs of these, and then the others.
 
-    The output of several captions is the mean of theirs, each divided by its norm.
+    Several captions count as the mean of their outputs, each divided by its norm.
     """
     captions = [source.captions[row] if source.captions else () for row in batch.rows]
     counts = [len(texts) for texts in captions if texts]
     text = torch.stack([outputs.mean(dim=0) for outputs in torch.split(normalize(each), counts)])
     captioned = [place for place, texts in enumerate(captions) if texts]
     others = [place for place, texts in enumerate(captions) if not texts]
-    first = _part(batch, captioned)
+    first = _take_places(batch, captioned)
     yield first._replace(outputs=first.outputs | {"text": text}, problems=batch.problems)
     if others:
-        yield _part(batch, others)
+        yield _take_places(batch, others)
 
 
-def _part(batch: Batch, places: list[int]) -> Batch:
+def _take_places(batch: Batch, places: list[int]) -> Batch:
     outputs = {modality: rows[places] for modality, rows in batch.outputs.items()}
     return Batch([batch.rows[place] for place in places], outputs, [batch.metadata[place] for place in places], [])
 
 
-def _packed(outputs: Tensor) -> PackedCodes:
+def _pack_outputs(outputs: Tensor) -> PackedCodes:
     try:
         return pack(binarize(outputs))
     except ValueError as error:

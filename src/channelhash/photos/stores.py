@@ -93,7 +93,7 @@ def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[Hash
         raise InputError(f"{problems[0]}; none of the {len(rows):,} pictures can be read, give others")
     features = {name: values.numpy() for name, values in _features(source, encoder, batches, texts).items()}
     model = fit_codes(encoder, features, new.n_bits, new.codes, new.seed)
-    return model, list(_ready(model, source, batches, texts))
+    return model, list(_encode_features(model, source, batches, texts))
 
 
 def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
@@ -125,7 +125,7 @@ def _features(source: Source, encoder: Encoder, batches: list[Batch], texts: lis
     return features
 
 
-def _ready(model: HashModel, source: Source, batches: list[Batch], texts: list[Tensor]) -> Iterator[Batch]:
+def _encode_features(model: HashModel, source: Source, batches: list[Batch], texts: list[Tensor]) -> Iterator[Batch]:
     """Yield the batches with the model's outputs instead of features."""
 
     def outputs(modality: str, rows: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ def _ready(model: HashModel, source: Source, batches: list[Batch], texts: list[T
         if not batch.rows:
             continue
         encoded = {name: outputs(name, rows) for name, rows in batch.outputs.items() if name in model.modalities}
-        batch = batch._replace(outputs=encoded, problems=[])  # who reads them again finds the problems
+        batch = batch._replace(outputs=encoded, problems=[])  # found again when the source is indexed
         if len(features) and "text" in model.modalities:
             yield from with_captions(source, batch, outputs("text", features))
         else:

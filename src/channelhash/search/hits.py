@@ -212,8 +212,8 @@ class Hits(list[Hit]):
 def search_hits(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
     """Find the items nearest to a query, nearest first, in a store that is not empty.
 
-    Of a query whose outputs are known more is known than its bits: `_rank_codes` says how items are ordered by them.
-    Otherwise equal distances are in the order of ids.
+    Where the query's outputs are known, they order items too, see `_rank_codes`. Otherwise equal distances are in the
+    order of ids.
 
     Raises:
         InputError: the store has no such codes, the filter is wrong, or re-ranking needs the real-valued outputs of a
@@ -259,10 +259,10 @@ def _judge_hits(
     nearest: Sequence[int] | None = None,
     cosines: Sequence[float] | None = None,
 ) -> Hits:
-    """Say what the distances of hits to codes of ``modality`` mean; nothing where the query has no code.
+    """Return the hits with their matches, and whether any is close; unchanged where there is no reference.
 
-    ``nearest``, the distances of the nearest items, say whether anything is close; else those of ``hits``. ``cosines``
-    of the best items say so better, see `Store.search_projections`.
+    Whether any is close follows from ``nearest``, the distances of the nearest items, or else from those of ``hits``;
+    ``cosines`` of the best items tell it better, see `Store.search_projections`.
     """
     reference = find_reference(store, query.modality, modality) if len(query.code) else None
     distances = [hit.distance for hit in hits if hit.distance is not None]
@@ -344,7 +344,7 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     count = options.k if options.radius is None else options.limit
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
     by_cosine = bool(coded) and store.projected and query.outputs is not None and options.radius is None
-    judged = _judged(store, query, order[:n_found], coded, by_cosine)
+    judged = _fetch(store, query, order[:n_found], coded, by_cosine)
     close = judged.close
     if close is False and _WORDS in code_rankings and order:  # all of the words need no code to confirm them
         complete = store.search_words(query.words, len(order), options.where, query.without, coverage=1.0)
@@ -356,8 +356,8 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     return Hits(hits[:count], close if coded or hits else False, note)
 
 
-def _judged(store: Store, query: Query, names: Sequence[str], coded: dict[str, _RankedCodes], by_cosine: bool) -> Hits:
-    """Return the items of these ids as hits, and what their distances mean."""
+def _fetch(store: Store, query: Query, names: Sequence[str], coded: dict[str, _RankedCodes], by_cosine: bool) -> Hits:
+    """Return the items with these ids as hits, with distances and matches."""
     searched = store.choose_modality()
     hits = [_make_hit(item, None, searched if searched in item.codes else min(item.codes)) for item in store.get(names)]
     if len(query.code) and hits:

@@ -83,7 +83,7 @@ def _first_means(distances: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def match_shares(reference: _Reference, code: PackedCodes, distances: Sequence[int], n_bits: int) -> list[float]:
-    """Return of each item found the share of random items that are as near or nearer.
+    """Return, for each item found, the share of random items that are as near or nearer; *closer than* is 1 − share.
 
     Where the store has too few items that can ask, the shares are those of the question itself.
 
@@ -131,8 +131,8 @@ def _cosines(outputs: NDArray[np.floating[Any]], direction: NDArray[np.float64])
 def find_reference(store: Store, question: str, modality: str) -> _Reference | None:
     """Return what distances mean in a store; None where the store cannot say.
 
-    It is drawn from a seed, kept, and made anew when the number of codes has changed by a tenth. Making it takes
-    `QUESTIONS` searches, using it microseconds.
+    It is computed from a sample that is always the same, kept, and computed again when the number of codes has changed
+    by a tenth. That takes `QUESTIONS` searches, using it microseconds.
     """
     count = store.count(modality)
     if not count:
@@ -140,7 +140,7 @@ def find_reference(store: Store, question: str, modality: str) -> _Reference | N
     with _lock:
         reference = _references.setdefault(store, {}).get((question, modality))
     if reference is None or abs(count - reference.count) > _CHANGED * reference.count:
-        reference = _make(store, question, modality, count)
+        reference = _make_reference(store, question, modality, count)
         with _lock:
             _references[store][question, modality] = reference
     return reference
@@ -170,7 +170,7 @@ _references: "WeakKeyDictionary[Store, dict[tuple[str, str], _Reference]]" = Wea
 _lock = Lock()
 
 
-def _make(store: Store, question: str, modality: str, count: int) -> _Reference:
+def _make_reference(store: Store, question: str, modality: str, count: int) -> _Reference:
     ids, items = store.sample(_ITEMS, modality)
     names, questions = store.sample(QUESTIONS, question) if question in store.modalities else ([], items)
     n_bits = store.n_bits or 0
@@ -208,9 +208,9 @@ def lacks_nonsense(store: Store, question: str) -> bool:
 def _nonsense_limits(
     store: Store, question: str, modality: str
 ) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None, NDArray[np.float64] | None]:
-    """Return what distance, and what 1 - cosine, nearly all questions that mean nothing are farther than; or None.
+    """Return limits in bits and in 1 − cosine that nearly all texts that mean nothing exceed, and their mean direction.
 
-    Both with what they have in common, which comes third.
+    All three are None where no such texts are known; the second also where the store keeps no projections.
     """
     outputs = _nonsense.get(store, {}).get(question)
     if outputs is None:
@@ -220,14 +220,14 @@ def _nonsense_limits(
     common /= np.linalg.norm(common) or 1
     against = _cosines(outputs, common)[:, None]
     answers = store.search(pack(binarize(outputs)), _FIRST, modality)
-    bits = _nearer(_first_means(np.array(answers.distances)) + _HALF * (store.n_bits or 0) * against)
+    bits = _limits_below(_first_means(np.array(answers.distances)) + _HALF * (store.n_bits or 0) * against)
     if not store.projected:
         return bits, None, common
     scores = store.search_projections(outputs, _FIRST, modality).scores
-    return bits, _nearer(_first_means(1 - np.array(scores)) + against), common
+    return bits, _limits_below(_first_means(1 - np.array(scores)) + against), common
 
 
-def _nearer(means: NDArray[np.float64]) -> NDArray[np.float64]:
+def _limits_below(means: NDArray[np.float64]) -> NDArray[np.float64]:
     limits = np.quantile(means, _LOST, axis=0, method="lower")
-    nearer: NDArray[np.float64] = np.nextafter(limits, -np.inf)  # as near is not nearer
-    return nearer
+    below: NDArray[np.float64] = np.nextafter(limits, -np.inf)  # an equal distance is not close
+    return below

@@ -56,7 +56,7 @@ async def _browse(options: Annotated[schemas.BrowseOptions, Query()], service: C
         items = [schemas.make_browsed_item(item) for item in service.store.get(ids)]
         return schemas.BrowsedItems(total=total, offset=options.offset, items=items)
 
-    return await run_sync(service.retried, work, limiter=service.searching)
+    return await run_sync(service.retry, work, limiter=service.searching)
 
 
 @readers.get("/facets")

@@ -115,7 +115,7 @@ async def _search_parts(
         modality = queries.part_modality(part)
         if modality is None:
             return part.content  # type: ignore[no-any-return]
-        if options.by == "words" or (modality == "text" and (await service.encoded()).words_alone):
+        if options.by == "words" or (modality == "text" and (await service.get_encoding()).words_alone):
             return None
         return await service.encode(modality, part.content)
 
@@ -139,7 +139,7 @@ def _search(
     words: list[queries.Part],
     start: float,
 ) -> Response:
-    """Search, and write the answer: in this thread, for it may be long."""
+    """Search, and serialise the response in this thread: a long one would block the event loop."""
     store = service.store
     n_bits = store.n_bits or 8 * len(query.code)
     for key in ("radius", "collapse"):
@@ -149,7 +149,7 @@ def _search(
     page = Page(Hits(), None)
     if store.modalities:  # otherwise it is empty
         modality = store.choose_modality(options.modality)
-        page = service.retried(partial(_answer, service, options, query))
+        page = service.retry(partial(_answer, service, options, query))
     response = schemas.SearchResponse(
         query_code=query.code.tobytes().hex(),
         query_modality=query_modality,
@@ -218,7 +218,7 @@ async def duplicates(
 
     def work() -> schemas.DuplicatesResponse:
         store = service.store
-        groups = service.retried(partial(find_duplicates, store, radius, modality, where or None, pictures))
+        groups = service.retry(partial(find_duplicates, store, radius, modality, where or None, pictures))
         return schemas.DuplicatesResponse(
             groups=[group.ids[:_IDS] for group in groups[:k]],
             distances=[group.distances[:_IDS] for group in groups[:k]],

@@ -271,13 +271,13 @@ class Service:
             raise HTTPException(403, line)
         self.tokens.check(authorization, writes)
 
-    async def encoded(self) -> _Encoding:
+    async def get_encoding(self) -> _Encoding:
         """Return how new items become codes, once the model is there; raise what its loading raised."""
         return await asyncio.shield(asyncio.wrap_future(self.encoding))
 
     async def encode(self, modality: str, item: Any) -> Outputs:
         """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other requests."""
-        encoding = await self.encoded()
+        encoding = await self.get_encoding()
         encoding.refuse(modality)
         return await encoding.batchers[modality](item)
 
@@ -320,7 +320,7 @@ class Service:
         except InputError:
             raise HTTPException(404, f"there is no item {item_id[:100]!r}") from None
 
-    def retried(self, read: Callable[[], _Result]) -> _Result:
+    def retry(self, read: Callable[[], _Result]) -> _Result:
         """Read items, and once more if that fails: one may have been deleted since it was found."""
         try:
             return read()

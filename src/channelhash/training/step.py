@@ -303,7 +303,7 @@ class Steps:
 
 
 def _parameters_by_rate(model: HashModel, loss: nn.Module, settings: TrainSettings) -> dict[float, list[nn.Parameter]]:
-    """Return what is trained by its highest learning rate: its part's own of ``train.rates``, or the common one.
+    """Group what is trained by its highest learning rate: that of its part in ``train.rates``, or the common one.
 
     >>> from channelhash.models import Branch
     >>> branch = Branch(torch.tensor, nn.Linear(3, 3), nn.Linear(3, 2), pretrained=True)
