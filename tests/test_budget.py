@@ -19,9 +19,9 @@ BOUNDS: dict[str, float] = {
     "Python files in src": 186,
     "imports, % of code": 10.0,
     "public names per 100 code lines": 4.0,
-    "lines of tests": 30_426,
+    "lines of tests": 29_013,
     "lines of tools and benchmarks": 2959,
-    "words of docs": 44_997,
+    "words of docs": 44_995,
 }
 _SILENT = {
     tokenize.COMMENT,
