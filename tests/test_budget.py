@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 22_880,
-    "code lines of lab": 2572,
-    "Python files in src": 186,
+    "code lines of src without lab": 22_878,
+    "code lines of lab": 2578,
+    "Python files in src": 188,
     "imports, % of code": 10.0,
     "public names per 100 code lines": 4.0,
-    "lines of tests": 29_013,
+    "lines of tests": 29_015,
     "lines of tools and benchmarks": 2959,
     "words of docs": 44_995,
 }

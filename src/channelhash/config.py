@@ -1,9 +1,5 @@
-"""A run's configuration: read from YAML, overridden by ``--set a.b=value``, checked, and written back complete.
+"""A run's configuration: read from YAML, overridden by ``--set a.b=value``, checked, and written back complete."""
 
-Also the configurations that ship with the package (presets).
-"""
-
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +10,16 @@ from pydantic import Field
 
 from channelhash.data.collection import DataSource
 from channelhash.data.registry import SplitSettings, check_data
-from channelhash.data.table import TABLE_ENDINGS
 from channelhash.errors import InputError
 from channelhash.losses import Terms, loss_settings, resolve_loss, with_published, with_recommended
 from channelhash.models import resolve_model
 from channelhash.utils import typed_settings
-from channelhash.utils.array_files import ENDINGS as FEATURES
 from channelhash.utils.files import read_yaml_sections
 from channelhash.utils.typed_settings import (
     Settings,
     absolute,
     apply_override,
     check_trusted,
-    path_override,
     python_names,
     read_both,
     read_settings,
@@ -284,84 +277,3 @@ def read_run_config(folder: Path) -> RunConfig:
 def _plain(settings: Settings) -> dict[str, Any]:
     values: dict[str, Any] = settings.model_dump(mode="json")
     return values
-
-
-_FOLDER = Path(__file__).parent / "presets"
-#: Model -> the configuration that ``train --model`` takes.
-_OF_MODEL = {
-    "aligned": "recommended",
-    "features": "features",
-    "small": "table",
-    "tdsrdh": "tdsrdh",
-    "cliphash": "cliphash",
-}
-#: How the name of a data file ends -> its kind.
-_KINDS = dict.fromkeys(TABLE_ENDINGS, "table") | dict.fromkeys(FEATURES, "features")
-
-
-def presets() -> dict[str, Path]:
-    """Return the name and the file of each configuration, in alphabetical order.
-
-    >>> presets()["photo"].name
-    'photo.yaml'
-    """
-    return {path.stem: path for path in sorted(_FOLDER.glob("*.yaml"))}
-
-
-def preset_path(name: str) -> Path:
-    """Return the file of a configuration.
-
-    >>> preset_path("photo").name
-    'photo.yaml'
-    """
-    files = presets()
-    if name not in files:
-        raise InputError(f"no preset {name!r}; there are {', '.join(files)}")
-    return files[name]
-
-
-def preset_of_model(model: str) -> str:
-    """Return the name of the configuration that trains a model.
-
-    >>> preset_of_model("small")
-    'table'
-    """
-    if model not in _OF_MODEL:
-        raise InputError(f"--model {model}: take {', '.join(_OF_MODEL)}, or name a configuration file with this model")
-    return _OF_MODEL[model]
-
-
-def summary(preset: Path) -> str:
-    """Return what the first line of a configuration begins with.
-
-    >>> summary(preset_path("fast"))
-    'The recommendation in a third of its training time'
-    """
-    first = preset.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
-    return re.split(r": |[.;] | \(", first)[0].rstrip(":.")
-
-
-def data_kind(data: Path) -> str:
-    """Return the kind of a file of data.
-
-    >>> data_kind(Path("f.npz"))
-    'features'
-    """
-    kind = _KINDS.get(data.suffix.lower())
-    if kind is None:
-        raise InputError(
-            f"--data {data}: a file ends in {', '.join(_KINDS)}; name other data by its keys, e.g. "
-            "--set data.kind=mirflickr25k --set data.root=mirflickr25k"
-        )
-    return kind
-
-
-def data_overrides(data: Path, model: str) -> list[str]:
-    """Return the keys that name a file of data, ``"section.key=value"`` each.
-
-    >>> data_overrides(Path("f.npz"), "aligned")
-    ['data.path="./f.npz"', 'data.kind=features', 'model.encoder=features']
-    """
-    kind = data_kind(data)
-    encoder = ["model.encoder=features"] if (kind, model) == ("features", "aligned") else []
-    return [path_override("data.path", data), f"data.kind={kind}", *encoder]

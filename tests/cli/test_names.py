@@ -8,13 +8,14 @@ from typer.main import get_command
 
 from channelhash.cli import train as train_command
 from channelhash.cli.main import app
-from channelhash.config import _OF_MODEL, preset_path, presets, read_config
+from channelhash.config import read_config
 from channelhash.data import DATA_KINDS
 from channelhash.lab.experiments.studies import EXPERIMENTS
 from channelhash.losses import LOSSES
 from channelhash.models import MODELS
 from channelhash.models.description import ENCODER_FORMS
 from channelhash.models.encoders import _ENCODERS
+from channelhash.presets import _OF_MODEL, preset_path, presets
 from channelhash.search import STORES
 from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_features
 

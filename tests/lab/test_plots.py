@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from channelhash.lab.experiments.experiment import _code_length_plot, _gamma_w_plot, _grid_plots, _training_plot
+from channelhash.lab.experiments.plots import _code_length_plot, _gamma_w_plot, _training_plot, grid_plots
 from channelhash.lab.experiments.results import Result
 from lab.grids import made_result
 
@@ -64,9 +64,9 @@ def test_several_methods_are_drawn_as_shares_and_means_over_seeds():
 def test_a_grid_gets_the_plots_that_its_runs_allow(tmp_path):
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log([2, 1], {1: 0.5})))
     results = [result("DSCH", 32, 0, 0.5, g, tmp_path) for g in (2.0, 8.0)]
-    assert set(_grid_plots(results)) == {"gamma-w-k32-kq0.01", "training-k32"}
-    assert _grid_plots([Result("a", tmp_path, "A", {}, "missing")]) == {}
-    assert "map-over-bits" in _grid_plots([*results, result("SCH", 16, 0, 0.4)])
+    assert set(grid_plots(results)) == {"gamma-w-k32-kq0.01", "training-k32"}
+    assert grid_plots([Result("a", tmp_path, "A", {}, "missing")]) == {}
+    assert "map-over-bits" in grid_plots([*results, result("SCH", 16, 0, 0.4)])
 
 
 def test_each_loss_has_its_mean_and_spread_in_both_forms():

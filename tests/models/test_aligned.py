@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import channelhash as ch
-from channelhash.config import preset_path
 from channelhash.data.records import Records
 from channelhash.models import MODELS, load_model
 from channelhash.models.aligned import fit_scales, rotate_outputs
 from channelhash.models.encoders import open_encoder
+from channelhash.presets import preset_path
 from channelhash.runs.folder import open_run
 from channelhash.training import inputs as training_inputs
 from channelhash.training import trainer

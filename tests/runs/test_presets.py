@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from channelhash.config import make_config, preset_path, read_config, read_sections
+from channelhash.config import make_config, read_config, read_sections
 from channelhash.errors import InputError
+from channelhash.presets import preset_path
 from small_runs import assert_refused, run_command, write_features
 
 #: What is in no section of the two files is its default.

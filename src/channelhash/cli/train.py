@@ -99,7 +99,8 @@ def train(
 
     Example: channelhash train --data features.npz --set loss.name=sch --epochs 10
     """
-    from channelhash.config import preset_of_model, preset_path, read_config
+    from channelhash.config import read_config
+    from channelhash.presets import preset_of_model, preset_path
     from channelhash.runs.train import plan_run
 
     if sum(name is not None for name in (config, preset, model)) > 1:
@@ -144,7 +145,8 @@ def _print_trained(result: Mapping[str, Any], folder: Path) -> None:
 
 def _short_overrides(config: Path, data: Path | None, images: Path | None, epochs: int | None) -> list[str]:
     """Return the keys that the short options stand for; ``--set`` comes after them and prevails."""
-    from channelhash.config import data_overrides, read_sections
+    from channelhash.config import read_sections
+    from channelhash.presets import data_overrides
     from channelhash.utils.typed_settings import path_override
 
     model = read_sections(config).get("model", {}).get("name", "")
@@ -290,7 +292,7 @@ def _list(as_json: options.AsJson = False) -> None:
 
     Example: channelhash config list
     """
-    from channelhash.config import presets, summary
+    from channelhash.presets import presets, summary
 
     output.print_names({name: summary(path) for name, path in presets().items()}, as_json)
 
@@ -301,7 +303,7 @@ def _show(name: str = typer.Argument(..., help="Name of a configuration, as conf
 
     Example: channelhash config show recommended
     """
-    from channelhash.config import preset_path
+    from channelhash.presets import preset_path
 
     typer.echo(preset_path(name).read_text(encoding="utf-8"), nl=False)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
-from channelhash.config import RunConfig, data_kind, make_config, read_sections
+from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection, Partners, find_partners, load_collection
 from channelhash.data.records import Records
 from channelhash.data.registry import SplitSettings
@@ -21,6 +21,7 @@ from channelhash.errors import InputError
 from channelhash.losses import TEACHER_LOSSES, resolve_loss
 from channelhash.metrics.report import count_tasks
 from channelhash.models import MODELS
+from channelhash.presets import data_kind
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import OpenedRun, claim_folder, describe_run, keep_splits, open_run, read_run, save_model
 from channelhash.runs.train import create_model

@@ -14,15 +14,7 @@ import torch
 
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet, joined
-from channelhash.config import (
-    ExtendSettings,
-    RunConfig,
-    TrainSettings,
-    data_kind,
-    make_config,
-    read_run_config,
-    read_sections,
-)
+from channelhash.config import ExtendSettings, RunConfig, TrainSettings, make_config, read_run_config, read_sections
 from channelhash.data.collection import Collection, labels_as
 from channelhash.data.records import Records
 from channelhash.data.splits import Rows, Splits
@@ -31,6 +23,7 @@ from channelhash.losses import HashLoss, resolve_loss
 from channelhash.losses.incremental import ExtensionLoss
 from channelhash.models import HashModel, load_model
 from channelhash.models.hash_model import encode_records
+from channelhash.presets import data_kind
 from channelhash.training.distributed import rank, wait_for_all
 from channelhash.training.trainer import Trainee, fit, prepare
 from channelhash.utils.files import write_text

@@ -1,0 +1,93 @@
+"""Configurations that ship with the package, and what a few words make of them. Reading them takes no PyTorch."""
+
+import re
+from pathlib import Path
+
+from channelhash.data.table import TABLE_ENDINGS
+from channelhash.errors import InputError
+from channelhash.utils.array_files import ENDINGS as FEATURES
+from channelhash.utils.typed_settings import path_override
+
+_FOLDER = Path(__file__).parent
+
+
+#: Model -> the configuration that ``train --model`` takes.
+_OF_MODEL = {
+    "aligned": "recommended",
+    "features": "features",
+    "small": "table",
+    "tdsrdh": "tdsrdh",
+    "cliphash": "cliphash",
+}
+
+
+#: How the name of a data file ends -> its kind.
+_KINDS = dict.fromkeys(TABLE_ENDINGS, "table") | dict.fromkeys(FEATURES, "features")
+
+
+def presets() -> dict[str, Path]:
+    """Return the name and the file of each configuration, in alphabetical order.
+
+    >>> presets()["photo"].name
+    'photo.yaml'
+    """
+    return {path.stem: path for path in sorted(_FOLDER.glob("*.yaml"))}
+
+
+def preset_path(name: str) -> Path:
+    """Return the file of a configuration.
+
+    >>> preset_path("photo").name
+    'photo.yaml'
+    """
+    files = presets()
+    if name not in files:
+        raise InputError(f"no preset {name!r}; there are {', '.join(files)}")
+    return files[name]
+
+
+def preset_of_model(model: str) -> str:
+    """Return the name of the configuration that trains a model.
+
+    >>> preset_of_model("small")
+    'table'
+    """
+    if model not in _OF_MODEL:
+        raise InputError(f"--model {model}: take {', '.join(_OF_MODEL)}, or name a configuration file with this model")
+    return _OF_MODEL[model]
+
+
+def summary(preset: Path) -> str:
+    """Return what the first line of a configuration begins with.
+
+    >>> summary(preset_path("fast"))
+    'The recommendation in a third of its training time'
+    """
+    first = preset.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+    return re.split(r": |[.;] | \(", first)[0].rstrip(":.")
+
+
+def data_kind(data: Path) -> str:
+    """Return the kind of a file of data.
+
+    >>> data_kind(Path("f.npz"))
+    'features'
+    """
+    kind = _KINDS.get(data.suffix.lower())
+    if kind is None:
+        raise InputError(
+            f"--data {data}: a file ends in {', '.join(_KINDS)}; name other data by its keys, e.g. "
+            "--set data.kind=mirflickr25k --set data.root=mirflickr25k"
+        )
+    return kind
+
+
+def data_overrides(data: Path, model: str) -> list[str]:
+    """Return the keys that name a file of data, ``"section.key=value"`` each.
+
+    >>> data_overrides(Path("f.npz"), "aligned")
+    ['data.path="./f.npz"', 'data.kind=features', 'model.encoder=features']
+    """
+    kind = data_kind(data)
+    encoder = ["model.encoder=features"] if (kind, model) == ("features", "aligned") else []
+    return [path_override("data.path", data), f"data.kind={kind}", *encoder]
