@@ -194,7 +194,7 @@ def evaluate(
         query: queries; without labels only cross-modal tasks are evaluated, by instance retrieval.
         database: what is searched, with the same labels and code length.
         cutoffs: z of mAP@z and P@z; those past the size of the database are left out.
-        conventions: names of `conventions.CONVENTIONS`, to compute their figures too.
+        conventions: names of conventions, see `metrics.conventions`, to compute their figures too.
 
     Raises:
         InputError: there is no such convention, or there are no labels that it needs.

@@ -1,6 +1,6 @@
 """Encoders: one word names what turns the images and texts of a store into features.
 
-Their forms are in `encoder_words`. A run or a saved model is no encoder in this sense: it makes codes of its own.
+Their forms are in `_ENCODERS`. A run or a saved model is no encoder in this sense: it makes codes of its own.
 """
 
 import tempfile

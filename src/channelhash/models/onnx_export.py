@@ -28,7 +28,7 @@ from channelhash.utils.seeds import generator
 
 #: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
 _TOLERANCE = 1e-4
-#: Likewise where the weights of a tower are rounded (`onnx_graphs.rounded`).
+#: Likewise where the weights of a tower are rounded (`onnx_graphs.joined`).
 _ROUNDED_TOLERANCE = 2e-2
 
 _OPSET = 17

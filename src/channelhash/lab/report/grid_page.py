@@ -182,7 +182,7 @@ def _setting(settings: Mapping[str, Mapping[str, Any]], name: str) -> str:
 
 
 def _tables(folder: Path) -> list[page.Block]:
-    """Read the tables that `tables.to_markdown` wrote; whatever a cell holds is text."""
+    """Read the tables that `tables.write_tables` wrote as Markdown; whatever a cell holds is text."""
     blocks: list[page.Block] = []
     for path in sorted(folder.glob("*.md")):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
