@@ -42,8 +42,7 @@ _NAMES = {
 __all__ = ["__version__", *_MODULES, *_NAMES]
 
 
-# Numba reads this when it is imported. With more threads than OMP_NUM_THREADS its first parallel loop would raise the
-# number of PyTorch's too, since both use one OpenMP library, and training after a validation waits for cores it lacks.
+# Numba reads this when it is imported: compiled loops take no more cores than PyTorch.
 if "OMP_NUM_THREADS" in os.environ and "numba" not in sys.modules:
     os.environ.setdefault("NUMBA_NUM_THREADS", os.environ["OMP_NUM_THREADS"])
 

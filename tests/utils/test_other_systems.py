@@ -4,7 +4,6 @@ import ast
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -66,38 +65,6 @@ def test_the_cache_lies_where_the_system_keeps_caches(system, variables, expecte
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
     assert cache_folder() == Path(expected)
-
-
-@pytest.mark.slow
-def test_threads_search_at_once_on_numbas_own_pool(tmp_path):
-    """Which is all that Numba has on macOS without OpenMP; it ends a process in which two loops run at once."""
-    script = """
-    import threading, numpy as np
-    from numba import prange, threading_layer
-    from channelhash.utils.compiled import parallel_loop
-
-    @parallel_loop()
-    def count(out):
-        for i in prange(len(out)):
-            for j in range(10_000):
-                out[i] += j % 7
-
-    outs = [np.zeros(1000, np.int64) for _ in range(4)]
-    threads = [threading.Thread(target=lambda out=out: [count(out) for _ in range(20)]) for out in outs]
-    [thread.start() for thread in threads], [thread.join() for thread in threads]
-    print(threading_layer(), len({int(out.sum()) for out in outs}))
-    """
-    (tmp_path / "loops.py").write_text(textwrap.dedent(script), encoding="utf-8")
-    settings = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
-    done = subprocess.run(
-        [sys.executable, "loops.py"],
-        cwd=tmp_path,
-        env=os.environ | settings | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == "workqueue 1\n", done.stderr
 
 
 @pytest.mark.parametrize("settings", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}])

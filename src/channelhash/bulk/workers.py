@@ -136,10 +136,11 @@ class _Worker:
     def work(self, make_refs: list[Any], task: Any) -> Any:
         """Do a task; the reference to ``make`` is in a list because Ray would fetch it anew each time."""
         if self._work is None:  # not in __init__: what fails there arrives as the death of an actor, without the error
-            import numba
             import ray
 
-            numba.set_num_threads(1)  # there are as many workers as cores
+            from channelhash.utils.compiled import limit_threads
+
+            limit_threads(1)  # there are as many workers as cores
             self._work = ray.get(make_refs[0])()
         return self._work(task)
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float64, int64, types, uint64, void
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed, words
 from channelhash.codes.code_set import boolean_labels
 from channelhash.codes.popcount import popcount
-from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
+from channelhash.utils.compiled import inner, loop_threads, njit, run_tasks
 
 # Items whose distances are held at once: the buffers of 8 bytes an item stay in the first cache.
 _BLOCK = 1024
@@ -54,131 +53,109 @@ class _Totals(NamedTuple):
     gained: NDArray[np.int64]
 
 
-# With the types of their arguments, kernels are compiled once for all processes.
-_PAIRS = types.NamedUniTuple(uint64[:, ::1], 4, _Pairs)  # type: ignore[no-untyped-call]
-_TOTALS = types.NamedUniTuple(int64[:, ::1], 3, _Totals)  # type: ignore[no-untyped-call]
-
-
 def _group_size(n_queries: int) -> int:
     """Return the number of queries a task: few if there are few, so that every core has some."""
     return max(1, min(_GROUP, n_queries // (2 * loop_threads())))
 
 
-@njit(inline="always")
-def _distances(out, code, items, start, size):  # type: ignore[no-untyped-def]
-    """``out[i] =`` distance of a query's words to item ``start + i``."""
-    out[:size] = 0
-    for w in range(len(code)):
+@inner
+def _distances(out, code, items, width, start, size):  # type: ignore[no-untyped-def]
+    """``out[i] = width · distance`` of a query's words to item ``start + i``."""
+    word, items_w = code[0], items[0, start : start + size]
+    for i in range(size):
+        out[i] = width * popcount(word ^ items_w[i])  # type: ignore[call-arg]
+    for w in range(1, len(code)):
         word, items_w = code[w], items[w, start : start + size]
         for i in range(size):
-            out[i] += popcount(word ^ items_w[i])  # type: ignore[call-arg]
+            out[i] += width * popcount(word ^ items_w[i])  # type: ignore[call-arg]
 
 
-@njit(inline="always")
-def _cells(out, pairs, q, width, start, size):  # type: ignore[no-untyped-def]
-    """``out[i] = width · distance + number of shared labels`` of query ``q`` and item ``start + i``."""
-    code, items, labels, sets = pairs.codes[q], pairs.items, pairs.labels[q], pairs.sets
-    if len(code) == 1 and len(labels) == 1:
-        word, set_word = code[0], labels[0]
-        items_0, sets_0 = items[0, start : start + size], sets[0, start : start + size]
-        for i in range(size):
-            out[i] = width * popcount(word ^ items_0[i]) + popcount(set_word & sets_0[i])  # type: ignore[call-arg]
-        return
-    _distances(out, code, items, start, size)
-    for i in range(size):
-        out[i] *= width
+@inner
+def _count_cells(out, row, pairs, q, width, start, size):  # type: ignore[no-untyped-def]
+    """Count in ``row`` the cell ``out[i] = width · distance + number of shared labels`` of each item of a block."""
+    _distances(out, pairs.codes[q], pairs.items, width, start, size)
+    labels, sets = pairs.labels[q], pairs.sets
     for w in range(len(labels)):
         set_word = labels[w]
         if set_word:
             sets_w = sets[w, start : start + size]
             for i in range(size):
                 out[i] += popcount(set_word & sets_w[i])  # type: ignore[call-arg]
+    for i in range(size):
+        row[out[i]] += 1
 
 
-@njit(inline="always")
-def _add_cell(count, d, a, unit, total, relevant, gained):  # type: ignore[no-untyped-def]
-    """Add ``count`` items at distance ``d`` that share ``a`` labels, of gain ``unit`` each, to a query's counts."""
+@inner
+def _empty_cell(cell, width, row, shared, units, counts):  # type: ignore[no-untyped-def]
+    """Add the items of a cell to the counts of a query, of all, relevant ones and gains, and empty it."""
+    count, row[cell] = row[cell], 0
+    d, a = cell // width, cell % width
+    shared[a] += count
+    total, relevant, gained = counts
     total[d] += count
     if a:
         relevant[d] += count
-        gained[d] += count * unit
+        gained[d] += count * units[a]
 
 
-@parallel_loop(void(_PAIRS, int64[::1], int64[::1], int64[:, ::1], int64, _TOTALS, int64[:, :, ::1]))
-def _count_by_distance(pairs, widths, ends, units, group, totals, shared):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _count_by_distance(first_task, last_task, pairs, widths, ends, units, group, totals, shared):  # type: ignore[no-untyped-def]
     """Add to each query's counts by distance: all items, relevant ones, gains; and to its counts by shared labels.
 
-    The items come in segments of equally many labels. Within one, a pair is counted under (distance, shared labels),
-    and what so many shared labels are worth is looked up once a cell and not once a pair.
+    A task is ``group`` queries. The items come in segments of equally many labels. Within one, a pair is counted under
+    (distance, shared labels), and what so many shared labels are worth is looked up once a cell and not once a pair.
     """
-    total, relevant, gained = totals
-    n_queries, n_bins = total.shape
-    for task in prange((n_queries + group - 1) // group):
+    n_queries, n_bins = totals.total.shape
+    cells, buffer = np.zeros((group, n_bins * units.shape[1]), dtype=np.int64), np.empty(_BLOCK, dtype=np.uint64)
+    for task in range(first_task, last_task):
         first, last = task * group, min((task + 1) * group, n_queries)
-        cells = np.zeros((group, n_bins * np.max(widths[first:last])), dtype=np.int64)
-        buffer = np.empty(_BLOCK, dtype=np.uint64)
         begin = 0
         for segment in range(len(ends)):
             end = ends[segment]
             for start in range(begin, end, _BLOCK):
                 size = min(_BLOCK, end - start)
                 for q in range(first, last):
-                    row = cells[q - first]
-                    _cells(buffer, pairs, q, np.uint64(widths[q]), start, size)
-                    for i in range(size):
-                        row[buffer[i]] += 1
+                    row, width = cells[q - first], widths[q]
+                    counts = totals.total[q], totals.relevant[q], totals.gained[q]
+                    _count_cells(buffer, row, pairs, q, width, start, size)
                     # Cells are emptied once a segment; where there are more of them than items, after every block by
                     # the items themselves: otherwise many short segments would cost more than the pairs.
-                    if end - begin < n_bins * widths[q]:
+                    n_cells = np.uint64(n_bins) * width
+                    if end - begin < n_cells:
                         for i in range(size):
-                            cell = np.int64(buffer[i])
-                            count, row[cell] = row[cell], 0
-                            d, a = cell // widths[q], cell % widths[q]
-                            shared[q, segment, a] += count
-                            _add_cell(count, d, a, units[segment, a], total[q], relevant[q], gained[q])
-            for q in range(first, last):
-                if end - begin >= n_bins * widths[q]:
-                    row = cells[q - first]
-                    for d in range(n_bins):
-                        for a in range(widths[q]):
-                            cell = d * widths[q] + a
-                            count, row[cell] = row[cell], 0
-                            shared[q, segment, a] += count
-                            _add_cell(count, d, a, units[segment, a], total[q], relevant[q], gained[q])
+                            _empty_cell(buffer[i], width, row, shared[q, segment], units[segment], counts)
+                    elif start + size == end:
+                        for cell in range(n_cells):
+                            _empty_cell(cell, width, row, shared[q, segment], units[segment], counts)
             begin = end
 
 
-@parallel_loop(void(_PAIRS, int64, int64[:, :, ::1]))
-def _count_pairs_jointly(pairs, group, counts):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _count_pairs_jointly(first_task, last_task, pairs, group, counts):  # type: ignore[no-untyped-def]
     """Add all pairs to ``counts[task, distance, shared labels]``, a task being ``group`` queries; arguments as in
     `_count_by_distance`. The last axis has one more than the most labels that a query has."""
     n_queries, n_bins, width = len(pairs.codes), counts.shape[1], counts.shape[2]
     n_items = pairs.items.shape[1]
-    for task in prange((n_queries + group - 1) // group):
+    for task in range(first_task, last_task):
         first, last = task * group, min((task + 1) * group, n_queries)
         row = np.zeros(n_bins * width, dtype=np.int64)
         buffer = np.empty(_BLOCK, dtype=np.uint64)
         for start in range(0, n_items, _BLOCK):
             size = min(_BLOCK, n_items - start)
             for q in range(first, last):
-                _cells(buffer, pairs, q, np.uint64(width), start, size)
-                for i in range(size):
-                    row[buffer[i]] += 1
+                _count_cells(buffer, row, pairs, q, np.uint64(width), start, size)
         for d in range(n_bins):
             for a in range(width):
                 counts[task, d, a] += row[d * width + a]
 
 
-@njit(inline="always")
+@inner
 def _steps(out, labels, sets, start, size):  # type: ignore[no-untyped-def]
     """``out[i]``: 1 below, and 1 above if item ``start + i`` shares a label."""
-    if len(labels) == 1:
-        set_word, sets_0 = labels[0], sets[0, start : start + size]
-        for i in range(size):
-            out[i] = np.uint64(1) + (np.uint64((set_word & sets_0[i]) != np.uint64(0)) << _HALF)
-        return
-    out[:size] = 0
-    for w in range(len(labels)):
+    set_word, sets_w = labels[0], sets[0, start : start + size]
+    for i in range(size):
+        out[i] = set_word & sets_w[i]
+    for w in range(1, len(labels)):
         set_word, sets_w = labels[w], sets[w, start : start + size]
         for i in range(size):
             out[i] |= set_word & sets_w[i]
@@ -186,7 +163,7 @@ def _steps(out, labels, sets, start, size):  # type: ignore[no-untyped-def]
         out[i] = np.uint64(1) + (np.uint64(out[i] != np.uint64(0)) << _HALF)
 
 
-@njit("float64(uint64[::1], uint64)", fastmath={"reassoc"}, error_model="numpy", cache=True)
+@njit(fastmath={"reassoc"}, error_model="numpy")
 def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
     """Sum of hits / rank over places that hold both in one word. Terms are added in any order: that is several at a
     time."""
@@ -196,8 +173,8 @@ def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
     return total
 
 
-@parallel_loop(void(_PAIRS, int64[:, ::1], int64[:, ::1], int64, float64[::1]))
-def _sum_precisions_in_order(pairs, before, relevant_before, group, sums):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _sum_precisions_in_order(first_task, last_task, pairs, before, relevant_before, group, sums):  # type: ignore[no-untyped-def]
     """Write each query's sum of precisions at its relevant items, ties in the order of the items.
 
     The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with the histograms at
@@ -205,7 +182,7 @@ def _sum_precisions_in_order(pairs, before, relevant_before, group, sums):  # ty
     """
     codes, items, labels, sets = pairs
     n_queries, n_bins = before.shape
-    for task in prange((n_queries + group - 1) // group):
+    for task in range(first_task, last_task):
         first, last = task * group, min((task + 1) * group, n_queries)
         # Relevant items above, all items below, in one word a distance.
         counters = np.empty((group, n_bins), dtype=np.uint64)
@@ -218,7 +195,7 @@ def _sum_precisions_in_order(pairs, before, relevant_before, group, sums):  # ty
         for start in range(0, items.shape[1], _BLOCK):
             size = min(_BLOCK, items.shape[1] - start)
             for q in range(first, last):
-                _distances(distances, codes[q], items, start, size)
+                _distances(distances, codes[q], items, np.uint64(1), start, size)
                 _steps(step, labels[q], sets, start, size)
                 row, n = counters[q - first], np.uint64(0)
                 for i in range(size):
@@ -354,7 +331,7 @@ def count_distances(
     segments = by_label_count(_label_counts(database_sets))
     items, sets = (_columns(values[segments.order]) for values in (words(database_codes), database_sets))
     codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
-    widths = _label_counts(labels) + 1
+    widths = np.bitwise_count(labels).sum(axis=1, dtype=np.uint64) + np.uint64(1)
     units = _gain_units(segments.sizes, int(widths.max(initial=1)))
     total, relevant, gained = (np.zeros((len(codes), n_bits + 1), dtype=np.int64) for _ in range(3))
     chunk, lists = max(1, _CELLS // units.size), []
@@ -366,7 +343,8 @@ def count_distances(
             _Totals(total[rows], relevant[rows], gained[rows]),
         )
         group = _group_size(len(codes[rows]))
-        _count_by_distance(pairs, widths[rows], segments.ends, units, group, totals, shared)
+        more = pairs, widths[rows], segments.ends, units, group, totals, shared
+        run_tasks(_count_by_distance, -(-len(pairs.codes) // group), *more)
         lists.append(_gain_lists(shared, units, first))
     return _DistanceCounts(total, relevant, _label_gains(gained, lists))
 
@@ -407,7 +385,7 @@ def count_jointly(
     group = max(_group_size(len(codes)), -(-len(codes) // 64))
     width = int(_label_counts(labels).max(initial=0)) + 1
     counts = np.zeros((-(-len(codes) // group), n_bits + 1, width), dtype=np.int64)
-    _count_pairs_jointly(_Pairs(codes, items, labels, sets), group, counts)
+    run_tasks(_count_pairs_jointly, len(counts), _Pairs(codes, items, labels, sets), group, counts)
     joint: Counts = counts.sum(axis=0)
     return joint
 
@@ -430,7 +408,8 @@ def precisions_in_order(
     sums = np.empty(len(codes))
     before, relevant_before = (np.cumsum(counts, axis=1) - counts for counts in (total, relevant))
     group = _group_size(len(codes))
-    _sum_precisions_in_order(_Pairs(codes, items, labels, sets), before, relevant_before, group, sums)
+    pairs = _Pairs(codes, items, labels, sets)
+    run_tasks(_sum_precisions_in_order, -(-len(codes) // group), pairs, before, relevant_before, group, sums)
     return sums
 
 

@@ -21,7 +21,7 @@ from channelhash.metrics.count_distances import (
     count_distances,
     without_pairs,
 )
-from channelhash.utils.compiled import njit
+from channelhash.utils.compiled import inner, njit
 
 Scores = NDArray[np.float64]
 
@@ -196,7 +196,8 @@ def _average_precision_at(total: Counts, relevant: Counts, z: int) -> Scores:
     # Sum of precisions of the whole groups before the cut: AP_T of just those, times its divisor.
     before = np.nan_to_num(_average_precision(*ahead)) * relevant_before
     harmonic = _harmonic_difference(total_before, taken)
-    expected = _expectation(n, r, taken, total_before, relevant_before, before, harmonic)
+    expected = np.zeros(len(n))
+    _write_expectations(np.stack([n, r, taken, total_before, relevant_before]), np.stack([before, harmonic]), expected)
     return np.where(relevant.sum(axis=1) > 0, expected, np.nan)
 
 
@@ -208,7 +209,8 @@ def average_precision_at_bounds(total: Counts, relevant: Counts, z: int) -> tupl
     """
     group, ahead = _cut(total, relevant, z)
     before = [np.nan_to_num(bound) * group[-1] for bound in average_precision_bounds(*ahead)]
-    bounds = _bounds(*group, *before)
+    bounds = np.empty((2, len(total)))
+    _write_bounds(np.stack(group), np.stack(before), bounds)
     lower, upper = (np.where(relevant.sum(axis=1) > 0, bound, np.nan) for bound in bounds)
     return lower, upper
 
@@ -231,63 +233,64 @@ def _cut(total: Counts, relevant: Counts, z: int) -> tuple[tuple[Counts, ...], t
     return (n, r, sizes - total_before, total_before, ahead[1].sum(axis=1)), ahead
 
 
-@njit(
-    "float64[::1](int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1])", cache=True
-)
-def _expectation(n, r, m, total_before, relevant_before, before, harmonic):  # type: ignore[no-untyped-def]
-    """Sum over h for each query, outwards from the likeliest h, each probability from its neighbour's; unnormalised
+@njit(cache=True)
+def _write_expectations(group, sums, expected):  # type: ignore[no-untyped-def]
+    """Write the expected AP@z of each query: ``group`` as from `_cut`, ``(5, nq)``; A and H ``(2, nq)``."""
+    for q in range(len(expected)):
+        if group[2, q]:
+            n, r, m, place, hits = group[0, q], group[1, q], group[2, q], group[3, q] + 1, group[4, q]
+            expected[q] = _expected(n, r, m, place, hits, sums[0, q], sums[1, q])
+
+
+@inner
+def _expected(n, r, m, place, relevant_before, before, harmonic):  # type: ignore[no-untyped-def]
+    """Sum over h for one query, outwards from the likeliest h, each probability from its neighbour's; unnormalised
     weights and one division at the end need no factorials."""
-    expected = np.empty(len(n))
-    for q in range(len(n)):
-        if m[q] == 0:
-            expected[q] = 0.0
-            continue
-        low, high = max(0, m[q] - (n[q] - r[q])), min(r[q], m[q])
-        mode = min(max((m[q] + 1) * (r[q] + 1) // (n[q] + 2), low), high)
-        numerator, weights = 0.0, 0.0
-        for step in (1, -1):
-            h = mode if step == 1 else mode - 1
-            weight = 1.0
-            if step == -1 and h >= low:
-                weight = mode * (n[q] - r[q] - m[q] + mode) / ((r[q] - h) * (m[q] - h))
-            while low <= h <= high and weight > 1e-18:
-                if relevant_before[q] + h > 0:
-                    slope = (h - 1) / (m[q] - 1) if m[q] > 1 else 0.0
-                    spread = m[q] - (total_before[q] + 1) * harmonic[q]
-                    here = h / m[q] * ((relevant_before[q] + 1) * harmonic[q] + slope * spread)
-                    numerator += weight * (before[q] + here) / (relevant_before[q] + h)
-                weights += weight
-                if step == 1:
-                    weight *= (r[q] - h) * (m[q] - h) / ((h + 1) * (n[q] - r[q] - m[q] + h + 1))
-                else:
-                    weight *= h * (n[q] - r[q] - m[q] + h) / ((r[q] - h + 1) * (m[q] - h + 1))
-                h += step
-        expected[q] = numerator / weights
-    return expected
+    low, high, others = max(0, m - (n - r)), min(r, m), n - r - m
+    mode = min(max((m + 1) * (r + 1) // (n + 2), low), high)
+    first, spread = (relevant_before + 1) * harmonic, m - place * harmonic
+    numerator, weights = 0.0, 0.0
+    for step in (1, -1):
+        h, weight = mode, 1.0
+        if step == -1:
+            h -= 1
+            weight = mode * (others + mode) / ((r - h) * (m - h)) if h >= low else 0.0
+        while low <= h <= high and weight > 1e-18:
+            if relevant_before + h > 0:
+                slope = (h - 1) / (m - 1) if m > 1 else 0.0
+                numerator += weight * (before + h / m * (first + slope * spread)) / (relevant_before + h)
+            weights += weight
+            if step == 1:
+                weight *= (r - h) * (m - h) / ((h + 1) * (others + h + 1))
+            else:
+                weight *= h * (others + h) / ((r - h + 1) * (m - h + 1))
+            h += step
+    return numerator / weights
 
 
-@njit(
-    "UniTuple(float64[::1], 2)(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1])",
-    cache=True,
-)
-def _bounds(n, r, m, total_before, relevant_before, lower_before, upper_before):  # type: ignore[no-untyped-def]
-    """Least and greatest AP@z of each query over h: with h the last, or the first, of the m items taken. One relevant
+@njit(cache=True)
+def _write_bounds(group, before, bounds):  # type: ignore[no-untyped-def]
+    """Write the least and the greatest AP@z of each query ``(2, nq)``, from those sums of the groups before."""
+    for q in range(bounds.shape[1]):
+        n, r, m, total, hits = group[0, q], group[1, q], group[2, q], group[3, q], group[4, q]
+        bounds[0, q], bounds[1, q] = _bounds_of_one(n, r, m, total, hits, before[0, q], before[1, q])
+
+
+@inner
+def _bounds_of_one(n, r, m, total_before, relevant_before, last, first):  # type: ignore[no-untyped-def]
+    """Least and greatest AP@z of one query over h: with h the last, or the first, of the m items taken. One relevant
     item more among the last adds a precision at its place, and one hit to the h − 1 that follow it."""
-    lower, upper = np.empty(len(n)), np.empty(len(n))
-    for q in range(len(n)):
-        least, most = max(0, m[q] - (n[q] - r[q])), min(r[q], m[q])
-        last, first, following = lower_before[q], upper_before[q], 0.0
-        lower[q], upper[q] = np.inf, -np.inf
-        for h in range(most + 1):
-            hits = relevant_before[q] + h
-            if h:
-                place = total_before[q] + m[q] - h + 1
-                last += (relevant_before[q] + 1) / place + following
-                following += 1 / place
-                first += hits / (total_before[q] + h)
-            if h >= least:
-                lower[q] = min(lower[q], last / hits if hits else 0.0)
-                upper[q] = max(upper[q], first / hits if hits else 0.0)
+    least, following, lower, upper = max(0, m - (n - r)), 0.0, np.inf, -np.inf
+    for h in range(min(r, m) + 1):
+        hits = relevant_before + h
+        if h:
+            place = total_before + m - h + 1
+            last += (relevant_before + 1) / place + following
+            following += 1 / place
+            first += hits / (total_before + h)
+        if h >= least:
+            lower = min(lower, last / hits if hits else 0.0)
+            upper = max(upper, first / hits if hits else 0.0)
     return lower, upper
 
 

@@ -45,7 +45,7 @@ _TURN = 16_384
 _FILES = 8192
 # Seconds after which a thread that works lets the event loop go on; Python's own 0.005 add up.
 _SWITCH = 0.001
-# What OpenMP and Numba read as the number of their threads, in each of several processes.
+# What OpenMP and `utils.compiled` read as the number of their threads, in each of several processes.
 _THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 

@@ -223,7 +223,7 @@ class Service:
         self.warm_up = _WarmUp(
             {
                 "the model": partial(wait, [self.encoding]),
-                "the compiled search": compile_loops,
+                "the compiled search": lambda: compile_loops(len(self.store) * -(-(self.store.n_bits or 0) // 64)),
                 "the order of the items": self.browser.catalogue,
                 "the limit of close answers": self._learn_close,
             }

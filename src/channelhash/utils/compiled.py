@@ -1,25 +1,21 @@
-"""Compiled loops, kept between processes: import ``njit`` and ``prange`` from here, and not from Numba.
+"""Compiled loops, kept between processes: import ``njit`` from here, and not from Numba.
 
-Compiling all loops takes some 15 s. Machine code is kept in the user's cache, or in ``$NUMBA_CACHE_DIR``. Where no
+Compiling a loop takes a second or so. Machine code is kept in the user's cache, or in ``$NUMBA_CACHE_DIR``. Where no
 place can be written, as for a user without a home, each process compiles for itself.
 """
 
-import threading
+from collections import deque
 from collections.abc import Callable
-from functools import cache, wraps
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import numba
-from numba import get_num_threads, prange
-from numba.np.ufunc.parallel import threading_layer
 
 from channelhash.errors import InputError
 from channelhash.utils.files import cache_folder, content_hash
 from channelhash.utils.processes import is_forked
-
-__all__ = ["loop_threads", "njit", "parallel_loop", "prange"]
 
 _numba_njit: Any = numba.njit
 _config: Any = numba.config
@@ -34,7 +30,11 @@ def _place(folder: Path) -> str:
 
 
 def njit(*signature: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function as ``numba.njit`` does, but keep no machine code where no place for it can be written."""
+    """Compile a function as ``numba.njit`` does, but keep no machine code where no place for it can be written.
+
+    Divisions go without Python's checks for zero, each of which is compiled.
+    """
+    options = {"error_model": "numpy", **options}
 
     def compiled(function: Callable[..., Any]) -> Any:
         before = _config.CACHE_DIR
@@ -51,51 +51,59 @@ def njit(*signature: str, **options: Any) -> Callable[[Callable[..., Any]], Any]
     return compiled
 
 
-# Held by the loop that runs, where only one may.
-_turn = threading.Lock()
+def inner(function: Callable[..., Any]) -> Any:
+    """Compile a function that only compiled ones call: without the way in from Python, which takes as long again."""
+    return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
 
-def parallel_loop(signature: Any = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Compile a function whose loops over ``prange`` run on all cores; in a forked process, on one."""
-
-    def compile_both(function: Callable[..., None]) -> Callable[..., None]:
-        assert isinstance(function, FunctionType)
-        on_all_cores = njit(signature, cache=True, parallel=True)(function)
-        alone = FunctionType(function.__code__, function.__globals__, function.__name__)
-        alone.__qualname__ = f"{function.__qualname__}_alone"  # its own place in Numba's cache, which goes by this name
-        on_one_core = njit(cache=True, nogil=True)(alone)  # compiled at its first call
-
-        @wraps(function)
-        def loop(*arguments: Any) -> None:
-            if is_forked():
-                on_one_core(*arguments)
-            elif _may_run_beside_others():
-                on_all_cores(*arguments)
-            else:
-                with _turn:
-                    on_all_cores(*arguments)
-
-        return loop
-
-    return compile_both
+# Parts that a loop is cut into for each thread, so that all end at about one time.
+_PARTS = 8
+_limit: int | None = None
 
 
-def _may_run_beside_others() -> bool:
-    """Return whether threads may run loops at once.
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_config.NUMBA_NUM_THREADS, "channelhash-loop")
 
-    Numba's own pool, which is all it has without OpenMP (macOS) or TBB, ends the process then. Which pool it is shows
-    when a loop has run.
+
+def run_tasks(loop: Callable[..., None], tasks: int, *arguments: Any) -> None:
+    """Run ``loop(first, last, *arguments)``, compiled with ``nogil``, over ranges of tasks on all cores at once.
+
+    Numba's own parallel loops take some three times as long to compile, and not all of its pools can be used by several
+    threads or after a fork.
     """
+    threads = min(loop_threads(), tasks)
+    if threads <= 1:
+        loop(0, tasks, *arguments)
+        return
+    size = -(-tasks // (_PARTS * threads))
+    starts = iter(range(0, tasks, size))
+
+    def work() -> None:
+        for first in starts:
+            loop(first, min(first + size, tasks), *arguments)
+
+    helpers = [_pool().submit(work) for _ in range(threads - 1)]
     try:
-        return str(threading_layer()) != "workqueue"  # type: ignore[no-untyped-call]
-    except ValueError:
-        return False
+        work()
+    finally:
+        deque(starts, 0)  # after an error or Ctrl-C nothing more is begun
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+
+
+def limit_threads(most: int) -> None:
+    """Let no loop of this process run on more threads."""
+    global _limit
+    _limit = most
 
 
 def loop_threads() -> int:
-    """Return the number of threads that a `parallel_loop` runs on.
+    """Return the number of threads that `run_tasks` works on: one in a forked process, which has no pool.
 
     >>> loop_threads() >= 1
     True
     """
-    return 1 if is_forked() else int(get_num_threads())
+    threads = int(_config.NUMBA_NUM_THREADS)
+    return 1 if is_forked() else threads if _limit is None else min(_limit, threads)

@@ -1,8 +1,7 @@
 """Other processes: workers, which end with this one and leave Ctrl-C to it; and forked children.
 
-A forked child has its parent's memory but not its threads. OpenMP, which Numba and PyTorch share, ends or hangs a child
-that works on several threads after its parent did. So a child works on one thread (`utils.compiled`), as the workers of
-PyTorch's data loaders do anyway.
+A forked child has its parent's memory but not its threads. So a child works on one thread (`utils.compiled`), as the
+workers of PyTorch's data loaders do anyway.
 """
 
 import ctypes

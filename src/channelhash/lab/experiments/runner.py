@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from channelhash.metrics.report import evaluate_sets
 from channelhash.models.backbones import weights_source
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.train import plan_run, start_run
+from channelhash.utils.compiled import limit_threads
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked, parse_yaml, sweep, write_text
 from channelhash.utils.processes import interrupts_held, process_pool
@@ -201,8 +201,7 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> It
 
 def _start_job(threads: int) -> None:
     torch.set_num_threads(threads)
-    # Numba's loops would set PyTorch's number of threads back to all cores.
-    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]  # set on import
+    limit_threads(threads)
 
 
 def _place(run: GridRun, device: str) -> GridRun:

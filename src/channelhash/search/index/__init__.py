@@ -37,8 +37,11 @@ _ALL = np.empty(0, dtype=np.bool_)
 _CLUSTER = "cluster_"
 
 # Words of codes that NumPy may still compare with queries in this process before the compiled loops are loaded: that
-# takes about as long.
+# takes about as long. And words of an index that a process which has said so leaves to NumPy for good: a search of so
+# many takes a millisecond.
 _left_to_numpy = 1 << 27
+_FEW_WORDS = 1 << 19
+_uncounted = 0
 
 
 class DistinctCodes(NamedTuple):
@@ -271,13 +274,19 @@ def _rows(search: Search, distances: NDArray[np.uint16], limit: int, count: int 
     return Matches(rows[order], far[order])
 
 
-def compile_loops() -> None:
-    """Load the compiled loops now, for a process that will search much; otherwise the first searches do without."""
-    global _left_to_numpy
+def compile_loops(n_words: int = _FEW_WORDS + 1) -> None:
+    """Load the compiled loops now, for a process that will search much; otherwise the first searches do without.
+
+    If the codes have only a few words, never load them unless they become more.
+    """
+    global _left_to_numpy, _uncounted
+    if n_words <= _FEW_WORDS:
+        _uncounted = _FEW_WORDS
+        return
     _left_to_numpy = 0
-    codes = np.zeros((2, 8), np.uint8)
+    codes = np.arange(64, dtype=np.uint64).view(np.uint8).reshape(64, 8)  # enough for clusters to be searched
     for clusters in (False, True):
-        CodeIndex.build(codes, n_bits=64, clusters=clusters).nearest(codes, k=1)
+        CodeIndex.build(codes, n_bits=64, clusters=clusters).nearest(codes[:1], k=1)
 
 
 class CodeIndex:
@@ -417,7 +426,8 @@ class CodeIndex:
         count = len(self) if k is None else min(k, len(self))
         search = Search(query_words, *self._distinct, mask, count, radius, self.n_bits)
         global _left_to_numpy
-        _left_to_numpy -= len(queries) * search.codes.size
+        if search.codes.size > _uncounted:
+            _left_to_numpy -= len(queries) * search.codes.size
         if _left_to_numpy >= 0:
             return _scan_within(search) if k is None else _scan_nearest(search)
         if k is not None:

@@ -21,8 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.search.index import Clusters, DistinctCodes, Matches, Search, Words
-from channelhash.search.index.linear_scan import BLOCK, HALF, LIMIT, LOWER, WITHIN, fresh, measure, take, write
-from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
+from channelhash.search.index.linear_scan import (
+    BLOCK,
+    HALF,
+    LIMIT,
+    LOWER,
+    WITHIN,
+    fresh,
+    in_order,
+    measure,
+    take,
+    write,
+)
+from channelhash.utils.compiled import inner, loop_threads, njit, run_tasks
 from channelhash.utils.seeds import generator
 
 # What a cut costs beside its codes: as much as so many words of them.
@@ -38,7 +49,7 @@ _MET = np.uint16(0xFFFF)
 _FEW_QUERIES = 8
 
 
-@njit(nogil=True)
+@inner
 def _cut(c, far, limit, offsets, shift):  # type: ignore[no-untyped-def]
     """Return begin and end of the codes of pivot ``c``, ``far`` from the query, that may be within the limit."""
     last = offsets.shape[1] - 2
@@ -48,7 +59,7 @@ def _cut(c, far, limit, offsets, shift):  # type: ignore[no-untyped-def]
     return np.int64(offsets[c, low]), np.int64(offsets[c, high + 1])
 
 
-@njit(nogil=True)
+@inner
 def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped-def]
     """Compare the codes of a cut. ``met`` are the query's entries, counts and state."""
     entries, counts, state = met
@@ -63,7 +74,7 @@ def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped
         take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
 
 
-@njit(nogil=True)
+@inner
 def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-def]
     """List the pivots that still may have codes within the limit, distance above and number below; return how many.
 
@@ -83,7 +94,7 @@ def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-
     return n
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[no-untyped-def]
     """Write the answers of one query and return their number; -1 if the search is given up."""
     code, candidates = search.queries[q], fresh(search)
@@ -97,7 +108,10 @@ def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[n
     for _ in range(_FIRST):
         if state[WITHIN] >= search.k or state[LIMIT] < search.n_bits:
             break
-        c = np.argmin(far)
+        c = 0
+        for other in range(1, p):
+            if far[other] < far[c]:
+                c = other
         if far[c] != _MET:
             _visit(code, np.int64(offsets[c, 0]), np.int64(offsets[c, -1]), measured, search, met)
             far[c] = _MET
@@ -105,15 +119,17 @@ def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[n
     n = _list_cuts(far, state[LIMIT], clusters, (_CUT // len(code), budget), listed)
     if n < 0:
         return -1
-    for pivot in np.sort(listed[:n]):
+    listed = in_order(listed[:n], listed[:n])
+    for i in range(n):
+        pivot = listed[i]
         begin, end = _cut(np.int64(pivot & LOWER), np.int64(pivot >> HALF), state[LIMIT], offsets, shift)
         _visit(code, begin, end, measured, search, met)
     return write(candidates, search, rows[q], distances[q])
 
 
-@parallel_loop()
-def _search_all(search, clusters, budget, rows, distances, sizes):  # type: ignore[no-untyped-def]
-    for q in prange(len(sizes)):
+@njit(cache=True, nogil=True)
+def _search_queries(first, last, search, clusters, budget, rows, distances, sizes):  # type: ignore[no-untyped-def]
+    for q in range(first, last):
         sizes[q] = _search_one(q, search, clusters, budget, rows, distances)
 
 
@@ -130,10 +146,9 @@ def nearest(search: Search, clusters: Clusters, budget: int) -> dict[int, Matche
     if n_queries == 1:
         budget //= loop_threads()  # a scan would use all cores
     if n_queries < _FEW_QUERIES:
-        for q in range(n_queries):
-            sizes[q] = _search_one(q, search, clusters, budget, rows, distances)
+        _search_queries(0, n_queries, search, clusters, budget, rows, distances, sizes)
     else:
-        _search_all(search, clusters, budget, rows, distances, sizes)
+        run_tasks(_search_queries, n_queries, search, clusters, budget, rows, distances, sizes)
     return {q: Matches(rows[q, :n], distances[q, :n]) for q, n in enumerate(sizes.tolist()) if n >= 0}
 
 
@@ -226,7 +241,7 @@ def _vote(codes, numbers, votes):  # type: ignore[no-untyped-def]
                 counts[b] += 2 * np.int32((word >> np.uint64(bits - 1 - b)) & np.uint64(1)) - 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _assign_group(first, codes, pivots, numbers, distances):  # type: ignore[no-untyped-def]
     """Find the nearest pivot of a few codes, the first of equally near ones."""
     measured = np.empty(BLOCK, dtype=np.uint16)
@@ -247,18 +262,21 @@ def _assign_group(first, codes, pivots, numbers, distances):  # type: ignore[no-
                         break
 
 
-@parallel_loop()
-def _assign_all(codes, pivots, numbers, distances):  # type: ignore[no-untyped-def]
-    for group in prange((codes.shape[1] + _GROUP - 1) // _GROUP):
+@njit(cache=True, nogil=True)
+def _assign_groups(first, last, codes, pivots, numbers, distances):  # type: ignore[no-untyped-def]
+    for group in range(first, last):
         _assign_group(group * _GROUP, codes, pivots, numbers, distances)
 
 
 def _assign(codes: Words, pivots: Words) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
     """Return of each code the number of its nearest pivot and the distance to it."""
     numbers, distances = np.zeros(codes.shape[1], np.uint32), np.empty(codes.shape[1], np.uint16)
+    groups = -(-codes.shape[1] // _GROUP)
+    # The codes of an index cannot be written to: with those of samples alike, the loop is compiled once.
+    codes, pivots = codes.view(), pivots.view()
+    codes.flags.writeable = pivots.flags.writeable = False
     if codes.shape[1] < _FEW:
-        for first in range(0, codes.shape[1], _GROUP):
-            _assign_group(first, codes, pivots, numbers, distances)
+        _assign_groups(0, groups, codes, pivots, numbers, distances)
     else:
-        _assign_all(codes, pivots, numbers, distances)
+        run_tasks(_assign_groups, groups, codes, pivots, numbers, distances)
     return numbers, distances

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, check_packed, pack
 from channelhash.codes.popcount import popcount
 from channelhash.search.index import Words, code_words, find_distinct, rows_by_number
-from channelhash.utils.compiled import njit
+from channelhash.utils.compiled import inner, njit
 from channelhash.utils.seeds import generator
 
 # Codes that the cost of a cut is estimated from, and what sorting a code costs beside comparing two.
@@ -113,7 +113,7 @@ def _keys(codes, mask):  # type: ignore[no-untyped-def]
     return keys
 
 
-@njit(nogil=True)
+@inner
 def _root(parents, c):  # type: ignore[no-untyped-def]
     """Return the root of a code's set, and halve the way there."""
     while parents[c] != c:
@@ -122,7 +122,7 @@ def _root(parents, c):  # type: ignore[no-untyped-def]
     return c
 
 
-@njit(nogil=True)
+@inner
 def _largest_set_last(codes, order, parents, begin, end):  # type: ignore[no-untyped-def]
     """Move the codes of the set that most of a bucket is in, if any is, to its end; return where they begin."""
     root, votes = np.int64(-1), 0

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
 from channelhash.search.index import Matches, Search
-from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
+from channelhash.utils.compiled import inner, loop_threads, njit, run_tasks
 
 # Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.
 BLOCK = 1024
@@ -28,7 +28,7 @@ _GROUP = 8
 _FEW = 1 << 18
 
 
-@njit(nogil=True)
+@inner
 def measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
     """``out[i]`` = distance of a query's words to code ``start + i``; farther than any up to the end of the chunk."""
     word, column = code[0], codes[0, start : start + size]
@@ -47,7 +47,7 @@ def measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
         out[i] = np.uint16(0xFFFF)
 
 
-@njit(nogil=True)
+@inner
 def _any_near(distances, limit):  # type: ignore[no-untyped-def]
     """Return whether one of a chunk is within the limit."""
     near = np.uint16(0)
@@ -56,7 +56,7 @@ def _any_near(distances, limit):  # type: ignore[no-untyped-def]
     return near != 0
 
 
-@njit(nogil=True)
+@inner
 def take(distances, start, size, k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Add those of ``size`` measured codes, the first of which is ``start``, that are within the limit and count."""
     for chunk in range(0, size, _CHUNK):
@@ -78,7 +78,7 @@ class _Division(NamedTuple):
     segments: int
 
 
-@njit(nogil=True)
+@inner
 def _part(task, division, search):  # type: ignore[no-untyped-def]
     """Return first and last query of a task, and its segment, first and last code."""
     n_queries, n_codes = len(search.queries), search.codes.shape[1]
@@ -88,7 +88,7 @@ def _part(task, division, search):  # type: ignore[no-untyped-def]
     return first, last, segment, segment * length, end
 
 
-@njit(nogil=True)
+@inner
 def _first_limit(code, search, begin, end, distances, counts, limit):  # type: ignore[no-untyped-def]
     """Return a limit within which there are ``k`` codes, or the given one.
 
@@ -122,11 +122,12 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
             limit = d
             break
         met += counts[d + 1]
-    counts[:] = 0
+    for d in range(len(counts)):
+        counts[d] = 0
     return limit
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _nearest_task(task, division, search, candidates):  # type: ignore[no-untyped-def]
     """Add the candidates of a few queries in a segment of the codes to ``candidates[segment, query]``."""
     first, last, segment, begin, end = _part(task, division, search)
@@ -148,9 +149,9 @@ def _nearest_task(task, division, search, candidates):  # type: ignore[no-untype
             take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
 
 
-@parallel_loop()
-def _nearest_tasks(division, search, candidates):  # type: ignore[no-untyped-def]
-    for task in prange(division.tasks):
+@njit(cache=True, nogil=True)
+def _nearest_tasks(first, last, division, search, candidates):  # type: ignore[no-untyped-def]
+    for task in range(first, last):
         _nearest_task(task, division, search, candidates)
 
 
@@ -167,10 +168,9 @@ def nearest(search: Search) -> list[Matches]:
     room = min(2 * (search.k + _SPARE), -(-m // division.segments))
     candidates = _no_candidates(search, division.segments, room)
     if search.queries.size * m < _FEW:
-        for task in range(division.tasks):
-            _nearest_task(task, division, search, candidates)
+        _nearest_tasks(0, division.tasks, division, search, candidates)
     else:
-        _nearest_tasks(division, search, candidates)
+        run_tasks(_nearest_tasks, division.tasks, division, search, candidates)
     return _answers(candidates, search)
 
 
@@ -217,7 +217,7 @@ def _no_candidates(search: Search, passes: int, room: int) -> _Candidates:
     return _Candidates(entries, np.zeros((passes, n_queries, search.n_bits + 1), dtype=np.int64), states)
 
 
-@njit(nogil=True)
+@inner
 def fresh(search):  # type: ignore[no-untyped-def]
     """Return what one pass of one query starts from; with room for codes that are met again, as in forged files."""
     states = np.zeros((1, 1, 3), dtype=np.int64)
@@ -229,7 +229,7 @@ def fresh(search):  # type: ignore[no-untyped-def]
 # Loops work on arrays that were taken out of the tuples before: doing so in a loop costs more than the rest of it.
 
 
-@njit(nogil=True)
+@inner
 def _first_row(c, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Return the first row of code ``c`` that counts, -1 if none does."""
     if len(allowed) == 0:
@@ -240,7 +240,7 @@ def _first_row(c, starts, rows, allowed):  # type: ignore[no-untyped-def]
     return np.int64(-1)
 
 
-@njit(nogil=True)
+@inner
 def _sort_keys(entries, n, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Return of each entry its distance above and the first row of its code below: the order of answers."""
     keys = np.empty(n, dtype=np.uint64)
@@ -250,7 +250,32 @@ def _sort_keys(entries, n, starts, rows, allowed):  # type: ignore[no-untyped-de
     return keys
 
 
-@njit(cache=True, nogil=True)
+@inner
+def in_order(keys, values):  # type: ignore[no-untyped-def]
+    """Return words in the order of their keys, by merging ever longer runs; both are overwritten.
+
+    NumPy's sorts, which Numba would compile here, take longer to compile than all else that a search needs.
+    """
+    n, run = len(keys), 1
+    other_keys, other_values = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
+    while run < n:
+        i, j, end = 0, run, 0
+        for place in range(n):
+            if place == end:
+                i, j = place, min(place + run, n)
+                middle, end = j, min(place + 2 * run, n)
+            if j == end or (i < middle and keys[i] <= keys[j]):
+                taken, i = i, i + 1
+            else:
+                taken, j = j, j + 1
+            other_keys[place], other_values[place] = keys[taken], values[taken]
+        keys, other_keys = other_keys, keys
+        values, other_values = other_values, values
+        run *= 2
+    return values
+
+
+@inner
 def _make_room(k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Drop what is beyond the limit and, if the limit itself is crowded, all but the ``k`` first codes."""
     n, limit = 0, np.uint64(state[LIMIT])
@@ -259,14 +284,15 @@ def _make_room(k, entries, counts, state, starts, rows, allowed):  # type: ignor
             entries[n] = entries[i]
             n += 1
     if n > k + _SPARE:
-        first = entries[:n][np.argsort(_sort_keys(entries, n, starts, rows, allowed))[:k]]
-        entries[:k] = first
+        first = in_order(_sort_keys(entries, n, starts, rows, allowed), entries[:n])
+        for i in range(k):
+            entries[i] = first[i]
         counts[state[LIMIT]] -= n - k
         state[WITHIN] = n = k
     state[SIZE] = n
 
 
-@njit(nogil=True)
+@inner
 def _add(distance, c, k, entries, counts, state):  # type: ignore[no-untyped-def]
     """Add code ``c``, which is within the limit, to the candidates of a query, for which there is room."""
     entries[state[SIZE]] = (np.uint64(distance) << HALF) | np.uint64(c)
@@ -278,26 +304,28 @@ def _add(distance, c, k, entries, counts, state):  # type: ignore[no-untyped-def
         state[LIMIT] -= 1
 
 
-@njit(nogil=True)
+@inner
 def _best_entries(q, candidates, search):  # type: ignore[no-untyped-def]
     """Return the entries of one query that may be among the answers, in their order."""
-    entries, counts, states = candidates.entries[:, q], candidates.counts[:, q], candidates.states[:, q]
+    entries, counts, states = candidates.entries, candidates.counts, candidates.states
     # A pass's counts are exact up to its own limit, within which it has met k codes: this ends there at the latest.
-    limit, met = 0, np.int64(counts[:, 0].sum())
+    limit, met, size = -1, 0, 0
     while limit < search.radius and met < search.k:
         limit += 1
-        met += np.int64(counts[:, limit].sum())
-    n = 0
-    best = np.empty(states[:, SIZE].sum(), dtype=np.uint64)
+        for p in range(len(counts)):
+            met += counts[p, q, limit]
+    for p in range(len(states)):
+        size += states[p, q, SIZE]
+    n, best = 0, np.empty(size, dtype=np.uint64)
     for p in range(len(entries)):
-        for i in range(states[p, SIZE]):
-            if entries[p, i] >> HALF <= np.uint64(limit):
-                best[n] = entries[p, i]
+        for i in range(states[p, q, SIZE]):
+            if entries[p, q, i] >> HALF <= np.uint64(limit):
+                best[n] = entries[p, q, i]
                 n += 1
-    return best[:n][np.argsort(_sort_keys(best, n, search.starts, search.rows, search.allowed))]
+    return in_order(_sort_keys(best, n, search.starts, search.rows, search.allowed), best[:n])
 
 
-@njit(nogil=True)
+@inner
 def _write_rows(best, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
     """Write the rows of these codes, the first by (distance, row), and return their number."""
     starts, rows, allowed = search.starts, search.rows, search.allowed
@@ -309,7 +337,7 @@ def _write_rows(best, search, out_rows, out_distances):  # type: ignore[no-untyp
             c = best[end] & LOWER
             size += int(min(starts[c + np.uint64(1)] - starts[c], np.uint64(k - done)))
             end += 1
-        tied, t = np.empty(size, dtype=np.uint32), 0
+        tied, t = np.empty(size, dtype=np.uint64), 0
         for j in range(i, end):
             c, taken = best[j] & LOWER, 0
             for e in range(starts[c], starts[c + np.uint64(1)]):
@@ -319,16 +347,16 @@ def _write_rows(best, search, out_rows, out_distances):  # type: ignore[no-untyp
                     tied[t + taken] = rows[e]
                     taken += 1
             t += taken
-        tied = np.sort(tied[:t])
+        tied = in_order(tied[:t], tied[:t])
         for j in range(min(t, k - done)):
-            out_rows[done + j] = tied[j]
+            out_rows[done + j] = np.int64(tied[j])
             out_distances[done + j] = np.int64(best[i] >> HALF)
         done += min(t, k - done)
         i = end
     return done
 
 
-@njit(nogil=True)
+@inner
 def write(candidates, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
     """Write the answers of one query, from `fresh`, and return their number."""
     return _write_rows(_best_entries(0, candidates, search), search, out_rows, out_distances)
