@@ -56,39 +56,25 @@ def test_loops_are_compiled_where_nothing_can_be_kept(monkeypatch, double, home)
 
 
 @pytest.mark.parametrize("tasks", [1, 3, 1000])
-def test_tasks_are_each_run_once_whatever_else_runs(tasks):
+def test_tasks_are_each_run_once_whatever_else_runs(tasks, monkeypatch):
     """Threads of one program may all call loops, as those of the server do."""
+    monkeypatch.setattr(compiled._config, "NUMBA_NUM_THREADS", 8)
+    compiled.limit_threads(4)
 
     @compiled.njit(nogil=True)
     def count(first, last, out):
         for task in range(first, last):
-            for j in range(1000):
-                out[task] += j % 7
+            out[task] += 1
 
     outs = [np.zeros(tasks, np.int64) for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda out: compiled.run_tasks(count, tasks, out), outs))
-    assert {int(value) for out in outs for value in out} == {sum(j % 7 for j in range(1000))}
+    np.testing.assert_array_equal(outs, 1)
 
 
 def test_an_error_in_one_task_ends_the_others(monkeypatch):
     monkeypatch.setattr(compiled, "loop_threads", lambda: 4)
     begun = []
-
-    def fail(first, last):
-        begun.append(first)
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        compiled.run_tasks(fail, 1000)
+    with pytest.raises(TypeError):
+        compiled.run_tasks(lambda first, last: begun.append(first) + 1, 1000)
     assert len(begun) <= 4
-
-
-def test_threads_are_limited_and_one_after_a_fork(monkeypatch):
-    monkeypatch.setattr(compiled, "_limit", None)
-    monkeypatch.setattr(compiled._config, "NUMBA_NUM_THREADS", 8)
-    assert compiled.loop_threads() == 8
-    compiled.limit_threads(2)
-    assert compiled.loop_threads() == 2
-    monkeypatch.setattr(compiled, "is_forked", lambda: True)
-    assert compiled.loop_threads() == 1

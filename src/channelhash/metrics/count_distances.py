@@ -338,10 +338,8 @@ def count_distances(
     for first in range(0, len(codes), chunk):
         rows = slice(first, first + chunk)
         shared = np.zeros((len(codes[rows]), *units.shape), dtype=np.int64)
-        pairs, totals = (
-            _Pairs(codes[rows], items, labels[rows], sets),
-            _Totals(total[rows], relevant[rows], gained[rows]),
-        )
+        pairs = _Pairs(codes[rows], items, labels[rows], sets)
+        totals = _Totals(total[rows], relevant[rows], gained[rows])
         group = _group_size(len(codes[rows]))
         more = pairs, widths[rows], segments.ends, units, group, totals, shared
         run_tasks(_count_by_distance, -(-len(pairs.codes) // group), *more)

@@ -45,8 +45,6 @@ _TURN = 16_384
 _FILES = 8192
 # Seconds after which a thread that works lets the event loop go on; Python's own 0.005 add up.
 _SWITCH = 0.001
-# What OpenMP and `utils.compiled` read as the number of their threads, in each of several processes.
-_THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -168,8 +166,8 @@ def run_workers(
 
     A worker that ends is replaced. Workers share the files of a store and the counters.
     """
-    for name in _THREADS:
-        os.environ.setdefault(name, str(max(1, (os.cpu_count() or 1) // number)))
+    # PyTorch and our loops take no more threads than this in each process.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // number)))
     former = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     context = multiprocessing.get_context("spawn")
     reports = context.SimpleQueue()

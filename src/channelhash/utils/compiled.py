@@ -4,6 +4,7 @@ Compiling a loop takes a second or so. Machine code is kept in the user's cache,
 place can be written, as for a user without a home, each process compiles for itself.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,6 @@ import numba
 
 from channelhash.errors import InputError
 from channelhash.utils.files import cache_folder, content_hash
-from channelhash.utils.processes import is_forked
 
 _numba_njit: Any = numba.njit
 _config: Any = numba.config
@@ -58,19 +58,22 @@ def inner(function: Callable[..., Any]) -> Any:
 
 # Parts that a loop is cut into for each thread, so that all end at about one time.
 _PARTS = 8
-_limit: int | None = None
 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_config.NUMBA_NUM_THREADS, "channelhash-loop")
+    return ThreadPoolExecutor(loop_threads(), "channelhash-loop")
+
+
+if hasattr(os, "register_at_fork"):  # a child has no threads of its parent's
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def run_tasks(loop: Callable[..., None], tasks: int, *arguments: Any) -> None:
     """Run ``loop(first, last, *arguments)``, compiled with ``nogil``, over ranges of tasks on all cores at once.
 
     Numba's own parallel loops take some three times as long to compile, and not all of its pools can be used by several
-    threads or after a fork.
+    threads, or after a fork.
     """
     threads = min(loop_threads(), tasks)
     if threads <= 1:
@@ -95,15 +98,13 @@ def run_tasks(loop: Callable[..., None], tasks: int, *arguments: Any) -> None:
 
 def limit_threads(most: int) -> None:
     """Let no loop of this process run on more threads."""
-    global _limit
-    _limit = most
+    _config.NUMBA_NUM_THREADS = min(most, loop_threads())
 
 
 def loop_threads() -> int:
-    """Return the number of threads that `run_tasks` works on: one in a forked process, which has no pool.
+    """Return the number of threads that `run_tasks` works on.
 
     >>> loop_threads() >= 1
     True
     """
-    threads = int(_config.NUMBA_NUM_THREADS)
-    return 1 if is_forked() else threads if _limit is None else min(_limit, threads)
+    return int(_config.NUMBA_NUM_THREADS)

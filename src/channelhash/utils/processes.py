@@ -1,7 +1,7 @@
 """Other processes: workers, which end with this one and leave Ctrl-C to it; and forked children.
 
-A forked child has its parent's memory but not its threads. So a child works on one thread (`utils.compiled`), as the
-workers of PyTorch's data loaders do anyway.
+A forked child has its parent's memory but not its threads. PyTorch hangs or ends a child that works on several, so it
+works on one.
 """
 
 import ctypes
@@ -80,22 +80,12 @@ def _end_with_parent() -> None:
 
 
 _told: "weakref.WeakSet[Any]" = weakref.WeakSet()
-_forked = False
 
 
 def install() -> None:
     """Make forked children of this process safe to work in. Call it once a process."""
     if hasattr(os, "register_at_fork"):  # Windows does not fork
         os.register_at_fork(after_in_child=_after_fork)
-
-
-def is_forked() -> bool:
-    """Return whether this process was forked from one that had imported the package.
-
-    >>> is_forked()
-    False
-    """
-    return _forked
 
 
 def tell_of_fork(thing: Any) -> None:
@@ -109,8 +99,6 @@ def keep_forever(thing: object) -> None:
 
 
 def _after_fork() -> None:
-    global _forked
-    _forked = True
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
     for thing in list(_told):

@@ -21,18 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.search.index import Clusters, DistinctCodes, Matches, Search, Words
-from channelhash.search.index.linear_scan import (
-    BLOCK,
-    HALF,
-    LIMIT,
-    LOWER,
-    WITHIN,
-    fresh,
-    in_order,
-    measure,
-    take,
-    write,
-)
+from channelhash.search.index import linear_scan as scan
 from channelhash.utils.compiled import inner, loop_threads, njit, run_tasks
 from channelhash.utils.seeds import generator
 
@@ -68,10 +57,10 @@ def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped
     rows = search.rows
     allowed = search.allowed
     k = search.k
-    for start in range(begin, end, BLOCK):
-        size = min(BLOCK, end - start)
-        measure(distances, code, codes, start, size)
-        take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
+    for start in range(begin, end, scan.BLOCK):
+        size = min(scan.BLOCK, end - start)
+        scan.measure(distances, code, codes, start, size)
+        scan.take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
 
 
 @inner
@@ -89,7 +78,7 @@ def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-
                 budget -= of_cut + end - begin
                 if budget < 0:
                     return -1
-                listed[n] = (np.uint64(far[c]) << HALF) | np.uint64(c)
+                listed[n] = (np.uint64(far[c]) << scan.HALF) | np.uint64(c)
                 n += 1
     return n
 
@@ -97,34 +86,31 @@ def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-
 @inner
 def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[no-untyped-def]
     """Write the answers of one query and return their number; -1 if the search is given up."""
-    code, candidates = search.queries[q], fresh(search)
+    code, candidates = search.queries[q], scan.fresh(search)
     met = candidates.entries[0, 0], candidates.counts[0, 0], candidates.states[0, 0]
     pivots, offsets, shift, state = clusters.pivots, clusters.offsets, clusters.shift[0], met[2]
-    p, measured = pivots.shape[1], np.empty(BLOCK, dtype=np.uint16)
-    far = np.empty((p + BLOCK - 1) // BLOCK * BLOCK, dtype=np.uint16)
-    for start in range(0, p, BLOCK):
-        measure(far[start:], code, pivots, start, min(BLOCK, p - start))
+    p, measured = pivots.shape[1], np.empty(scan.BLOCK, dtype=np.uint16)
+    far = np.empty((p + scan.BLOCK - 1) // scan.BLOCK * scan.BLOCK, dtype=np.uint16)
+    for start in range(0, p, scan.BLOCK):
+        scan.measure(far[start:], code, pivots, start, min(scan.BLOCK, p - start))
     far = far[:p]
     for _ in range(_FIRST):
-        if state[WITHIN] >= search.k or state[LIMIT] < search.n_bits:
+        if state[scan.WITHIN] >= search.k or state[scan.LIMIT] < search.n_bits:
             break
-        c = 0
-        for other in range(1, p):
-            if far[other] < far[c]:
-                c = other
+        c = np.argmin(far)
         if far[c] != _MET:
             _visit(code, np.int64(offsets[c, 0]), np.int64(offsets[c, -1]), measured, search, met)
             far[c] = _MET
     listed = np.empty(p, dtype=np.uint64)
-    n = _list_cuts(far, state[LIMIT], clusters, (_CUT // len(code), budget), listed)
+    n = _list_cuts(far, state[scan.LIMIT], clusters, (_CUT // len(code), budget), listed)
     if n < 0:
         return -1
-    listed = in_order(listed[:n], listed[:n])
+    listed = scan.in_order(listed[:n], listed[:n])
     for i in range(n):
         pivot = listed[i]
-        begin, end = _cut(np.int64(pivot & LOWER), np.int64(pivot >> HALF), state[LIMIT], offsets, shift)
+        begin, end = _cut(np.int64(pivot & scan.LOWER), np.int64(pivot >> scan.HALF), state[scan.LIMIT], offsets, shift)
         _visit(code, begin, end, measured, search, met)
-    return write(candidates, search, rows[q], distances[q])
+    return scan.write(candidates, search, rows[q], distances[q])
 
 
 @njit(cache=True, nogil=True)
@@ -244,13 +230,13 @@ def _vote(codes, numbers, votes):  # type: ignore[no-untyped-def]
 @inner
 def _assign_group(first, codes, pivots, numbers, distances):  # type: ignore[no-untyped-def]
     """Find the nearest pivot of a few codes, the first of equally near ones."""
-    measured = np.empty(BLOCK, dtype=np.uint16)
+    measured = np.empty(scan.BLOCK, dtype=np.uint16)
     last = min(first + _GROUP, codes.shape[1])
     distances[first:last] = np.uint16(0xFFFF)
-    for start in range(0, pivots.shape[1], BLOCK):
-        size = min(BLOCK, pivots.shape[1] - start)
+    for start in range(0, pivots.shape[1], scan.BLOCK):
+        size = min(scan.BLOCK, pivots.shape[1] - start)
         for i in range(first, last):
-            measure(measured, codes[:, i], pivots, start, size)
+            scan.measure(measured, codes[:, i], pivots, start, size)
             least = np.uint16(0xFFFF)
             for c in range(size):
                 least = min(least, measured[c])

@@ -99,17 +99,13 @@ def _pairs(keys: NDArray[np.uint64]) -> float:
     return float((counts * (counts - 1)).sum() / 2)
 
 
-@njit(cache=True, nogil=True)
-def _keys(codes, mask):  # type: ignore[no-untyped-def]
+def _keys(codes: Words, mask: Words) -> NDArray[np.uint64]:
     """Return a number for each code, equal where the masked bits are; rarely equal where they are not, which costs
     a comparison."""
-    keys = np.empty(len(codes), dtype=np.uint64)
-    for c in range(len(codes)):
-        key = np.uint64(0)
-        for w in range(len(mask)):
-            key = (key ^ np.uint64(codes[c, w] & mask[w])) * _MIX
-            key ^= key >> np.uint64(29)
-        keys[c] = key
+    keys = np.zeros(len(codes), dtype=np.uint64)
+    for w in range(len(mask)):
+        keys = (keys ^ (codes[:, w] & mask[w])) * _MIX
+        keys ^= keys >> np.uint64(29)
     return keys
 
 

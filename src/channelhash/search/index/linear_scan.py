@@ -122,8 +122,7 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
             limit = d
             break
         met += counts[d + 1]
-    for d in range(len(counts)):
-        counts[d] = 0
+    counts[:] = 0
     return limit
 
 
@@ -141,11 +140,9 @@ def _nearest_task(task, division, search, candidates):  # type: ignore[no-untype
         size = min(BLOCK, end - start)
         for q in range(first, last):
             measure(distances, queries[q], codes, start, size)
-            entries, counts, state = (
-                candidates.entries[segment, q],
-                candidates.counts[segment, q],
-                candidates.states[segment, q],
-            )
+            entries = candidates.entries[segment, q]
+            counts = candidates.counts[segment, q]
+            state = candidates.states[segment, q]
             take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
 
 
@@ -285,8 +282,7 @@ def _make_room(k, entries, counts, state, starts, rows, allowed):  # type: ignor
             n += 1
     if n > k + _SPARE:
         first = in_order(_sort_keys(entries, n, starts, rows, allowed), entries[:n])
-        for i in range(k):
-            entries[i] = first[i]
+        entries[:k] = first[:k]
         counts[state[LIMIT]] -= n - k
         state[WITHIN] = n = k
     state[SIZE] = n
