@@ -1,9 +1,10 @@
-"""Measure what each extra brings: ``python tools/extras.py`` prints a table in Markdown.
+"""Measure what extras bring: ``python tools/extras.py [none] [photos,serve] …`` prints a table in Markdown.
 
-For each extra a virtual environment in a temporary folder gets the package with the versions of ``constraints.txt``.
-The download is the sum of the files that pip takes, the installed size that of the environment less an empty one's
-(1 MB = 2²⁰ bytes, as `du -m` counts). Times are of this machine: of ``pip install`` with the files beside it, and of
-``import channelhash`` in a new process, the middle of five. Run it alone.
+For each an empty virtual environment gets the package by a plain ``pip install``, as a user does: no constraints, and
+the index that pip is configured for. Where that has PyTorch, the line says which build came. The download is the sum of
+the files that pip takes, the installed size that of the environment less an empty one's (1 MB = 2²⁰ bytes, as `du -m`
+counts). Times are of this machine: of ``pip install`` with the files beside it, and of ``import channelhash`` in a new
+process, the middle of five. Run it alone.
 """
 
 import json
@@ -33,22 +34,21 @@ def main(extras: list[str]) -> None:
 def measured(extra: str, folder: Path) -> str:
     """Return the line of an extra, measured in an empty folder."""
     python, wheels = folder / "venv" / "bin" / "python", folder / "wheels"
-    wanted = f"{ROOT}[{extra}]" if extra else str(ROOT)
+    name, brackets = (f"`{extra}`", f"[{extra}]") if extra else ("none", "")
     run(sys.executable, "-m", "venv", str(folder / "venv"))
     empty = installed_bytes(folder / "venv")
-    constraints = ["--constraint", str(ROOT / "constraints.txt")]
-    run(str(python), "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(wheels), *constraints, wanted)
+    run(str(python), "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(wheels), f"{ROOT}{brackets}")
     files = [file.stat().st_size for file in wheels.iterdir()]
     began = time.perf_counter()
     [own] = wheels.glob("channelhash-*.whl")
-    found = f"{own}[{extra}]" if extra else str(own)
-    run(str(python), "-m", "pip", "install", "--quiet", "--no-index", "--find-links", str(wheels), found)
+    run(str(python), "-m", "pip", "install", "--quiet", "--no-index", "--find-links", str(wheels), f"{own}{brackets}")
     seconds = time.perf_counter() - began
     size = installed_bytes(folder / "venv") - empty
     run(str(python), "-m", "pip", "check")
     times = [timed(str(python), "-c", "import channelhash") - timed(str(python), "-c", "") for _ in range(5)]
+    torch = "".join(f", PyTorch {file.name.split('-')[1]}" for file in wheels.glob("torch-*.whl"))
     cells = [len(files), f"{sum(files) / 2**20:,.0f}", f"{size / 2**20:,.0f}", f"{seconds:.0f}"]
-    return f"| {f'`{extra}`' if extra else 'none'} | {' | '.join(map(str, cells))} | {statistics.median(times):.2f} |"
+    return f"| {name}{torch} | {' | '.join(map(str, cells))} | {statistics.median(times):.2f} |"
 
 
 def installed_bytes(folder: Path) -> int:

@@ -14,7 +14,7 @@ from PIL import Image
 from channelhash.data.coco import load_coco
 from channelhash.data.collection import DataSource, describe
 from channelhash.data.features import load_features
-from channelhash.data.table import _label_doubts, has_labels, load_table, split_labels
+from channelhash.data.table import _label_doubts, has_labels, load_table, split_labels, text_of
 from refusals import check_refusal, refusal
 
 ENDINGS = ["csv", "tsv", "jsonl", "parquet"]
@@ -428,3 +428,20 @@ def test_two_normal_forms_are_one_label(tmp_path):
     coco["categories"] = [{"id": 1, "name": COMPOSED}, {"id": 2, "name": f"{APART} "}]
     (tmp_path / "i.json").write_text(json.dumps(coco))
     assert load_coco(tmp_path / "i.json").label_names == (COMPOSED,)
+
+
+VALUES, TEXTS = [None, float("nan"), 1.0, 1.5, True, 2**70, 1e22], ["", "", "1", "1.5", "true", str(2**70), f"{10**22}"]
+
+
+@pytest.mark.parametrize(("value", "expected"), list(zip(VALUES, TEXTS, strict=True)))
+def test_a_plain_value_is_a_text_as_json_writes_it(value, expected):
+    assert text_of(value) == expected
+
+
+NO_TEXTS = {"holds a list": ["a"], "holds an object": {"a": 1}, "holds bytes": b"a", "NUL": "a\0", "UTF-8": "\ud83d"}
+
+
+@pytest.mark.parametrize("says", NO_TEXTS)
+def test_what_is_no_text_is_refused(says):
+    with pytest.raises(ValueError, match=says):
+        text_of(NO_TEXTS[says])

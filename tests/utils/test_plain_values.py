@@ -7,7 +7,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from channelhash.utils.plain_values import plain_values, text_of
+from channelhash.data.table import text_of
+from channelhash.utils.plain_values import plain_values
 
 DAY = datetime.date(2019, 7, 14)
 KEY = uuid.UUID(int=7)
@@ -79,34 +80,3 @@ def test_a_text_that_is_not_utf8_is_the_fault_of_its_cell_alone():
     assert good == "a"
     with pytest.raises(ValueError, match="is not UTF-8 text"):
         text_of(bad)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, ""),
-        (float("nan"), ""),
-        (1.0, "1"),
-        (1.5, "1.5"),
-        (True, "true"),
-        (2**70, str(2**70)),
-        (1e22, "1" + "0" * 22),
-    ],
-)
-def test_a_plain_value_is_a_text_as_json_writes_it(value, expected):
-    assert text_of(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "says"),
-    [
-        (["a"], "holds a list"),
-        ({"a": 1}, "holds an object"),
-        (b"a", "holds bytes"),
-        ("a\0", "NUL"),
-        ("\ud83d", "UTF-8"),
-    ],
-)
-def test_what_is_no_text_is_refused(value, says):
-    with pytest.raises(ValueError, match=says):
-        text_of(value)

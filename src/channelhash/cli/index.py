@@ -285,6 +285,8 @@ def _in_words(value: Any) -> str:
 
 def _holds_codes(source: Path, option: object) -> bool:
     """Return whether a source is a file of codes, with which ``option`` options do not go."""
+    if source.suffix != ".parquet":
+        return False
     from channelhash.codes.parquet import is_code_file
 
     if not is_code_file(source):

@@ -126,3 +126,10 @@ def _to_numpy(values: Any) -> NDArray[Any]:
         values = values.detach().cpu()
         return np.asarray(values.numpy() if not values.dtype.is_floating_point else values.double().numpy())
     return np.asarray(values)
+
+
+def unit_rows(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Return rows of length 1; zero rows stay, at cosine 0 to everything."""
+    rows = np.asarray(values, dtype=np.float64)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(lengths > 0, lengths, 1))

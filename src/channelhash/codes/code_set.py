@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
+from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
     from channelhash.utils.addresses import Place
@@ -98,7 +99,8 @@ class CodeSet:
         ``text``; ``image``. The schema's metadata holds n_bits, number and names of labels, the model, and checksums of
         the columns and of itself; pages have their own.
         """
-        from channelhash.codes.parquet import write_codes  # PyArrow, which codes in memory do not need
+        with naming_extra():  # PyArrow, which codes in memory and in stores do not need
+            from channelhash.codes.parquet import write_codes
         from channelhash.utils.addresses import place
 
         write_codes(vars(self), place(path))
@@ -110,8 +112,8 @@ class CodeSet:
         Raises:
             InputError: the file is missing, damaged, or not a file of codes.
         """
-        from channelhash.codes.parquet import read_codes
-
+        with naming_extra():
+            from channelhash.codes.parquet import read_codes
         return read_codes(path, cls)
 
     @classmethod
@@ -121,8 +123,8 @@ class CodeSet:
         Raises:
             InputError: as `load`; damage further down is found when it is read.
         """
-        from channelhash.codes.parquet import stream_codes
-
+        with naming_extra():
+            from channelhash.codes.parquet import stream_codes
         return stream_codes(path, rows, cls)
 
 

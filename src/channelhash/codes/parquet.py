@@ -137,7 +137,7 @@ def is_code_file(path: Path) -> bool:
     >>> is_code_file(Path("photos.csv"))
     False
     """
-    if path.suffix != ".parquet" or not path.is_file():
+    if not path.is_file():
         return False
     try:
         return b"channelhash.format" in (pq.read_schema(path).metadata or {})

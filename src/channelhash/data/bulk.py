@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 
 from channelhash.data.images import IMAGE_ENDINGS
 from channelhash.data.records import Records, labels_from_names
-from channelhash.data.table import image_of, split_labels
+from channelhash.data.table import image_of, split_labels, text_of
 from channelhash.errors import InputError, JobError
 from channelhash.utils.addresses import File, Place, list_files, open_address, read_bytes, whole_file
 from channelhash.utils.files import one_line, reading
 from channelhash.utils.image_files import open_image
-from channelhash.utils.plain_values import is_binary, is_list, plain_values, text_of
+from channelhash.utils.plain_values import is_binary, is_list, plain_values
 
 #: Images and texts read at once: as many as a model encodes at once.
 _BATCH = 256

@@ -20,12 +20,11 @@ import numpy as np
 from channelhash.data.features import load_features
 from channelhash.data.images import IMAGE_ENDINGS, NOT_A_PICTURE, ending_problem, image_problem
 from channelhash.data.records import Records
-from channelhash.data.table import has_labels, load_table, read_rows
+from channelhash.data.table import has_labels, load_table, read_rows, text_of
 from channelhash.errors import InputError
 from channelhash.utils.addresses import match_any
 from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.files import read_text, reading
-from channelhash.utils.plain_values import text_of
 
 #: The store that belongs to a folder of photographs.
 STORE_FOLDER = ".channelhash"
@@ -75,11 +74,10 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
 def no_such(path: object) -> InputError:
     """Return what to raise where a path leads to nothing.
 
-    >>> print(no_such("photos"), no_such("photos.store"), sep="\\n")
-    photos: no such folder; check the name
-    photos.store: no such folder or file; check the name
+    >>> no_such("photos")
+    InputError('photos: no such folder or file; check the name')
     """
-    return InputError(f"{path}: no such folder{' or file' if Path(str(path)).suffix else ''}; check the name")
+    return InputError(f"{path}: no such folder or file; check the name")
 
 
 def _load_folder(root: Path, skip_bad: bool = False) -> Records:

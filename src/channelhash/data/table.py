@@ -5,6 +5,7 @@ import csv
 import difflib
 import io
 import json
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,13 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from channelhash.data.images import image_problem, locate_image
 from channelhash.data.records import Items, Problems, Records, label_name, labels_from_names
 from channelhash.errors import InputError
 from channelhash.utils.files import one_line, read_text, reading
-from channelhash.utils.plain_values import plain_values, text_of
+from channelhash.utils.optional_imports import naming_extra
 
 _ESCAPE = r"\\(?:[\\'\"abfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"
 #: Elements of a printed list: texts in quotes, numbers, and missing values of Python, NumPy, pandas and JSON.
@@ -30,6 +29,28 @@ _MISSING = {"none", "null", "nan", "na", "n/a", "<na>", "nat"}
 _SEPARATORS = (",", ";", "|", "#", "\t", "\n", "、", "，", "；", " ")
 _BIT = r"[01](?:\.0*)?"
 _MULTI_HOT = re.compile(rf"[\[(]?\s*{_BIT}(?:[\s,;|]*{_BIT})+\s*[\])]?")
+
+
+def text_of(value: Any) -> str:
+    """Return a plain value as text, as JSON writes it; a missing value as the empty text.
+
+    >>> text_of("a dog"), text_of(1.0), text_of(True), text_of(None)
+    ('a dog', '1', 'true', '')
+    """
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(int(value)) if value == int(value) else str(value)
+    if not isinstance(value, str):
+        names = {"dict": "an object", "bytes": "bytes"}
+        raise ValueError(f"holds {names.get(type(value).__name__, f'a {type(value).__name__}')}, expected a text")
+    if "\0" in value:
+        raise ValueError("holds a NUL; take it out")
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError("is not UTF-8 text")
+    return value
 
 
 def split_labels(value: object, separator: str = ";") -> list[str]:
@@ -379,6 +400,10 @@ def _read_jsonl(path: Path) -> tuple[list[str], list[Row]]:
 
 
 def _read_parquet(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Row]]:
+    with naming_extra():
+        import pyarrow.parquet as pq
+
+        from channelhash.utils.plain_values import plain_values
     with reading(path, "not a readable Parquet file, perhaps truncated"), pq.ParquetFile(path) as file:
         columns = list(file.schema_arrow.names)
         _check_columns(path, columns)

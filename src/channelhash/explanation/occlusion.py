@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from channelhash.codes import binarize
+from channelhash.codes import binarize, unit_rows
 from channelhash.explanation.bit_labels import Outputs
-from channelhash.metrics.recall import unit_rows
 from channelhash.utils.image_files import decode, upright_size
 
 #: Maps ``n`` items of one modality to real-valued outputs ``(n, k)``.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, check_packed, hamming_distances
+from channelhash.codes import PackedCodes, check_packed, hamming_distances, unit_rows
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import pairs_by_image
 from channelhash.metrics.histogram import Scores
@@ -200,14 +200,6 @@ def first_of_vectors(query: NDArray[np.floating[Any]], database: NDArray[np.floa
     queries, items = unit_rows(query), unit_rows(database).T
     cosines = lambda rows: np.rint((queries[rows] @ items) * _STEPS).astype(np.int32)  # noqa: E731
     return _first_groups(cosines, (len(queries), items.shape[1]), pairs)
-
-
-def unit_rows(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return rows of length 1; zero rows stay, at cosine 0 to everything."""
-    rows = np.asarray(values, dtype=np.float64)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: NDArray[np.float64] = rows / np.where(lengths > 0, lengths, 1)
-    return unit
 
 
 def _first_groups(similarities: Callable[[slice], NDArray[Any]], shape: tuple[int, int], pairs: _Rows) -> FirstGroup:

@@ -14,7 +14,7 @@ from channelhash.data.images import resize_of
 from channelhash.errors import InputError, JobError
 from channelhash.text.tokens import Vocabulary, encode_vocabulary
 from channelhash.utils.files import file_hash, reading
-from channelhash.utils.optional_imports import library, onnx_runtime
+from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime
 
 #: The file that describes the others, and the folder of a run or a store that `channelhash export` writes by default.
 DESCRIPTION, FOLDER = "export.json", "onnx"
@@ -122,7 +122,8 @@ class _Side:
 
     @cached_property
     def _session(self) -> Any:
-        onnxruntime = onnx_runtime()
+        with naming_extra():
+            onnxruntime = onnx_runtime()
         options = onnxruntime.SessionOptions()
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # other threads have work to do
         if self._modality == "text":
@@ -160,7 +161,7 @@ def _vocabulary(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
 
 
 def _tokenizer(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
-    tokenizer = library("tokenizers", "tokenizers").Tokenizer.from_file(str(folder / str(recipe["tokenizer"])))
+    tokenizer = library("tokenizers", "exported").Tokenizer.from_file(str(folder / str(recipe["tokenizer"])))
     return lambda texts: np.array([encoding.ids for encoding in tokenizer.encode_batch(list(texts))])
 
 

@@ -13,12 +13,11 @@ import numpy as np
 from channelhash.data.collection import load_collection
 from channelhash.data.folder import find_images, item_ids, load_any, match_captions, read_captions
 from channelhash.data.records import Records
-from channelhash.data.table import TABLE_ENDINGS, Row, read_rows
+from channelhash.data.table import TABLE_ENDINGS, Row, read_rows, text_of
 from channelhash.errors import InputError
 from channelhash.search.items import Value, key_problem
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.utils.files import dump_checked, load_checked, write_text
-from channelhash.utils.plain_values import text_of
 
 #: Columns of a table that `load_table` reads; all others become metadata.
 _READ = ("id", "image", "text", "labels")

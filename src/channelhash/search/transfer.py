@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
@@ -117,7 +115,7 @@ def export_faiss(
     store: Store, file: Path, modality: str | None = None, progress: Progress = lambda done, total: None
 ) -> int:
     """Write the codes of one modality as a FAISS file with its `items_file`; returns their number."""
-    faiss = library("faiss", "faiss")
+    faiss, pa, pq = library("faiss", "faiss"), library("pyarrow", "faiss"), library("pyarrow.parquet", "faiss")
     n_bits = store.n_bits
     if n_bits is None or not store.modalities:
         raise InputError(f"{store.address}: holds no codes to export")
@@ -186,7 +184,7 @@ def _read_items(file: Path, numbers: NDArray[np.int64]) -> tuple[list[dict[str, 
     if not file.exists():
         return [{"id": number} for number in numbers.tolist()], {}
     with reading(file, "damaged, or not written by channelhash", "export again"):
-        table = pq.ParquetFile(file).read()
+        table = library("pyarrow.parquet", "faiss").ParquetFile(file).read()
         facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
         if facts["channelhash.format"] != _FORMAT:
             raise InputError(f"{file}: written as {facts['channelhash.format']!r}, this version reads {_FORMAT!r}")

@@ -10,6 +10,8 @@ from channelhash.errors import InputError
 
 #: Extra -> import names of what it installs and the core does without.
 _EXTRAS = {
+    "parquet": ("pyarrow",),
+    "exported": ("onnxruntime",),
     "train": ("torch", "torchvision", "tensorboard", "huggingface_hub", "safetensors", "symspellpy"),
     "clip": ("open_clip",),
     "photos": ("timm",),
@@ -34,7 +36,8 @@ def naming_extra(preferred: str = "") -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         for extra, names in _EXTRAS.items():
             if package in names:
-                extra = preferred if preferred and extra == "train" else extra
+                if (preferred and extra == "train") or (extra, preferred) == ("exported", "photos"):
+                    extra = preferred
                 line = f"this needs {package}, which is not installed: pip install 'channelhash[{extra}]'"
                 raise InputError(line) from error
         raise

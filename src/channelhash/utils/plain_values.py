@@ -1,4 +1,4 @@
-"""Cells of typed tables as plain values, the ones that JSON has, and plain values as text."""
+"""Cells of typed tables as plain values, the ones that JSON has."""
 
 import math
 from collections.abc import Callable
@@ -37,28 +37,6 @@ def is_list(kind: pa.DataType) -> bool:
 def is_binary(kind: pa.DataType) -> bool:
     """Return whether the values of an Arrow type are bytes."""
     return any(test(kind) for test in _BINARY)
-
-
-def text_of(value: Any) -> str:
-    """Return a plain value as text, as JSON writes it; a missing value as the empty text.
-
-    >>> text_of("a dog"), text_of(1.0), text_of(True), text_of(None)
-    ('a dog', '1', 'true', '')
-    """
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(int(value)) if value == int(value) else str(value)
-    if not isinstance(value, str):
-        names = {"dict": "an object", "bytes": "bytes"}
-        raise ValueError(f"holds {names.get(type(value).__name__, f'a {type(value).__name__}')}, expected a text")
-    if "\0" in value:
-        raise ValueError("holds a NUL; take it out")
-    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ValueError("is not UTF-8 text")
-    return value
 
 
 def _floats(column: pa.Array) -> list[float | None]:
@@ -125,10 +103,6 @@ def _same(column: pa.Array) -> list[Any]:
     return list(column.to_pylist())
 
 
-def _is_extension(kind: pa.DataType) -> bool:
-    return isinstance(kind, pa.BaseExtensionType)
-
-
 _types = pa.types
 _LISTS = (
     *(_types.is_list, _types.is_large_list, _types.is_fixed_size_list),
@@ -136,7 +110,7 @@ _LISTS = (
 )
 _BINARY = (_types.is_binary, _types.is_large_binary, _types.is_fixed_size_binary, _types.is_binary_view)
 _CONVERSIONS: tuple[tuple[tuple[Callable[[Any], bool], ...], Callable[[Any], list[Any]]], ...] = (
-    ((_is_extension,), _extensions),
+    ((lambda kind: isinstance(kind, pa.BaseExtensionType),), _extensions),
     ((_types.is_dictionary,), lambda column: plain_values(column.dictionary_decode())),
     ((_types.is_run_end_encoded,), lambda column: plain_values(pc.run_end_decode(column))),
     ((_types.is_null, _types.is_boolean, _types.is_integer, *_BINARY), _same),
