@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage benchmarks budget docs docs-serve wheel test-wheel release committed style lint clean
+.PHONY: help install dev say-demo say-test demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage benchmarks budget docs docs-serve wheel test-wheel release committed style lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,7 +23,13 @@ $(VENV)/.installed-photos: pyproject.toml constraints.txt
 	$(PYTHON) tools/install.py $(VENV) '.[photos,serve]'
 	@touch $@
 
-demo: $(VENV)/.installed-photos  ## the whole job on the embedded data set, a few minutes
+# What comes and how long it takes on two cores, before anything is installed.
+say-demo:
+	@echo 'make demo: install what photographs need (once, 2 to 7 minutes), then draw pictures, train, compare and search: about 4 minutes'
+say-test:
+	@echo 'make test: install what tests need (once, 2 to 7 minutes), then ruff, pytest and mypy: about 3 minutes'
+
+demo: say-demo $(VENV)/.installed-photos  ## the whole job on the embedded data set, 4 minutes
 	$(BIN)/channelhash demo
 
 # A file's tests stay in one process: they share what they made. One thread each, so that processes do not fight for
@@ -34,7 +40,7 @@ PARALLEL := --numprocesses logical --maxprocesses 4 --dist loadfile
 FAST := -m "not slow and not gpu and not browser and not docs"
 
 # mypy runs beside the tests, and shows what it found after them; nothing found, and the tests' closing line is the last.
-test: dev style  ## style, types and tests on all cores (no GPU, no browser, no network)
+test: say-test dev style  ## style, types and tests on all cores (no GPU, no browser, no network), 3 minutes
 	@mkdir -p build
 	@echo 'mypy, beside: $(PYTEST) $(PARALLEL) $(FAST)'
 	@$(BIN)/mypy > build/mypy.txt 2>&1 & types=$$!; \

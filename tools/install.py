@@ -11,12 +11,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import deque
 from pathlib import Path
 
 CONSTRAINTS = "constraints.txt"
-#: Extras -> what pip downloads, PyTorch for CPUs included. Unpacking took one to two minutes on two cores.
+#: Extras -> what pip downloads, PyTorch for CPUs included.
 _MEGABYTES = {"clip,serve,train": 460, "photos,serve": 590, "dev": 890, "train": 450}
+#: How long that took on two cores: 250 and 401 s for ``dev``, from files of the same machine.
+_MINUTES = "two to seven minutes beyond the download"
+#: Between two lines where there is no terminal.
+_SECONDS = 15.0
 _ADVICE = (
     "PyTorch's build for CPUs cannot be fetched here. pip takes the default one, which on Linux brings CUDA libraries\n"
     "    of gigabytes. To have the other: TORCH_INDEX=ADDRESS make …, with the address that\n"
@@ -34,15 +40,11 @@ def main(venv: Path, requirement: str) -> None:
         _run([sys.executable, "-m", "venv", str(venv)])
     _torch(python)
     extras = "".join(re.findall(r"\[(.*)\]", requirement))
-    size = (
-        f", about {_MEGABYTES[extras]} MB in all and a minute or two beyond the download"
-        if extras in _MEGABYTES
-        else ""
-    )
-    print(f"3/4 channelhash[{extras}] and what it needs{size}", flush=True)
+    size = f", about {_MEGABYTES[extras]} MB in all" if extras in _MEGABYTES else ""
+    print(f"3/4 channelhash[{extras}] and what it needs{size}; takes {_MINUTES}", flush=True)
     began = time.monotonic()
     editable = ["--editable"] if requirement.startswith(".") else []
-    _run([*_pip(python), "--constraint", CONSTRAINTS, *editable, requirement])
+    _run([*_pip(python), *editable, requirement])
     print(f"4/4 installed in {time.monotonic() - began:.0f} s; pip check", flush=True)
     _run([str(python), "-m", "pip", "check"])
 
@@ -55,7 +57,7 @@ def _torch(python: Path) -> None:
         print(f"2/4 PyTorch's default build{', for the GPU' if sys.platform == 'linux' else ''}", flush=True)
     elif index := os.environ.get("TORCH_INDEX"):
         print("2/4 PyTorch for CPUs, from TORCH_INDEX", flush=True)
-        _run([*_pip(python), "--constraint", CONSTRAINTS, "--extra-index-url", index, "torch", "torchvision"])
+        _run([*_pip(python), "--extra-index-url", index, "torch", "torchvision"])
     elif offers_cpu_build(_versions(python), Path(CONSTRAINTS).read_text(encoding="utf-8")):
         print("2/4 PyTorch for CPUs (no NVIDIA GPU here), which pip's own sources offer", flush=True)
     else:
@@ -92,16 +94,31 @@ def _by_uv(python: Path) -> bool:
             uv = str(Path(folder, "bin", "uv"))
         install = [uv, "pip", "install", "--python", str(python), "--torch-backend", "cpu", "--no-deps"]
         packages = ["--constraint", CONSTRAINTS, "torch", "torchvision"]
-        return subprocess.run([*install, *packages], check=False).returncode == 0
+        return _status([*install, *packages]) == 0
 
 
 def _pip(python: Path) -> list[str]:
-    """Return the command that installs; it shows its progress on a terminal alone."""
-    return [str(python), "-m", "pip", "install", *([] if sys.stdout.isatty() else ["--quiet"])]
+    return [str(python), "-m", "pip", "install", "--constraint", CONSTRAINTS]
+
+
+def _status(command: list[str]) -> int:
+    """Run a command; without a terminal, say now and then for how long, its last line, and what it said if it fails."""
+    if sys.stdout.isatty():
+        return subprocess.run(command, check=False).returncode
+    began, last = time.monotonic(), deque([""], maxlen=20)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as process:
+        threading.Thread(target=last.extend, args=(process.stdout,), daemon=True).start()
+        while True:
+            try:
+                if status := process.wait(_SECONDS):
+                    print("".join(last), flush=True)
+                return status
+            except subprocess.TimeoutExpired:
+                print(f"    {time.monotonic() - began:.0f} s: {last[-1].strip()[:90]}", flush=True)
 
 
 def _run(command: list[str]) -> None:
-    if status := subprocess.run(command, check=False).returncode:
+    if status := _status(command):
         sys.exit(status)
 
 

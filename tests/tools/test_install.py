@@ -1,6 +1,7 @@
 """Which build of PyTorch `tools/install.py` takes, and what it says."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,8 @@ def install(monkeypatch, tmp_path):
         return subprocess.CompletedProcess(command, status, module.answers["index"], "")
 
     monkeypatch.setattr(module.subprocess, "run", run)
+    module.real_status = module._status
+    monkeypatch.setattr(module, "_status", lambda command: run(command).returncode)
     monkeypatch.setattr(module, "has_gpu", lambda: False)
     monkeypatch.setattr(module.shutil, "which", lambda name: "/bin/uv")
     monkeypatch.setattr(sys, "platform", "linux")
@@ -68,3 +71,10 @@ def test_other_machines_take_the_default_build(where, install, monkeypatch):
     monkeypatch.setattr(install, "has_gpu", lambda: where == "gpu")
     monkeypatch.setattr(sys, "platform", "linux" if where == "gpu" else where)
     assert len(installed(install)) == 1
+
+
+def test_without_a_terminal_a_line_says_how_far_a_silent_step_is(install, monkeypatch, capfd):
+    monkeypatch.setattr(install, "_SECONDS", 0.2)
+    program = "import time; print('Collecting numba', flush=True); time.sleep(1); print('Installing'); exit(3)"
+    assert install.real_status([sys.executable, "-c", program]) == 3
+    assert re.search(r"^    \d+ s: Collecting numba$", capfd.readouterr().out, re.M)
