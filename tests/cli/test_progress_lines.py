@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 
 import pytest
 from rich.console import Console
@@ -10,20 +11,26 @@ from channelhash.cli import output
 from channelhash.utils.progress import note
 
 
-def test_a_line_says_how_far_a_stage_is_its_rate_and_the_time_left(monkeypatch, capsys):
-    now = iter([100.0, 110.0, 131.0, 140.0, 165.0])
-    monkeypatch.setattr(output.time, "monotonic", lambda: next(now))
-    with output.progress_bars() as progress:
-        advance = progress("train")
-        for done in (1, 3, 4, 6):
-            if done > 3:
-                note(advance, f"loss {done / 8}")
-            advance(done, 9)
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert re.findall(r"^.+$", printed.err, re.M) == [
-        "train: 3 of 9, 10.3 s each, 0:01:02 left",
-        "train: 6 of 9, loss 0.75, 10.8 s each, 0:00:32 left",
+def test_a_line_says_how_far_a_stage_is_its_rate_and_the_time_left(monkeypatch):
+    """Time since the last report counts as work on what comes next."""
+    now = 100.0
+    monkeypatch.setattr(output.time, "monotonic", lambda: now)
+    log = output._Log()
+    stage = log("train")
+    lines = [stage.line("0:00:00 so far")]
+    for done, seconds in ((0, 10), (3, 31), (6, 65), (9, 80)):
+        now = 100.0 + seconds
+        note(stage, f"loss {done / 8}")
+        stage(done, 9)
+        now += 4
+        lines.append(stage.line("0:01:24 so far"))
+    assert log.stage is stage
+    assert lines == [
+        "train, 0:00:00 so far",
+        "train: 0 of 9, loss 0.0",
+        "train: 3 of 9, loss 0.375, 10.3 s each, 0:00:58 left",
+        "train: 6 of 9, loss 0.75, 10.8 s each, 0:00:28 left",
+        "after train, 0:01:24 so far",
     ]
 
 
@@ -42,10 +49,23 @@ def test_a_bar_shows_loss_speed_and_time_left_in_one_line(width, monkeypatch):
     assert len(line) <= width
 
 
-def test_a_shell_in_a_notebook_has_lines_although_it_is_a_terminal(monkeypatch, capsys):
+def test_lines_come_although_nothing_reports_and_in_a_notebooks_terminal_too(monkeypatch, capsys):
     monkeypatch.setenv("JPY_PARENT_PID", "1")
-    monkeypatch.setattr(output, "_SECONDS", 0)
+    monkeypatch.setattr(output, "_SECONDS", 0.02)
     monkeypatch.setattr(output, "_messages", Console(force_terminal=True, stderr=True, highlight=False))
+    printed = ""
+
+    def wait_for(line):
+        nonlocal printed
+        end = time.monotonic() + 60
+        while not re.search(f"^{line}$", printed, re.M):
+            assert time.monotonic() < end, printed
+            time.sleep(0.01)
+            printed += capsys.readouterr().err
+
     with output.progress_bars() as progress:
+        wait_for(r"0:00:\d\d so far")
         progress("train")(2, 4)
-    assert re.fullmatch(r"train: 2 of 4, [\d.,]+/s, 0:00:00 left\n", capsys.readouterr().err)
+        wait_for(r"train: 2 of 4, [\d.,]+/s, 0:00:00 left")
+        progress("write")
+        wait_for(r"write, 0:00:\d\d so far")

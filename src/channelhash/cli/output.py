@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ _results = Console(highlight=False, markup=False, emoji=False)
 # Without a terminal nothing has to fit: lines are for files and other programs.
 _wide = Console(width=10_000, highlight=False, markup=False, emoji=False)
 #: Between two lines of progress where there is no terminal.
-_SECONDS = 30.0
+_SECONDS = 15.0
 
 
 def print_json(result: Mapping[str, Any]) -> None:
@@ -80,7 +81,12 @@ def working(message: str, go_on: Callable[[], list[str]] = same_command) -> Iter
 def progress_bars() -> Iterator[StageProgress]:
     """Show the progress of a long job: bars with count, speed and time left; without a terminal a line now and then."""
     if not _messages.is_terminal or "JPY_PARENT_PID" in os.environ:  # a notebook's ! is a terminal that cannot go up
-        yield _Lines
+        log = _Log()
+        threading.Thread(target=log.watch, daemon=True).start()
+        try:
+            yield log
+        finally:
+            log.ended.set()
         return
     columns = (
         TextColumn("{task.description:<22}", markup=False),
@@ -108,25 +114,53 @@ class _Bar:
         self._bars.update(self._task, note=printable(text))
 
 
-class _Lines:
-    """A line of a stage every half minute, for a log or a batch system; at once if there is nothing to count."""
+class _Log:
+    """Say every `_SECONDS` how far the last stage is, whether or not it reports: no job is silent for longer."""
 
-    def __init__(self, name: str) -> None:
-        self._name, self._note = name, ""
-        self._begun = self._printed = time.monotonic()
+    def __init__(self) -> None:
+        self._began, self.ended = time.monotonic(), threading.Event()
+        self.stage: _Lines | None = None
+
+    def __call__(self, name: str) -> "_Lines":
+        self.stage = _Lines(self, name)
+        return self.stage
+
+    def watch(self) -> None:
+        """Write lines until the job has ended, in a thread of its own."""
+        while not self.ended.wait(_SECONDS):
+            so_far = f"{_clock(time.monotonic() - self._began)} so far"
+            say(self.stage.line(so_far) if self.stage else so_far)
+
+
+class _Lines:
+    """A stage for a log or a batch system; said at once if there is nothing to count."""
+
+    def __init__(self, log: _Log, name: str) -> None:
+        self._log, self._name, self._note = log, name, ""
+        self._done = self._total = 0
+        self._began = self._last = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
         if not total:
             say(self._name)
-        if now - self._printed >= _SECONDS and done:
-            self._printed, seconds = now, now - self._begun
-            left = timedelta(seconds=round((total - done) * seconds / done))
-            words = [f"{done:,} of {total:,}", self._note, _speed(done, seconds), f"{left} left"]
-            say(f"{self._name}: {', '.join(filter(None, words))}")
+        self._done, self._total, self._last, self._log.stage = done, total, time.monotonic(), self
 
     def note(self, text: str) -> None:
         self._note = text
+
+    def line(self, so_far: str) -> str:
+        """Return count, note, rate and time left, or else how long all has taken."""
+        if self._done >= self._total:
+            return f"{'after ' if self._total else ''}{self._name}, {so_far}"
+        words, seconds = [f"{self._done:,} of {self._total:,}", self._note], self._last - self._began
+        if self._done:
+            left = (self._total - self._done) * seconds / self._done - (time.monotonic() - self._last)
+            words += [_speed(self._done, seconds), f"{_clock(max(0, left))} left"]
+        return f"{self._name}: {', '.join(filter(None, words))}"
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
 
 
 def _speed(done: int, seconds: float) -> str:

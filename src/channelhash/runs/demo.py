@@ -1,5 +1,6 @@
 """Run the demo: from the embedded data set to codes, scores and search results."""
 
+import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,18 +71,24 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callabl
     """Draw the data, train and evaluate one model a loss, search with a few queries; finished parts are kept."""
     began = time.perf_counter()
     configs = {loss: demo_config(folder, loss, quick) for loss in _LOSSES}
+    notify(f"Draw, train three losses, compare, search: about {'2 minutes' if quick else '4 minutes'}")
     if missing := missing_packages():
         notify(f"{missing[0]} is missing: small networks learn from scratch; pip install 'channelhash[photos]'")
-    notify(f"Drawing the embedded data set into {folder}")
+    steps = itertools.count(1)
+
+    def begin(step: str) -> None:
+        notify(f"{next(steps)}/{len(_LOSSES) + 2} after {time.perf_counter() - began:.0f} s: {step}")
+
+    begin(f"draw the embedded data set into {folder}")
     records = load_collection(configs["dsch"].sources, progress("draw pictures")).records
     notify(f"{len(records)} usable pictures of {records.found}, {len(records.label_names)} labels")
     runs, tasks = {}, {}
     for loss, config in configs.items():
         runs[loss] = folder / ("quick" if quick else "full") / loss
-        notify(f"Training with {loss}: {config.train.epochs} epochs, {config.n_bits} bits")
+        begin(f"train with {loss} ({config.train.epochs} epochs, {config.n_bits} bits) and evaluate")
         start_run(config, runs[loss], resume=True, progress=progress)
         tasks[loss] = evaluate_run(runs[loss], progress=progress)["tasks"]
-    notify("Answering a few queries with the DSCH model")
+    begin("answer a few queries with the DSCH model")
     query, database = (CodeSet.load(runs["dsch"] / "codes" / f"test-{role}.parquet") for role in ("query", "retrieval"))
     sheets = {side: runs["dsch"] / "plots" / f"{side}-queries.png" for side in ("text", "image")}
     answers, texts = _answer_texts(load_model(runs["dsch"]), database)
