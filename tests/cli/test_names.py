@@ -15,7 +15,7 @@ from channelhash.losses import LOSSES
 from channelhash.models import MODELS
 from channelhash.models.description import ENCODER_FORMS
 from channelhash.models.encoders import _ENCODERS
-from channelhash.presets import _OF_MODEL, preset_path, presets
+from channelhash.presets import preset_path, presets
 from channelhash.search import STORES
 from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_features
 
@@ -46,11 +46,6 @@ def test_configurations_are_listed_and_shown(capsys):
     assert_refused(capsys, "config", "show", "fats", says="no preset 'fats'; there are cliphash, demo")
 
 
-def test_each_model_has_the_configuration_that_names_it():
-    names = {model: read_config(preset_path(name)).model_name for model, name in _OF_MODEL.items()}
-    assert names == {model: model for model in _OF_MODEL}
-
-
 def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
     features = write_features(tmp_path / "f.npz")
     config = feature_config(tmp_path / "c.yaml", tmp_path / "other.npz", epochs=3)
@@ -66,13 +61,6 @@ def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
         assert (found.source.path, found.source.root, found.train.epochs) == (*paths, 4)
     capsys.readouterr()
     assert_refused(capsys, "train", "--data", "i.json", says="--data i.json: a file ends in .csv, .tsv, .jsonl")
-    assert_refused(capsys, "train", "--model", "smal", says="--model smal: take aligned, features, small")
-
-
-@pytest.mark.parametrize("words", [["c.yaml", "--preset", "fast"], ["--preset", "fast", "--model", "small"]])
-def test_one_word_says_which_configuration(words, capsys):
-    assert run_command("train", *words) == 2
-    assert "name a configuration file, a --preset or a --model, one of the three" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("group", ["", "index", "data", "config"])

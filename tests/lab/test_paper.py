@@ -175,7 +175,7 @@ def test_the_command_wants_word_vectors_and_is_planned_with_them(tree, tmp_path,
     given = ["--set", f"model.word_vectors={tmp_path / 'v.txt'}"]
     assert_refused(capsys, *command(tree, *given, "--set", "model.pretrained=DEFAULT@none.pt"), says="none.pt: no such")
     planned = run_json(capsys, *command(tree, *given, "--dry-run", "--out", tmp_path / "g"))
-    assert len(planned["runs"]) == len(METHODS) * 4
+    assert (len(planned["runs"]), planned["total"]["trials"]) == (len(METHODS) * 4, 0)
     (plan,) = planned["plans"]
     assert (plan["model"], plan["runs"], plan["epochs"], plan["features"]) == ("tdsrdh", 16, 200, "bank")
     assert plan["rows"]["train"] == 3

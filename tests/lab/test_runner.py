@@ -75,10 +75,10 @@ def test_several_jobs_give_the_same(base, tmp_path):
 def test_a_failed_run_is_shown_and_tried_again(base, tmp_path, monkeypatch):
     folder, real = tmp_path / "grid", module.start_run
 
-    def breaks(config, place, resume):
+    def breaks(config, *arguments):
         if config.loss_name == "sch":
             raise RuntimeError("no luck\ntoday")
-        return real(config, place, resume=resume)
+        return real(config, *arguments)
 
     monkeypatch.setattr(module, "start_run", breaks)
     results = {result.method: result for result in run_grid(small(base, folder), folder)}
@@ -140,6 +140,7 @@ def test_every_grid_fits_every_data_set(name, dataset, tmp_path):
     ("losses --dataset nuswid", "did you mean 'nuswide'"),
     ("losses --config base.yaml --bits 8;16", "write code lengths"),
     ("losses --config base.yaml --quick", "goes with --dataset"),
+    ("losses --config base.yaml --preset features", "a configuration file or a --preset"),
     ("losses --dataset mirflickr25k --data nowhere", "nowhere"),
     ("losses --config base.yaml --losses dshc", "did you mean 'dsch'?"),
     ("gamma-w --losses dsch", "--losses: experiment gamma-w does not take it; leave it out"),

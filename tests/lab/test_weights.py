@@ -16,7 +16,7 @@ from channelhash.lab.experiments.studies import weights
 from channelhash.losses import LOSSES as ALL_LOSSES
 from channelhash.losses import PUBLISHED
 from lab.grids import assert_made_again, made_result, named_grid
-from small_runs import grid_base, run_command
+from small_runs import grid_base, run_command, run_json
 
 
 @pytest.fixture
@@ -24,13 +24,18 @@ def base(tmp_path):
     return grid_base(tmp_path)
 
 
-def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path):
+def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path, capsys):
     names = {loss["name"] for loss in weights._LOSSES.values()}
     assert names >= set(PUBLISHED)
     assert names == set(weights._CHOICES) == set(ALL_LOSSES) - {"contrastive"}
     assert {math.prod(map(len, keys.values())) for keys in weights._CHOICES.values()} == {9}
     grid = named_grid("weights", base, tmp_path, seeds=2)
-    assert len(grid.runs) == 2 * len(weights._LOSSES) * 4 * 2
+    plan = run_json(capsys, "experiment", "weights", "--config", base, "--seeds", "2", "--dry-run")
+    losses, seconds = len(weights._LOSSES), plan["plans"][0]["seconds"]["total"]
+    runs, trials = len(grid.runs), (5 + 9) * losses
+    assert runs == 2 * losses * 4 * 2
+    total = {"runs": runs, "trials": trials, "seconds": pytest.approx((runs + trials) * seconds, abs=0.1)}
+    assert plan["total"] == total
     assert {(run.config.train.seed, run.config.split.seed) for run in grid.runs} == {(0, 0), (1, 1)}
     assert {run.config.loss.beta for run in grid.runs if run.config.loss_name == "hyp2"} == {PUBLISHED["hyp2"]["beta"]}
 

@@ -164,5 +164,5 @@ def test_a_training_cut_short_resumes_to_the_same_weights(run, captions, tmp_pat
 
 def test_a_preset_or_a_file_is_named(captions, capsys):
     assert run_command("train", captions, "--preset", "photo") == 2
-    assert "name a configuration file, a --preset or a --model, one of the three" in capsys.readouterr().err
+    assert "name a configuration file or a --preset, one of the two" in capsys.readouterr().err
     assert_refused(capsys, "train", "--preset", "foto", says="no preset 'foto'; there are cliphash, demo")

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -312,6 +313,7 @@ def experiment(
     name: str = typer.Argument(..., help=f"Which grid: {', '.join(EXPERIMENTS)}; or python:module:NAME."),
     dataset: str = typer.Option("synthetic", help="Base configuration: synthetic, mirflickr25k or nuswide."),
     config: Path | None = typer.Option(None, help="Base configuration as a YAML file, instead of --dataset."),
+    preset: str | None = typer.Option(None, help="Base configuration by its name (config list), instead of --dataset."),
     data: Path | None = typer.Option(None, help="Folder or file of the data, instead of the base configuration's."),
     settings: Overrides = [],
     bits: str | None = typer.Option(None, help="Code lengths, e.g. 16,32; the paper's by default."),
@@ -321,18 +323,22 @@ def experiment(
     jobs: int = typer.Option(1, min=1, help="Number of runs at a time."),
     devices: str | None = typer.Option(None, help="Devices that the jobs use in turn, e.g. cuda:0,cuda:1."),
     losses: str | None = typer.Option(None, help="Losses instead of the experiment's: dsch,python:mymodule:MyLoss."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Check everything, time a few steps of a run of each model."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Check all, count runs and trials, time a few steps."),
     as_json: AsJson = False,
 ) -> None:
     """Train and evaluate a grid of runs, and write its tables and plots. Finished runs are never repeated.
 
     Example: channelhash experiment losses --dataset synthetic --quick
+
+    Example: channelhash experiment weights --preset features --data features.npz --dry-run
     """
     from channelhash.lab.experiments.experiment import base_configuration, load_experiment, make_grid, write_outputs
     from channelhash.lab.experiments.runner import Execution, plan_grid
+    from channelhash.presets import configuration_path
     from channelhash.utils.typed_settings import trusting
 
     study = load_experiment(name)
+    config = configuration_path(config, preset)
     folder = (
         out or Path("experiments") / f"{study.name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
     )
@@ -340,18 +346,24 @@ def experiment(
     command = shlex.join(["channelhash", *sys.argv[1:]])
     names = losses.split(",") if losses is not None else ()
     grid = make_grid(study, base, _numbers(bits) if bits else None, seeds, names, command)
+    trials = study.all_trials(grid)
     if dry_run:
-        plans = plan_grid(grid)
+        plans = plan_grid(grid, trials)
+        # The features of frozen encoders are kept for all runs.
+        seconds = sum(plan["seconds"]["features"] + plan["runs"] * plan["seconds"]["training"] for plan in plans)
+        total = {"runs": len(grid.runs), "trials": len(trials), "seconds": round(seconds, 1)}
         if as_json:
-            output.print_json({"runs": [run.name for run in grid.runs], "plans": plans})
+            output.print_json({"runs": [run.name for run in grid.runs], "plans": plans, "total": total})
             return
         for plan in plans:
-            output.print_plan(f"{grid.title}: {plan.pop('runs')} runs of {plan.pop('model')}, each", plan)
+            output.print_plan(f"{grid.title}: {plan.pop('runs')} trainings of {plan.pop('model')}, each", plan)
+        time = timedelta(seconds=round(seconds))
+        typer.echo(f"{len(grid.runs)} runs and {len(trials)} trials: about {time} of training; scores come on top")
         return
     places = devices.split(",") if devices else ()
-    when_stopped(f"finished runs and the last checkpoints of the others are kept in {folder}")
-    with trusting(grid.python_names):
-        results = study.run(grid, folder, Execution(jobs, places, output.say))
+    kept = f"finished runs and the last checkpoints of the others are kept in {folder}"
+    with trusting(grid.python_names), output.working(kept) as progress:
+        results = study.run(grid, folder, Execution(jobs, places, output.say, progress))
         tables = write_outputs(study, folder)
     if as_json:
         output.print_json({"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]})

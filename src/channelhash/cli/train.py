@@ -28,7 +28,7 @@ def demo(
 ) -> None:
     """Run the whole job on the embedded data set: draw it, train three losses, compare them, answer queries.
 
-    With --quick it takes under a minute.
+    With --quick it takes a minute or two.
 
     Example: channelhash demo --quick
     """
@@ -41,7 +41,12 @@ def demo(
         return
     rows = result["rows"]
     title = f"Tie-aware mAP in %, {rows['query']} queries against {rows['retrieval']} items, {rows['train']} trained on"
-    _print_tasks(title, result["losses"])
+    losses = result["losses"]
+    reports = next(iter(losses.values()))
+    cells = [[name, *(percent(report["map_tie_aware"]) for report in tasks.values())] for name, tasks in losses.items()]
+    chance = ["chance", *(percent(report["chance"]) for report in reports.values())]
+    header = ["loss", *(task.replace("->", " → ") for task in reports)]
+    output.print_table(title, header, cells, chance, numeric=True)
     answered = []
     for text, fit in result["texts"].items():
         shares = [percent(fit["fitting"] / fit["shown"]), percent(fit["chance"])]
@@ -58,14 +63,6 @@ def demo(
     typer.echo('  channelhash search FOLDER "boats on the sea" --sheet answers.png')
 
 
-def _print_tasks(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print the tie-aware mAP of each task in percent: one line per loss, chance level below."""
-    reports = next(iter(rows.values()))
-    cells = [[name, *(percent(report["map_tie_aware"]) for report in tasks.values())] for name, tasks in rows.items()]
-    chance = ["chance", *(percent(report["chance"]) for report in reports.values())]
-    output.print_table(title, ["loss", *(task.replace("->", " → ") for task in reports)], cells, chance, numeric=True)
-
-
 def _run(config: "RunConfig", folder: Path, resume: bool) -> dict[str, Any] | None:
     """Train; return the result, but None where another process of a distributed training speaks for all."""
     from channelhash.runs.train import start_run
@@ -79,7 +76,6 @@ def _run(config: "RunConfig", folder: Path, resume: bool) -> dict[str, Any] | No
 def train(
     config: Path | None = typer.Argument(None, help="YAML file: sections data, model, loss, train, evaluate."),
     preset: str | None = typer.Option(None, help="Instead of a file, a configuration by its name (config list)."),
-    model: str | None = typer.Option(None, help="Instead of a file, the configuration of this model."),
     data: Path | None = typer.Option(None, help="Table of items or file of features, instead of the configuration's."),
     images: Path | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
     epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the configuration's."),
@@ -100,12 +96,10 @@ def train(
     Example: channelhash train --data features.npz --set loss.name=sch --epochs 10
     """
     from channelhash.config import read_config
-    from channelhash.presets import preset_of_model, preset_path
+    from channelhash.presets import configuration_path, preset_path
     from channelhash.runs.train import plan_run
 
-    if sum(name is not None for name in (config, preset, model)) > 1:
-        raise InputError("name a configuration file, a --preset or a --model, one of the three")
-    config = config or preset_path(preset or (preset_of_model(model) if model else "recommended"))
+    config = configuration_path(config, preset) or preset_path("recommended")
     short = _short_overrides(config, data, images, epochs)
     resolved = read_config(config, [*short, *_read_overrides(settings, skip_bad)])
     if dry_run:

@@ -11,16 +11,6 @@ from channelhash.utils.typed_settings import path_override
 _FOLDER = Path(__file__).parent
 
 
-#: Model -> the configuration that ``train --model`` takes.
-_OF_MODEL = {
-    "aligned": "recommended",
-    "features": "features",
-    "small": "table",
-    "tdsrdh": "tdsrdh",
-    "cliphash": "cliphash",
-}
-
-
 #: How the name of a data file ends -> its kind.
 _KINDS = dict.fromkeys(TABLE_ENDINGS, "table") | dict.fromkeys(FEATURES, "features")
 
@@ -46,15 +36,15 @@ def preset_path(name: str) -> Path:
     return files[name]
 
 
-def preset_of_model(model: str) -> str:
-    """Return the name of the configuration that trains a model.
+def configuration_path(config: Path | None, preset: str | None) -> Path | None:
+    """Return the file that a command's arguments name, None where they name none.
 
-    >>> preset_of_model("small")
-    'table'
+    >>> configuration_path(None, "photo").name
+    'photo.yaml'
     """
-    if model not in _OF_MODEL:
-        raise InputError(f"--model {model}: take {', '.join(_OF_MODEL)}, or name a configuration file with this model")
-    return _OF_MODEL[model]
+    if config and preset:
+        raise InputError("name a configuration file or a --preset, one of the two")
+    return preset_path(preset) if preset else config
 
 
 def summary(preset: Path) -> str:

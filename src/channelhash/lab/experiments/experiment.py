@@ -177,6 +177,7 @@ class Experiment:
         grid: makes the runs of a design.
         run: carries a grid out in a folder.
         trials: makes the table of each folder of trials below the grid's; empty where nothing is tuned.
+        all_trials: returns all trials of a grid, before any choice; for `--dry-run`.
         splits: see `Design`.
 
     >>> Experiment(name="sch", title="SCH alone", tables=lambda results: [], losses={"SCH": {"name": "sch"}}).bits
@@ -191,6 +192,7 @@ class Experiment:
     grid: Callable[[Design], list[GridRun]] = _compare_losses
     run: Callable[[Grid, Path, Execution], list[Result]] = run_grid
     trials: Mapping[str, Callable[[Sequence[Result]], Table]] = field(default_factory=dict)
+    all_trials: Callable[[Grid], list[GridRun]] = lambda grid: []
     splits: bool = False
 
 

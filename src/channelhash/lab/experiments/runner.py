@@ -25,6 +25,7 @@ from channelhash.utils.compiled import limit_threads
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked, parse_yaml, sweep, write_text
 from channelhash.utils.processes import interrupts_held, process_pool
+from channelhash.utils.progress import StageProgress, no_stage_progress, note
 from channelhash.utils.typed_settings import check_trusted, failing_line, python_names, trusting
 
 
@@ -75,11 +76,13 @@ class Execution:
         jobs: runs at once, each in a process of its own if there are several.
         devices: handed out to the jobs in turn, e.g. ``("cuda:0", "cuda:1")``; ``train.device`` if empty.
         notify: called with a line about each run.
+        progress: gets the stage of all runs.
     """
 
     jobs: int = 1
     devices: Sequence[str] = ()
     notify: Callable[[str], None] = lambda line: None
+    progress: StageProgress = no_stage_progress
 
 
 def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> list[Result]:
@@ -97,16 +100,18 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
         index = {"experiment": grid.name, "title": grid.title, "command": grid.command, "runs": listed}
         write_text(folder / "grid.json", json.dumps(index, indent=2))
         unfinished = [run for run in grid.runs if not (folder / "runs" / run.name / "result.json").exists()]
-        execution.notify(f"{len(grid.runs)} runs, {len(grid.runs) - len(unfinished)} of them finished before")
-        start = time.perf_counter()
-        for done, (name, error) in enumerate(_outcomes(unfinished, folder, execution), start=1):
-            remaining = (time.perf_counter() - start) / done * (len(unfinished) - done)
-            outcome = f"failed: {error}" if error else "finished"
-            execution.notify(f"{done}/{len(unfinished)} {name} {outcome}; about {remaining / 60:.0f} min left")
+        before = len(grid.runs) - len(unfinished)
+        execution.notify(f"{grid.title}: {len(grid.runs)} runs, {before} of them finished before")
+        progress = execution.progress("runs")
+        progress(0, len(unfinished))
+        inner = replace(execution, progress=lambda stage: lambda i, n: note(progress, f"{stage} {i:,}/{n:,}"))
+        for done, (name, error) in enumerate(_outcomes(unfinished, folder, inner), start=1):
+            execution.notify(f"{done}/{len(unfinished)} {name} {f'failed: {error}' if error else 'finished'}")
+            progress(done, len(unfinished))
         return read_grid(folder)[1]
 
 
-def _run_and_evaluate(name: str, configuration: str, folder: Path) -> str:
+def _run_and_evaluate(name: str, configuration: str, folder: Path, progress: StageProgress = no_stage_progress) -> str:
     """Train one run and write its results; return an error in one line, or an empty string.
 
     ``configuration`` is the text of `RunConfig.to_yaml`: settings classes are made at run time and cannot be sent to
@@ -123,7 +128,7 @@ def _run_and_evaluate(name: str, configuration: str, folder: Path) -> str:
         with trusting(python_names(parse_yaml(configuration))):
             check_trusted(sections, run / "config.yaml")
             config = make_config(sections)
-            start_run(config, run, resume=resume)
+            start_run(config, run, resume, progress)
             _evaluate(config, run, start)
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
         line = " ".join((failing_line(error) or f"{type(error).__name__}: {error}").split())
@@ -167,12 +172,12 @@ def _evaluate(config: RunConfig, run: Path, start: float) -> None:
 
 
 def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> Iterator[tuple[str, str]]:
-    """Yield (name, error) of each run as it ends."""
+    """Yield (name, error) of each run as it ends; progress is that of a run's stages, in this process only."""
     jobs, devices = execution.jobs, execution.devices
     placed = [_place(run, devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
     if jobs == 1:
         for run in placed:
-            yield run.name, _run_and_evaluate(run.name, run.config.to_yaml(), folder)
+            yield run.name, _run_and_evaluate(run.name, run.config.to_yaml(), folder, execution.progress)
         return
     waiting = list(placed)
     while waiting:
@@ -209,13 +214,13 @@ def _place(run: GridRun, device: str) -> GridRun:
     return replace(run, config=replace(run.config, train=train))
 
 
-def plan_grid(grid: Grid) -> list[dict[str, Any]]:
-    """Return what the runs of a grid take, from `plan_run` of the first run of each model; only drawn data is
-    written.
+def plan_grid(grid: Grid, trials: Sequence[GridRun] = ()) -> list[dict[str, Any]]:
+    """Return what the runs of a grid and all its trials take, from `plan_run` of the first run of each model; only
+    drawn data is written.
     """
     _refuse_missing_files(grid)
     models: dict[str, list[GridRun]] = {}
-    for run in grid.runs:
+    for run in (*grid.runs, *trials):
         models.setdefault(run.config.model_name, []).append(run)
     with trusting(grid.python_names):
         return [{"model": name, "runs": len(runs), **plan_run(runs[0].config)} for name, runs in models.items()]

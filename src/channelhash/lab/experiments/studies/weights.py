@@ -127,6 +127,12 @@ def _run_weights(grid: Grid, folder: Path, execution: Execution) -> list[Result]
     return run_grid(replace(grid, runs=tuple(adopted)), folder, execution)
 
 
+def _all_trials(grid: Grid) -> list[GridRun]:
+    """Return the trials of rates, and those of weights at the rate of the base configuration."""
+    tuned = {True: _weight_trials, False: _rate_trials}
+    return [trial for run in grid.trials for trial in tuned[run.method.endswith(_TUNED)](run)]
+
+
 def _rate_trials(run: GridRun) -> Iterator[GridRun]:
     """Yield a trial of each learning rate."""
     for factor in _RATE_FACTORS:
@@ -371,5 +377,6 @@ EXPERIMENT = Experiment(
     run=_run_weights,
     tables=_tables,
     trials={TRIALS: _learning_rates_table, WEIGHT_TRIALS: _chosen_table},
+    all_trials=_all_trials,
     splits=True,
 )
