@@ -20,7 +20,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-photos: pyproject.toml constraints.txt
-	$(PYTHON) tools/install.py $(VENV) '.[photos,serve]'
+	$(PYTHON) tools/install.py $(VENV) '.[serve,train]'
 	@touch $@
 
 # What comes and how long it takes on two cores, before anything is installed.

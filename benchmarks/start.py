@@ -12,7 +12,7 @@ from pathlib import Path
 
 from channelhash.models import HashModel
 from channelhash.models.encoders import open_encoder
-from channelhash.models.fitted import fit_codes
+from channelhash.models.fitted import FittedModel, fit_codes
 from channelhash.models.onnx_export import export_onnx
 from channelhash.search import open_store
 from measure import clustered_codes, draw_texts, options, print_rows, small_text_model
@@ -41,16 +41,19 @@ print(seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 def main() -> None:
     """Print rows of searches by a small model and by that of photographs, of a server and of imports."""
-    given = options(__doc__, codes=100_000, repeats=5, models="small,photo")
+    given = options(__doc__, codes=100_000, repeats=5)
     size, rows = f"{given.codes:,} items, k = {BITS}", []
     with tempfile.TemporaryDirectory() as name:
-        for kind in given.models.split(","):
-            folder = Path(name) / kind
-            fill(folder, small_text_model(BITS) if kind == "small" else photo_model(), given.codes)
-            search = command("search", folder / "store", "red dog", "--json", "--model")
-            exported = [*search, str(folder / "exported")]
-            model = [*search, str(folder / "model")]
-            rows.append(row(f"search by a text, {kind} exported", size, exported, given.repeats, "its model", model))
+        small, folder = Path(name) / "small", Path(name) / "photo"
+        model = small_text_model(BITS)
+        fill(small, model, given.codes)
+        export_onnx(model, small / "exported", ["text"])
+        search = command("search", small / "store", "red dog", "--json", "--model")
+        exported, loaded = ([*search, str(small / which)] for which in ("exported", "model"))
+        rows.append(row("search by a text, small exported", size, exported, given.repeats, "its model", loaded))
+        fill(folder, photo_model(), given.codes)
+        search = command("search", folder / "store", "red dog", "--json", "--model", folder / "model")
+        rows.append(row("search by a text, photo", size, search, given.repeats))
         words = command("search", folder / "store", "red dog", "--json", "--by", "words")
         rows.append(row("search by words alone", size, words, given.repeats))
         rows.append(row("search by an item", size, command("search", folder / "store", "--like", "7"), given.repeats))
@@ -60,16 +63,15 @@ def main() -> None:
     print_rows([*rows, row("import channelhash.losses", "", losses, given.repeats, "import torch", torch)])
 
 
-def photo_model() -> HashModel:
+def photo_model() -> FittedModel:
     """Return codes fitted to what the encoder of photographs makes of texts."""
     encoder = open_encoder("photo-backbones")
     return fit_codes(encoder, {"text": encoder.features("text", draw_texts(200, "texts to fit codes to"))}, BITS, "itq")
 
 
-def fill(folder: Path, model: HashModel, n: int) -> None:
-    """Make a store of codes with texts, and save the model beside it, exported too."""
+def fill(folder: Path, model: HashModel | FittedModel, n: int) -> None:
+    """Make a store of codes with texts, and save the model beside it."""
     model.save_pretrained(folder / "model")
-    export_onnx(model, folder / "exported", ["text"])
     codes, texts = clustered_codes(n, BITS, max(1, n // 100)), draw_texts(n, "words of items")
     with closing(open_store(folder / "store", BITS, model.fingerprint())) as store:
         store.add([str(i) for i in range(n)], {"text": codes}, metadata=[{"text": text} for text in texts])

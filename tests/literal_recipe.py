@@ -6,19 +6,16 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 from PIL import Image, ImageOps
-from tokenizers import Tokenizer
 
 
 def exported_outputs(folder: Path, modality: str, items, batch: int) -> np.ndarray:
     """Real-valued outputs of raw items (rows, for features), ``batch`` at a time."""
     description = json.loads((folder / "export.json").read_text(encoding="utf-8"))
     entry = description["modalities"][modality]
-    if "tokenizer" in entry["prepare"]:
-        entry["prepare"]["folder"] = folder
     inputs = prepared(entry["prepare"], items)
     assert str(inputs.dtype) == entry["input"]["dtype"]
     for n, expected in zip(inputs.shape[1:], entry["input"]["shape"][1:], strict=True):
-        assert expected in (n, "m")
+        assert expected == n
     session = onnxruntime.InferenceSession(str(folder / entry["file"]), providers=["CPUExecutionProvider"])
     names = [entry["output"]["name"]], entry["input"]["name"]
     parts = [session.run(names[0], {names[1]: inputs[i : i + batch]})[0] for i in range(0, len(inputs), batch)]
@@ -46,9 +43,6 @@ def prepared(recipe: dict, items) -> np.ndarray:
         return np.asarray(items, dtype=np.float32)
     if recipe["kind"] == "pixels":
         return np.stack([pixels(recipe, item) for item in items])
-    if recipe["kind"] == "tokenizer":
-        encodings = Tokenizer.from_file(str(recipe["folder"] / recipe["tokenizer"])).encode_batch(list(items))
-        return np.array([encoding.ids for encoding in encodings])
     if recipe["kind"] == "open_clip":
         return clip_tokens(recipe, items)
     return np.stack([tokens(recipe, item) for item in items])

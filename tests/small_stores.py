@@ -3,6 +3,12 @@
 from pathlib import Path
 
 from channelhash.models import MODELS, HashModel
+from channelhash.models.description import Model
+from channelhash.photos.changes import Indexed
+from channelhash.photos.encode import encodable, index_source
+from channelhash.photos.source import Source
+from channelhash.search.store import Store
+from channelhash.utils.progress import StageProgress
 from picture_runs import picture_records, write_pictures
 
 
@@ -15,6 +21,11 @@ def small_model(folder: Path, n_bits: int = 12, seed: int = 0) -> HashModel:
     model = MODELS["small"].create(records, n_bits, image_size=16, width=8)
     model.save_pretrained(folder / "model")
     return model.eval()
+
+
+def encode_into(store: Store, model: Model, source: Source, *progress: StageProgress, prune: bool = False) -> Indexed:
+    """Encode a source into a store."""
+    return index_source(store, lambda: model, encodable(source, model), *progress, prune=prune)[0]
 
 
 def picture_folder(folder: Path, n: int = 9) -> Path:

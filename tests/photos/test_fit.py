@@ -12,12 +12,11 @@ import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.models.fitted import MIN_PAIRS
 from channelhash.photos import stores
-from channelhash.photos.encode import index_source
 from channelhash.photos.source import read_source
 from channelhash.photos.stores import NewCodes, add_to_store, create_store, fit_of
 from picture_runs import tiny_clip, write_pictures
 from small_runs import assert_refused, run_command, write_features
-from small_stores import picture_folder
+from small_stores import encode_into, picture_folder
 
 
 def lengths(texts):
@@ -66,7 +65,7 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, 
     model = ch.load_model(tmp_path / "s", trust_code=True)
     assert model.architecture["codes"] == "cca-itq"
     again = ch.open_store(tmp_path / "again", 16, model.fingerprint(), projections=True)
-    index_source(again, model, source)
+    encode_into(again, model, source)
     expected = {item.id: (item.codes, item.metadata) for item in again.get(again.ids())}
     found = stored(tmp_path / "s")
     assert found.keys() == expected.keys()

@@ -21,7 +21,7 @@ from channelhash.data.bulk import KINDS, Bad, RawBatch, Shard, input_files
 from channelhash.errors import InputError, JobError
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import add_conventions, count_tasks, report_tasks, save_scores
-from channelhash.models import HashModel, load_model
+from channelhash.models import HashModel, load_hash_model
 from channelhash.models.hash_model import encode_records
 from channelhash.utils.addresses import Place, RemotePath, folder_of, star_expression, whole_file, write_whole_text
 from channelhash.utils.environment import pick_device
@@ -191,7 +191,7 @@ def encode_bulk(
         raise InputError(f"--shard-items {shard_items}: a shard has at least 1 item")
     next(input_files(data))  # where there is nothing to encode, nothing is written
     with _held(out):
-        encoder = load_model(model)
+        encoder = load_hash_model(model)
         job = _open_job(encoder, data, out.resolve(), root, shard_items)
         finished = _finished_shards(out, len(job.shards))
         todo = [number for number in range(len(job.shards)) if number not in finished]
@@ -219,7 +219,7 @@ class _ShardEncoder:
 
     def __init__(self, model: Path, out: Place, job: _BulkJob, trusted: Sequence[str] = ()) -> None:
         with trusting(trusted):
-            self._model, self._out, self._job = load_model(model), out, job
+            self._model, self._out, self._job = load_hash_model(model), out, job
         if self._model.fingerprint() != job.model:
             # Perhaps this machine sees another folder under that name.
             raise InputError(f"{model}: holds model {self._model.fingerprint()} for a worker, the job's is {job.model}")

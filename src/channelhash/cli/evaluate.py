@@ -77,10 +77,10 @@ def _encode_one(run: Path, data: Path, out: Place, root: Path | None, skip_bad: 
     """Encode all items at once, into one file."""
     from channelhash.data.collection import readable
     from channelhash.data.folder import load_any
-    from channelhash.models import load_model
+    from channelhash.models import load_hash_model
     from channelhash.models.hash_model import encode_records
 
-    model = load_model(run)
+    model = load_hash_model(run)
     records = load_any(data, root, skip_bad)
     if skip_bad and not data.is_dir():  # those of a folder are decoded as they are found
         records = readable(records)

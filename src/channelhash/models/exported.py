@@ -114,8 +114,7 @@ class _Side:
             self._dtype = np.dtype(entry["input"]["dtype"])
             recipe: Mapping[str, Any] = entry["prepare"]
             self._prepare = _PREPARE[str(recipe["kind"])](recipe, folder)
-            files = [path.name, f"{path.name}.data", *([str(recipe["tokenizer"])] if "tokenizer" in recipe else [])]
-        for name in files:
+        for name in (path.name, f"{path.name}.data"):
             if name in sha256 and file_hash(folder / name) != sha256[name]:
                 raise InputError(f"{folder / name}: has changed since it was exported; {_AGAIN}")
         self._path, self._modality = path, modality
@@ -140,7 +139,7 @@ class _Side:
 
 
 def _pixels(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
-    return resize_of(recipe).pixels
+    return resize_of(recipe).arrays
 
 
 def _features(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
@@ -160,11 +159,6 @@ def _vocabulary(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
     )
 
 
-def _tokenizer(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
-    tokenizer = library("tokenizers", "exported").Tokenizer.from_file(str(folder / str(recipe["tokenizer"])))
-    return lambda texts: np.array([encoding.ids for encoding in tokenizer.encode_batch(list(texts))])
-
-
 def _open_clip(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
     kind = str(recipe["tokenizer"]).removeprefix("open_clip.")
     if kind != "SimpleTokenizer":
@@ -179,6 +173,5 @@ _PREPARE: dict[str, Callable[[Mapping[str, Any], Path], _Prepare]] = {
     "pixels": _pixels,
     "features": _features,
     "vocabulary": _vocabulary,
-    "tokenizer": _tokenizer,
     "open_clip": _open_clip,
 }

@@ -8,22 +8,25 @@ arrays never need it.
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 from pydantic import AfterValidator
-from torch import Tensor, nn
 
 from channelhash.data.images import Resize
 from channelhash.errors import InputError
-from channelhash.models.backbones import split_source
+from channelhash.models.description import split_source
 from channelhash.utils.files import one_line
 from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import pick, resolve, split_python_name, unknown
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 #: A sequence of ``n`` raw items to their features ``(n, d)``: anything that NumPy or torch makes a matrix of.
 _Extract = Callable[[Sequence[Any]], Any]
@@ -111,13 +114,15 @@ def absolute_source(pretrained: str) -> tuple[str | None, Path | None, str]:
     return tag, file, f"{tag}@{file}" if tag else str(file)
 
 
-def _by_batches(network: nn.Module, prepare: Callable[[Sequence[Any]], Tensor]) -> _Extract:
+def _by_batches(network: "nn.Module", prepare: "Callable[[Sequence[Any]], Tensor]") -> _Extract:
     """Return the network as a function of raw items, in evaluation mode and float32, on a GPU if there is one."""
+    import torch
+
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = network.eval().to(device)
 
     @torch.inference_mode()
-    def extract(items: Sequence[Any]) -> Tensor:
+    def extract(items: Sequence[Any]) -> "Tensor":
         parts = [items[start : start + _BATCH] for start in range(0, len(items), _BATCH)]
         return torch.cat([network(prepare(part).to(device)).cpu() for part in parts])
 
@@ -196,13 +201,14 @@ class Extractor:
                     f"{self._modality} items of type {type(item).__name__}: give {expected}, or features as one array"
                 )
         if self._extract is None:
-            importlib.import_module("channelhash.utils.torchvision_compat")  # before anyone's own import of torchvision
+            with suppress(ModuleNotFoundError):  # before anyone's own import of torchvision
+                importlib.import_module("channelhash.utils.torchvision_compat")
             try:
                 self._extract = self._kind.load(self._modality)
             except InputError as error:
                 raise InputError(f"{self._where}: {error}") from None
         features = self._extract(items)
-        if isinstance(features, Tensor):
+        if hasattr(features, "detach"):  # a tensor
             features = features.detach().float().cpu().numpy()
         try:
             with np.errstate(over="ignore"):  # what is not finite then is reported with its item
@@ -261,3 +267,52 @@ def _read(name: str, modality: str) -> tuple[_ExtractorKind, bool]:
         return chosen(what), bool(question)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
+
+
+@dataclass(frozen=True)
+class FeatureRows:
+    """Rows of features ``(n, width)``; raw items go through ``extractor``, if there is one.
+
+    >>> FeatureRows("image", width=2).arrays(np.ones((1, 2))).tolist()
+    [[1.0, 1.0]]
+    """
+
+    modality: str
+    width: int
+    extractor: Extractor | None = None
+
+    def __call__(self, items: Any) -> "Tensor":
+        """Convert items; errors as in `check_rows`, and `InputError` for raw items without an extractor."""
+        import torch
+
+        return torch.from_numpy(self.arrays(items))
+
+    def arrays(self, items: Any) -> NDArray[np.float32]:
+        """Do the same without PyTorch."""
+        if not isinstance(items, np.ndarray):
+            if self.extractor is None:
+                raise InputError(
+                    f"this model was trained on precomputed {self.modality} features and names no extractor: it cannot "
+                    f"encode a raw {self.modality}; give features of width {self.width}, or name what makes them, "
+                    f"extractors: {{{self.modality}: KIND:WHAT}}, under architecture in its config.json"
+                )
+            items = self.extractor(items)
+        return check_rows(items, self.modality, self.width)
+
+    def recipe(self) -> dict[str, Any]:
+        """Describe, JSON-able, the input of the network."""
+        steps = ["rows of the features that the model was trained on, as they are; the network standardises them"]
+        name = self.extractor.name if self.extractor else None
+        return dict(kind="features", steps=steps, width=self.width, extractor=name)
+
+
+def check_rows(items: Any, modality: str, width: int) -> NDArray[np.float32]:
+    """Return rows of features ``(n, width)`` as float32; anything else is an `InputError`.
+
+    >>> check_rows(np.eye(2), "image", 2).dtype
+    dtype('float32')
+    """
+    if not isinstance(items, np.ndarray) or items.ndim != 2 or items.shape[1] != width:
+        what = items.shape if isinstance(items, np.ndarray) else type(items).__name__
+        raise InputError(f"{modality} features are (n, {width}) for this model, not {what}")
+    return np.ascontiguousarray(items, dtype=np.float32)

@@ -1,26 +1,40 @@
 """``fitted``: codes without labels and without training, from an encoder that stays as it is.
 
-The head is an affine map in closed form (`linear_hashing`), fitted to features of a sample of the items: the sign of a
-random rotation, ITQ, or CCA-ITQ where pairs of images and captions exist. An encoder whose features are codes already,
-such as ``photo``, needs no fit.
+The head is an affine map in closed form, fitted to features of a sample of the items: the sign of a random rotation,
+ITQ, or CCA-ITQ where pairs of images and captions exist. An encoder whose features are codes already, such as
+``photo``, needs no fit. Nothing here needs PyTorch, unless the encoder does.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from channelhash.data.records import Records
-from channelhash.errors import InputError
-from channelhash.models.description import in_one_word
-from channelhash.models.encoders import Encoder, open_encoder
-from channelhash.models.hash_model import Branch, HashModel
-from channelhash.models.heads import Standardize, UnitLength
+from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.data.images import ImageInput
+from channelhash.data.records import Items, Records
+from channelhash.errors import InputError, JobError
+from channelhash.models.description import (
+    CHECKSUM,
+    described_with_checksum,
+    in_one_word,
+    model_card,
+    read_description,
+    weights_checksum,
+)
+from channelhash.models.encoders import Encoder, open_encoder, read_arrays, read_heads
+from channelhash.models.extractors import FeatureRows
+from channelhash.models.photo import one_blas_thread
+from channelhash.utils.files import atomic_path, content_hash, reading, write_text
+from channelhash.utils.image_files import PREPROCESSING
+from channelhash.utils.progress import Progress
 from channelhash.utils.seeds import generator
+from channelhash.utils.typed_settings import check_trusted, trusting
 
 _Array = NDArray[np.float64]
 #: modality -> features ``(n, d)``, row i of each of sample i.
@@ -154,6 +168,8 @@ def _columns(vectors: _Array, n: int) -> _Array:
 
 Codes = Literal["auto", "learned", "sign", "itq", "cca-itq"]
 
+_BATCH = 256
+
 #: Code length of a new store.
 N_BITS = 256
 #: Fewest pairs of an image and its caption from which two spaces are joined.
@@ -176,57 +192,169 @@ _CCA_RHO = 3.0
 _Features = Mapping[str, NDArray[np.float32]]
 
 
-def create_fitted_model(
-    train: Records,
-    n_bits: int = N_BITS,
-    encoder: str | dict[str, str] = "photo",
-    codes: Codes = "auto",
-    seed: int = 0,
-) -> HashModel:
-    """Create a model whose codes are fitted to ``train``; training it further starts from there.
-
-    Args:
-        train: items with their images and texts, or features with the encoder ``features``.
-        n_bits: code length k.
-        encoder: as in `encoders.open_encoder`.
-        codes: see `fit_codes`.
-        seed: of the fit.
-
-    Raises:
-        InputError: as `open_encoder` and `fit_codes`.
-
-    >>> features = np.random.default_rng(0).normal(size=(20, 4))
-    >>> train = Records(tuple(map(str, range(20))), {"image": features}, np.ones((20, 1), dtype=bool), ("any",))
-    >>> create_fitted_model(train, 16, "features").encode("image", features).shape
-    (20, 2)
-    """
-    opened = open_encoder(encoder, feature_widths(train))
-    items = {modality: train.items[modality] for modality in opened.modalities if modality in train.items}
-    features = {modality: opened.features(modality, values) for modality, values in items.items()}
-    return fit_codes(opened, features, n_bits, codes, seed)
-
-
 def feature_widths(records: Records) -> dict[str, int]:
     """Return modality -> number of features, where items are features already."""
     return {name: values.shape[1] for name, values in records.items.items() if isinstance(values, np.ndarray)}
 
 
-def build_fitted_branches(
-    n_bits: int,
-    encoder: str,
-    widths: dict[str, int],
-    unit: bool = False,
-    extractors: dict[str, str] | None = None,
-    seen: dict[str, list[float]] | None = None,
-    **origin: int | str,
-) -> dict[str, Branch]:
-    """Build the branches; the encoder's weights are loaded again."""
-    return _branches(open_encoder(extractors or encoder, widths, seen), n_bits, widths, unit)
+class FittedModel:
+    """An encoder and what was fitted to its features; used like a `HashModel`, of which it is none.
+
+    Args:
+        encoder: computes the features.
+        architecture: what `fit_codes` was told and has chosen, JSON-able: it is saved in ``config.json``.
+        maps: modality -> from features to outputs; none where the encoder's features are outputs themselves.
+
+    >>> features = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    >>> model = fit_codes(open_encoder("features", {"image": 4}), {"image": features}, n_bits=16)
+    >>> model.modalities, model.encode("image", features).shape
+    (('image',), (20, 2))
+    """
+
+    name = "fitted"
+    code_spaces: tuple[str, ...] = ()
+    extends: tuple[str, ...] = ()
+
+    def __init__(self, encoder: Encoder, architecture: dict[str, Any], maps: Mapping[str, _LinearMap]) -> None:
+        self.encoder, self.architecture, self._maps = encoder, architecture, maps
+        self.n_bits: int = architecture["n_bits"]
+        self.modalities = tuple(architecture["widths"])
+
+    def prepare(self, modality: str, items: Items) -> NDArray[Any]:
+        """Prepare raw items (images, strings, or rows of features) as inputs of the encoder."""
+        if modality not in self.modalities:
+            raise InputError(f"this model encodes {', '.join(self.modalities)}, not {modality}")
+        return self.encoder.sides[modality].prepare.arrays(items)
+
+    def takes_rows(self, modality: str) -> bool:
+        """Return whether the items of a modality may be rows of features."""
+        return isinstance(self.encoder.sides[modality].prepare, FeatureRows)
+
+    def project(self, modality: str, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Compute outputs ``(n, k)`` of features of the encoder."""
+        if modality not in self._maps:
+            return features[:, : self.n_bits]
+        return self._maps[modality](_unit(features) if self.architecture["unit"] else features).astype(np.float32)
+
+    def outputs_prepared(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+        """Compute outputs ``(n, k)`` of inputs that `prepare` returned."""
+        with one_blas_thread():
+            return {
+                modality: self.project(modality, self.encoder.sides[modality].features(rows))
+                for modality, rows in inputs.items()
+            }
+
+    def outputs(self, modality: str, items: Items, progress: Progress | None = None) -> NDArray[np.float32]:
+        """Compute outputs ``(n, k)`` of raw items, as `HashModel.outputs` does."""
+        parts = list[NDArray[np.float32]]()
+        for start in range(0, len(items), _BATCH):
+            inputs = self.prepare(modality, items[start : start + _BATCH])
+            parts.append(self.outputs_prepared({modality: inputs})[modality])
+            if not np.isfinite(parts[-1]).all():
+                raise JobError(f"{modality}: an output is not finite; the weights are damaged, fit the codes again")
+            if progress:
+                progress(min(start + _BATCH, len(items)), len(items))
+        return np.concatenate(parts) if parts else np.empty((0, self.n_bits), np.float32)
+
+    def encode(self, modality: str, items: Items, progress: Progress | None = None) -> PackedCodes:
+        """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8."""
+        return pack(binarize(self.outputs(modality, items, progress)))
+
+    def encode_images(self, images: Sequence[ImageInput]) -> PackedCodes:
+        """Encode image files or opened images as packed codes ``(n, ceil(k / 8))`` uint8."""
+        return self.encode("image", images)  # type: ignore[arg-type]  # opened images too
+
+    def encode_texts(self, texts: Sequence[str]) -> PackedCodes:
+        """Encode texts as packed codes ``(n, ceil(k / 8))`` uint8."""
+        return self.encode("text", texts)
+
+    def fingerprint(self) -> str:
+        """Hash encoder and weights; see `HashModel.fingerprint`."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        description = self._description()
+        description["architecture"] = {key: v for key, v in self.architecture.items() if key != "extractors"}
+        parts: list[bytes | memoryview] = [json.dumps(description, sort_keys=True).encode()]
+        for name, values in sorted(self._weights().items()):
+            parts += [name.encode(), values.tobytes()]
+        return content_hash(*parts)[:16]
+
+    def comparable(self, model: str) -> bool:
+        """Return whether these codes can be compared with those of the model with the fingerprint ``model``."""
+        return model == self.fingerprint()
+
+    def _description(self) -> dict[str, Any]:
+        identities = {name: dict(self.encoder.sides[name].identity) for name in self.modalities}
+        description = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
+        description["backbones"] = {name: identity for name, identity in identities.items() if identity}
+        return description | ({"preprocessing": PREPROCESSING} if "image" in self.modalities else {})
+
+    def _weights(self) -> dict[str, NDArray[Any]]:
+        weights: dict[str, NDArray[Any]] = {}
+        for modality in self.modalities:
+            if head := self.encoder.sides[modality].head:
+                weights |= {f"{modality}.head.{name}": values for name, values in head.weights.items()}
+            if modality in self._maps:
+                weights |= {f"{modality}.map.{name}": values for name, values in vars(self._maps[modality]).items()}
+        return weights
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write ``config.json``, ``model.safetensors`` and a card; the encoder's networks are not saved."""
+        from safetensors.numpy import save
+
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: np.ascontiguousarray(values) for name, values in self._weights().items()}
+        with atomic_path(folder / "model.safetensors") as path:
+            path.write_bytes(save(weights, {CHECKSUM: weights_checksum(save(weights))}))
+        write_text(folder / "config.json", described_with_checksum(self._description()))
+        n_weights = sum(values.size for values in weights.values())
+        card = model_card(self.name, self.n_bits, self.modalities, n_weights, self.fingerprint())
+        write_text(folder / "README.md", card)
+
+
+def features_model(encoder: Encoder) -> FittedModel:
+    """Return an encoder as a model whose outputs are its features.
+
+    >>> features_model(open_encoder("features", {"image": 2})).outputs("image", np.ones((1, 2))).tolist()
+    [[1.0, 1.0]]
+    """
+    widths = {name: side.width for name, side in encoder.sides.items()}
+    return FittedModel(encoder, {"n_bits": max(widths.values(), default=0), "widths": widths}, {})
+
+
+def read_fitted_model(folder: Path, trust_code: bool = False) -> FittedModel:
+    """Read a model that was saved; its encoder has to be here, and the same."""
+    file = folder / "config.json"
+    with reading(file, "not a model this version can build"):
+        description = read_description(file)
+        with trusting(trust_code):
+            check_trusted(description, file)
+        form = dict(description["architecture"])
+        encoder = open_encoder(form.get("extractors") or form["encoder"], form["widths"], form.get("seen"))
+        heads, arrays = read_heads(folder), read_arrays(folder / "model.safetensors")
+        sides = {name: side._replace(head=heads.get(name)) for name, side in encoder.sides.items()}
+        maps = {
+            name: _LinearMap(arrays[f"{name}.map.mean"], arrays[f"{name}.map.weights"])
+            for name in form["widths"]
+            if f"{name}.map.mean" in arrays
+        }
+        model = FittedModel(replace(encoder, sides=sides), form, maps)
+        if description.get("preprocessing") != model._description().get("preprocessing"):
+            raise ValueError("it was made for images that were read in another way; fit it again")
+    for name, saved in description["backbones"].items():
+        if saved != (here := dict(sides[name].identity)):
+            raise InputError(
+                f"{file}: fitted to {saved['name']} with weights {saved['weights']}, but here are {here['name']} with "
+                f"{here['weights']}; give the same weights, or make it again"
+            )
+    return model
 
 
 def fit_codes(
     encoder: Encoder, features: _Features, n_bits: int = N_BITS, codes: Codes = "auto", seed: int = 0
-) -> HashModel:
+) -> FittedModel:
     """Fit codes to features of a sample of items.
 
     ``auto`` is ``learned`` for an encoder with codes of its own that are long enough, ``cca-itq`` where the sides lie
@@ -257,15 +385,8 @@ def fit_codes(
     if chosen != "cca-itq" and not encoder.one_space:
         features = dict([min(features.items())])  # "image" comes before "text"
     maps = _fit_maps(encoder, features, n_bits, chosen, seed)
-    word, widths = encoder.word, {name: encoder.sides[name].width for name in maps}
-    unit = encoder.one_space and chosen != "learned"
-    branches = _branches(encoder, n_bits, widths, unit)
-    with torch.no_grad():
-        for name, branch in branches.items():
-            fitted: Any = fitted_part(branch)
-            _, standardize, linear = fitted
-            standardize.mean.copy_(torch.from_numpy(maps[name].mean))
-            linear.weight.copy_(torch.from_numpy(maps[name].weights.T))
+    modalities = maps or encoder.modalities
+    word, widths = encoder.word, {name: encoder.sides[name].width for name in modalities}
     architecture: dict[str, Any] = dict(
         n_bits=n_bits,
         encoder=word if isinstance(word, str) else "extractors",
@@ -273,18 +394,12 @@ def fit_codes(
         seed=seed,
         fitted_on=0 if chosen == "learned" else n_items,
         widths=widths,
-        unit=unit,
+        unit=encoder.one_space and chosen != "learned",
     )
     if not isinstance(word, str):
-        seen = {name: encoder.seen[name] for name in maps}
+        seen = {name: encoder.seen[name] for name in modalities}
         architecture |= {"extractors": dict(word), "seen": seen}
-    return HashModel("fitted", n_bits, architecture, branches).eval()
-
-
-def fitted_part(branch: Branch) -> nn.Sequential:
-    """Return what of a branch's head was fitted: it takes the features that `Encoder.features` gives."""
-    head: nn.Sequential = branch.head[-3:]  # type: ignore[index]  # of a `fitted` model, as `_branches` makes it
-    return head
+    return FittedModel(encoder, architecture, maps)
 
 
 def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, codes: Codes) -> str:
@@ -309,8 +424,7 @@ def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, co
 def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, seed: int) -> dict[str, _LinearMap]:
     """Return modality -> the map that `_choose` chose, from features to outputs."""
     if chosen == "learned":
-        leading = np.eye(encoder.own_bits)[:, :n_bits]
-        return {name: _LinearMap(np.zeros(encoder.own_bits), leading) for name in encoder.modalities}
+        return {}
     if chosen == "cca-itq":
         n_items = len(next(iter(features.values())))
         views = {name: _unit(values) if encoder.one_space else values for name, values in features.items()}
@@ -326,17 +440,6 @@ def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, s
     if "text" in encoder.sides and "text" not in means:
         means["text"] = _unit(encoder.features("text", _PHRASES)).mean(axis=0)
     return {name: _LinearMap(mean, shared.weights) for name, mean in sorted(means.items())}
-
-
-def _branches(encoder: Encoder, n_bits: int, widths: Mapping[str, int], unit: bool) -> dict[str, Branch]:
-    branches = {}
-    for modality, width in widths.items():
-        side = encoder.sides[modality]
-        scaled = UnitLength() if unit else nn.Identity()
-        fitted = (scaled, Standardize(width), nn.Linear(width, n_bits, bias=False))
-        learned = () if isinstance(side.head, nn.Identity) else (side.head,)
-        branches[modality] = Branch(side.prepare, side.network, nn.Sequential(*learned, *fitted))
-    return branches
 
 
 def _unit(values: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """The model: one branch per modality, from raw items to hash codes; saved and loaded."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,17 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.data.images import ImageFiles, ImageInput, image_batches
 from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError, JobError
-from channelhash.models.backbones import Frozen, Precision, load_weights, read_saved_weights, weights_hash
-from channelhash.models.description import CHECKSUM, described_with_checksum, model_card, read_description
+from channelhash.models.backbones import Frozen, Precision, load_weights, read_saved_weights
+from channelhash.models.description import (
+    CHECKSUM,
+    described_with_checksum,
+    model_card,
+    read_description,
+    weights_checksum,
+)
+from channelhash.models.extractors import FeatureRows, check_rows
 from channelhash.utils.environment import usable_cores
-from channelhash.utils.files import atomic_path, check_exhausted, content_hash, reading, write_text
+from channelhash.utils.files import atomic_path, content_hash, reading, write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress
 from channelhash.utils.typed_settings import check_trusted, read_settings, settings_of, trusting
@@ -155,6 +162,10 @@ class HashModel(nn.Module, ModelHubMixin):
         inputs: Tensor = self.branches[modality].prepare(items)  # type: ignore[operator]
         return inputs
 
+    def takes_rows(self, modality: str) -> bool:
+        """Return whether the items of a modality may be rows of features."""
+        return isinstance(self.branch(modality).prepare, FeatureRows)
+
     def branch(self, modality: str) -> Branch:
         """Return the branch of a modality."""
         branch: Branch = self.branches[modality]  # type: ignore[assignment]  # a ModuleDict holds any module
@@ -240,13 +251,15 @@ class HashModel(nn.Module, ModelHubMixin):
         return torch.cat(rows) if rows else torch.empty(0, self.n_bits)
 
     @torch.no_grad()
-    def outputs_prepared(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    def outputs_prepared(self, inputs: Mapping[str, Tensor | NDArray[Any]]) -> dict[str, Tensor]:
         """Compute real-valued outputs, float32 on the CPU, of inputs from `prepare`, in evaluation mode."""
         was_training = self.training
         self.eval()
         outputs = {
             modality: torch.cat([self.branches[modality](part.to(self.device)).float().cpu() for part in parts])
-            for modality, parts in ((name, torch.split(values, _ENCODE_BATCH)) for name, values in inputs.items())
+            for modality, parts in (
+                (name, torch.split(torch.as_tensor(values), _ENCODE_BATCH)) for name, values in inputs.items()
+            )
         }
         self.train(was_training)
         return outputs
@@ -309,7 +322,7 @@ class HashModel(nn.Module, ModelHubMixin):
         with atomic_path(save_directory / "model.safetensors") as path:
             # Not `save_file`: only the owner may read its files.
             weights = {name: values.contiguous() for name, values in self.trained_state().items()}
-            path.write_bytes(save(weights, {CHECKSUM: weights_hash(weights)}))
+            path.write_bytes(save(weights, {CHECKSUM: weights_checksum(save(weights))}))
         extends = {"extends": list(self.extends)} if self.extends else {}
         write_text(save_directory / "config.json", described_with_checksum(self._description() | extends))
 
@@ -373,40 +386,13 @@ class HashModel(nn.Module, ModelHubMixin):
                 )
 
 
-def damaged_files(folder: Path) -> list[str]:
-    """Return a line for each damaged file of a saved model, which is not built; all of them are read.
-
-    >>> damaged_files(Path("none"))
-    ['config.json: is missing', 'model.safetensors: is missing']
-    """
-    files = []
-    for name, read in (("config.json", read_description), ("model.safetensors", read_saved_weights)):
-        path = folder / name
-        try:
-            if path.exists():
-                read(path)
-            else:
-                files.append(f"{name}: is missing")
-        except (InputError, ValueError, RecursionError, OSError) as error:
-            if isinstance(error, OSError):
-                check_exhausted(error, path)
-            files.append(f"{name}: {str(error).removeprefix(f'{path}: ')}")
-    return files
-
-
 def feature_rows(items: Any, modality: str, width: int) -> Tensor:
-    """Convert rows of features to a float32 tensor ``(n, width)``.
-
-    Raises:
-        InputError: ``items`` is anything else.
+    """Return rows of features as a tensor; see `check_rows`.
 
     >>> feature_rows(np.eye(2), "image", 2).dtype
     torch.float32
     """
-    if not isinstance(items, np.ndarray) or items.ndim != 2 or items.shape[1] != width:
-        what = items.shape if isinstance(items, np.ndarray) else type(items).__name__
-        raise InputError(f"{modality} features are (n, {width}) for this model, not {what}")
-    return torch.from_numpy(np.ascontiguousarray(items, dtype=np.float32))
+    return torch.from_numpy(check_rows(items, modality, width))
 
 
 # Images read by worker processes are encoded so many at a time.

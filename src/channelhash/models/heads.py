@@ -1,9 +1,7 @@
-"""Heads: from features to k outputs; those of the model ``features``, and those that ship in ``photo_heads``."""
+"""Heads: from features to k outputs; those of the models ``features`` and ``aligned``."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +10,8 @@ from torch import Tensor, nn
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.models.backbones import load_weights, read_saved_weights
-from channelhash.models.description import read_description
-from channelhash.models.extractors import Extractor, Extractors, absolute_names, check_files
-from channelhash.models.hash_model import Branch, HashModel, feature_rows
+from channelhash.models.extractors import Extractor, Extractors, FeatureRows, absolute_names, check_files
+from channelhash.models.hash_model import Branch, HashModel
 
 
 def hash_head(widths: Sequence[int], dropout: float = 0.1) -> nn.Sequential:
@@ -41,10 +37,6 @@ def hash_head(widths: Sequence[int], dropout: float = 0.1) -> nn.Sequential:
             nn.init.kaiming_normal_(linear.weight)
             layers += [linear]
     return nn.Sequential(*layers)
-
-
-#: A saved model ``aligned`` on ``photo-backbones``; its README.md says how it was learned.
-PHOTO_HEADS = Path(__file__).with_name("photo_heads")
 
 
 class Standardize(nn.Module):
@@ -153,23 +145,6 @@ def aligned_head(
     return nn.Sequential(unit, Standardize(width), noisy, Both(width, n_bits, hidden, dropout))
 
 
-def read_heads(folder: Path, backbones: Mapping[str, nn.Module]) -> dict[str, nn.Sequential]:
-    """Read the heads of a saved model ``aligned``, which need not be of this machine: modality -> head."""
-    description = read_description(folder / "config.json")
-    form: dict[str, Any] = dict(description["architecture"])
-    widths, n_bits = form.pop("widths"), form.pop("n_bits")
-    del form["encoder"], form["nested"]
-    for modality, identity in description["backbones"].items():
-        head: Any = backbones[modality]
-        if head.weights_hash != identity["weights"]:
-            raise InputError(f"{folder}: heads of {identity['name']}, not of {head.name}; reinstall")
-    heads = {name: aligned_head(width, n_bits, False, **form).eval() for name, width in widths.items()}
-    file = folder / "model.safetensors"
-    parts = {f"branches.{name}.head.{key}": value for name in heads for key, value in heads[name].state_dict().items()}
-    load_weights(parts, read_saved_weights(file), str(file))
-    return heads
-
-
 def create_features_model(
     train: Records,
     n_bits: int,
@@ -236,34 +211,3 @@ def build_features_branches(
         head = hash_head([width, *hidden, n_bits], dropout)
         branches[modality] = Branch(FeatureRows(modality, width, named.get(modality)), Standardize(width), head)
     return branches
-
-
-@dataclass(frozen=True)
-class FeatureRows:
-    """Rows of features ``(n, width)``; raw items go through ``extractor``, if there is one.
-
-    >>> FeatureRows("image", width=2, extractor=None)(np.ones((1, 2))).tolist()
-    [[1.0, 1.0]]
-    """
-
-    modality: str
-    width: int
-    extractor: Extractor | None
-
-    def __call__(self, items: Any) -> Tensor:
-        """Convert items; errors as in `feature_rows`, and `InputError` for raw items without an extractor."""
-        if not isinstance(items, np.ndarray):
-            if self.extractor is None:
-                raise InputError(
-                    f"this model was trained on precomputed {self.modality} features and names no extractor: it cannot "
-                    f"encode a raw {self.modality}; give features of width {self.width}, or name what makes them, "
-                    f"extractors: {{{self.modality}: KIND:WHAT}}, under architecture in its config.json"
-                )
-            items = self.extractor(items)
-        return feature_rows(items, self.modality, self.width)
-
-    def recipe(self) -> dict[str, Any]:
-        """Describe, JSON-able, the input of the network."""
-        steps = ["rows of the features that the model was trained on, as they are; the network standardises them"]
-        name = self.extractor.name if self.extractor else None
-        return dict(kind="features", steps=steps, width=self.width, extractor=name)

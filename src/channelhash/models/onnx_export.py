@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from channelhash.codes import binarize
 from channelhash.errors import InputError, JobError
-from channelhash.models.backbones import OnnxTower
+from channelhash.models.backbones import Tower
 from channelhash.models.exported import DESCRIPTION
 from channelhash.models.hash_model import HashModel
 from channelhash.utils.files import file_hash, move_folder, one_line, sync_file, temporary_folder
@@ -28,8 +28,6 @@ from channelhash.utils.seeds import generator
 
 #: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
 _TOLERANCE = 1e-4
-#: Likewise where the weights of a tower are rounded (`onnx_graphs.joined`).
-_ROUNDED_TOLERANCE = 2e-2
 
 _OPSET = 17
 _CHECKED_ROWS = 7
@@ -79,6 +77,10 @@ def _recipe(model: HashModel, modality: str) -> dict[str, Any]:
     """Describe how a branch's inputs are computed; raise `InputError` where this is impossible."""
     branch = model.branch(modality)
     try:
+        if branch.frozen and isinstance(branch.frozen.encoder, Tower):
+            raise InputError(
+                f"{branch.frozen.name} runs without PyTorch as it is; only networks of PyTorch are exported"
+            )
         if not hasattr(branch.prepare, "recipe"):  # a model of one's own may have none
             raise InputError("what prepares its items has no method recipe() that says how")
         if branch.frozen and branch.frozen.precision == "bfloat16":
@@ -94,43 +96,21 @@ def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path)
     onnxruntime = onnx_runtime()
     branch = model.branch(modality)
     inputs = model.prepare(modality, _some_items(modality, recipe))
-    tower = branch.frozen.encoder if branch.frozen else None
     try:
-        if isinstance(tower, OnnxTower):
-            _write_behind(tower, branch.head, inputs.to(model.device), path)
-        else:
-            _write(branch, inputs.to(model.device), path)
+        _write(branch, inputs.to(model.device), path)
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         batches = (inputs, inputs[:1])
         outputs = [session.run(["outputs"], {"inputs": rows.numpy()})[0] for rows in batches]
         here = [model.outputs_prepared({modality: rows})[modality].numpy() for rows in batches]
     except Exception as error:  # the exporter and the runtime have many types of their own
         raise _refusal(model, modality, one_line(error)[:200]) from error
-    for name, content in getattr(branch.prepare, "recipe_files", dict)().items():
-        (path.parent / name).write_text(content, encoding="utf-8")
-    shape = ["m" if recipe["kind"] == "tokenizer" else n for n in inputs.shape[1:]]
     entry = {
         "file": path.name,
-        "input": {"name": "inputs", "dtype": str(inputs.numpy().dtype), "shape": ["n", *shape]},
+        "input": {"name": "inputs", "dtype": str(inputs.numpy().dtype), "shape": ["n", *inputs.shape[1:]]},
         "output": {"name": "outputs", "dtype": "float32", "shape": ["n", model.n_bits]},
         "prepare": recipe,
     }
-    tolerance = _ROUNDED_TOLERANCE if isinstance(tower, OnnxTower) else _TOLERANCE
-    return entry | {"largest_difference": max(map(partial(_difference, modality, tolerance), outputs, here))}
-
-
-def _write_behind(tower: OnnxTower, head: nn.Module, inputs: Tensor, path: Path) -> None:
-    """Write a head behind a tower's graph, whose weights are rounded and lie beside it, in ``<path>.data``.
-
-    A runtime maps that file into memory, where it would hold what it reads from a graph twice.
-    """
-    from channelhash.models.onnx_graphs import joined
-
-    onnx = library("onnx", "onnx")
-    _write(head, tower(inputs), path)
-    graph = joined(tower.graph(), onnx.load(path))
-    onnx.save_model(graph, path, save_as_external_data=True, location=f"{path.name}.data")
-    shutil.copymode(path, f"{path}.data")  # which the library lets the owner alone read
+    return entry | {"largest_difference": max(map(partial(_difference, modality), outputs, here))}
 
 
 def _write(branch: nn.Module, inputs: Tensor, path: Path) -> None:
@@ -163,11 +143,11 @@ def _write(branch: nn.Module, inputs: Tensor, path: Path) -> None:
     shutil.rmtree(parts)
 
 
-def _difference(modality: str, tolerance: float, onnx_rows: NDArray[np.float32], here: NDArray[np.float32]) -> float:
+def _difference(modality: str, onnx_rows: NDArray[np.float32], here: NDArray[np.float32]) -> float:
     """Return the largest difference between the outputs of file and model; raise `JobError` beyond rounding."""
     if not np.isfinite(here).all():
         raise JobError(f"{modality}: the model's output is not finite; its weights are damaged, train again")
-    allowed = tolerance * max(1.0, float(np.abs(here).max()))
+    allowed = _TOLERANCE * max(1.0, float(np.abs(here).max()))
     largest = float(np.abs(onnx_rows - here).max()) if onnx_rows.shape == here.shape else np.inf
     certain = np.abs(here) > allowed
     if not largest <= allowed or (binarize(onnx_rows) != binarize(here))[certain].any():

@@ -21,7 +21,8 @@ from channelhash.models.backbones import (
 )
 from channelhash.models.hash_model import Branch, HashModel, check_raw_items
 from channelhash.models.heads import hash_head
-from channelhash.models.pretrained import IMAGE_WIDTH, IMAGES, image_layers, load_torchvision
+from channelhash.models.photo import IMAGE_WIDTH, IMAGES
+from channelhash.models.pretrained import image_layers, load_torchvision
 from channelhash.models.small import TransformerText, VocabularyTokens, WordTable
 from channelhash.text.tokens import Vocabulary
 from channelhash.text.word_vectors import (

@@ -4,21 +4,21 @@ import hashlib
 import os
 import unicodedata
 from collections.abc import Collection, Sequence
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import PIL
 
-from channelhash.data.images import image_problem
 from channelhash.errors import InputError
 from channelhash.models.description import fit_facts, read_description
-from channelhash.photos.source import Source, read_photo_source, read_source, with_modalities
-from channelhash.search import find_store, open_store
+from channelhash.photos.source import Source, Unread
 from channelhash.search.items import Value
 from channelhash.search.store import Listed, Store
 from channelhash.utils.files import content_hash
-from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
+from channelhash.utils.progress import Progress
 
 #: Metadata key of an item's state, which identifies what it was encoded from: size, times (of the last modification and
 #: of the last change of the inode, which no editor can set back) and SHA-256 of its image file, or the hash of its text
@@ -222,42 +222,37 @@ def _size_and_times(path: str | Path) -> str:
     return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
 
 
-def find_unchanged(folder: Path, progress: StageProgress = no_stage_progress) -> Indexed | None:
-    """Return what the store of a plain folder has if these are all of its photographs as they are; else None.
+def still_unread(source: Source, rows: Sequence[int]) -> dict[int, Unread]:
+    """Return those of the rows whose image could not be read the last time and is the same file."""
+    remembered = source.photos.unread if source.photos else {}
+    unread = {}
+    for row in rows:
+        known = remembered.get(source.records.ids[row])
+        path = str(source.metadata[row]["image"]) if known else ""
+        with suppress(OSError):  # encoding it says what is wrong
+            if known and known.state == state_of_reading(path):
+                unread[row] = known
+    return unread
 
-    Known only for a store with fitted codes. New photographs that cannot be read are listed as problems. Where images
-    alone were moved with their folder, the store is updated, see `find_changes`.
+
+def state_of_reading(path: str | Path) -> str:
+    """Return what may decide whether an image can be read: its file, and the library's version.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     state_of_reading(file.name).startswith("0 ")
+    True
     """
-    place = find_store(folder)
-    photos = None if place is None else read_photo_source(place)
-    if place is None or photos is None or photos.folder.resolve() != folder.resolve():
-        return None
-    config = place / "model" / "config.json"
-    description = read_description(config) if config.exists() else {}
-    if description.get("name") != "fitted":
-        return None
-    source = read_source(photos.folder, None, photos.exclude, photos.captions)
-    with closing(open_store(folder)) as store:
-        todo, _, missing = find_changes(
-            store, with_modalities(source, list(description["architecture"]["widths"])), progress("look")
-        )
-        unreadable = []
-        for row in todo:
-            problem = image_problem(Path(str(source.metadata[row]["image"])))
-            if problem is None:
-                return None
-            unreadable.append(problem)
-        if missing:
-            return None
-        return Indexed(
-            unchanged=len(source.records) - len(unreadable),
-            problems=(*source.records.problems, *unreadable),
-            items=len(store),
-            skipped=source.records.removed,
-        )
+    return f"{_size_and_times(path)} Pillow {PIL.__version__}"
+
+
+def described_fit(store: Store) -> dict[str, Any]:
+    """Return the description of a store's own model if its codes were fitted; else nothing."""
+    file = None if store.model_folder is None else store.model_folder / "model" / "config.json"
+    description = read_description(file) if file is not None and file.exists() else {}
+    return description if description.get("name") == "fitted" else {}
 
 
 def fit_of(store: Store) -> dict[str, str]:
     """Return the encoder of a store and how its codes were fitted, see `fit_facts`; of other stores, nothing."""
-    description = None if store.model_folder is None else store.model_folder / "model" / "config.json"
-    return fit_facts(read_description(description)) if description is not None and description.exists() else {}
+    return fit_facts(described_fit(store))

@@ -3,22 +3,19 @@
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.functional import normalize
-from torch.utils.data import DataLoader, Dataset
+from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
-from channelhash.models import HashModel
-from channelhash.models.heads import FeatureRows
+from channelhash.models.description import Model
 from channelhash.photos.changes import (
     STATE,
     Indexed,
@@ -27,21 +24,25 @@ from channelhash.photos.changes import (
     modalities_of,
     reads_files,
     state_of_file,
+    state_of_reading,
     state_of_values,
+    still_unread,
 )
-from channelhash.photos.source import Source, with_modalities
+from channelhash.photos.source import Source, Unread, with_modalities
 from channelhash.search.items import DATES, Value, file_date
 from channelhash.search.store import Listed, Store
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.image_files import date_taken, open_image, upright_size
-from channelhash.utils.processes import interrupts_held
 from channelhash.utils.progress import StageProgress, no_stage_progress
 
 _BATCH = 256  # items encoded and written at once
 
 _Header = dict[str, Value]
-#: The inputs of a batch's images, and of each its metadata, or what is wrong with it.
-_Readings = tuple[Tensor | None, list[_Header | str | InputError]]
+_Outputs = NDArray[np.float32]
+
+
+#: What a model takes of an image, and the metadata of its file.
+_Reading = tuple[NDArray[Any], _Header]
 
 
 class Batch(NamedTuple):
@@ -51,145 +52,145 @@ class Batch(NamedTuple):
         rows: ``n`` row numbers.
         outputs: modality -> the model's outputs ``(n, k)``.
         metadata: what is known of each row.
-        problems: a line for each row that could not be encoded.
+        unread: the rows that could not be encoded.
 
-    >>> Batch([0], {"text": torch.zeros(1, 16)}, [{"text": "a dog"}], []).rows
+    >>> Batch([0], {"text": np.zeros((1, 16), np.float32)}, [{"text": "a dog"}], {}).rows
     [0]
     """
 
     rows: list[int]
-    outputs: dict[str, Tensor]
+    outputs: dict[str, _Outputs]
     metadata: list[dict[str, Value]]
-    problems: list[str]
+    unread: Mapping[int, Unread]
 
 
 def index_source(
     store: Store,
-    model: HashModel,
+    load: Callable[[], Model],
     source: Source,
     progress: StageProgress = no_stage_progress,
     prune: bool = False,
     ready: Sequence[Batch] = (),
-) -> Indexed:
-    """Encode the items of ``source`` and put them into ``store``.
+) -> tuple[Indexed, dict[str, Unread]]:
+    """Encode the items of ``source`` and put them into ``store``; return also what could not be read, by its id.
 
     An item is left alone if the store has its codes, its metadata are the same, and it was encoded from the same text,
     features or image file: one of the same size and modification time, or else of the same content. An image that was
     moved in its folder keeps its codes. Images are encoded and written batch by batch in order, while the next ones are
-    read: a job that was killed goes on where it was.
+    read: a job that was killed goes on where it was. The model is loaded where there is something to encode.
     """
-    began = time.perf_counter()
+    began, ids = time.perf_counter(), source.records.ids
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
-    source = encodable(source, model)
     changed, stored, missing = find_changes(store, source, progress("look"))
     moved = _keep_moved(store, source, [row for row in changed if row not in stored], missing)
-    todo = [row for row in changed if row not in moved]
+    unread = still_unread(source, changed)
+    todo = [row for row in changed if row not in moved and row not in unread]
     encoding, advance = time.perf_counter(), progress("encode")
-    problems, written, done = [*source.records.problems], set[int](), 0
-    encoded = {row for batch in ready for row in batch.rows}
+    written, done = set[int](), 0
+    encoded = {row for batch in ready for row in (*batch.rows, *batch.unread)}
     rest = [row for row in todo if row not in encoded]
-    every = chain((batch for batch in ready if batch.rows), encode_batches(model, source, rest))
-    for batch in every:
-        _write(store, source.records.ids, batch)
-        problems += batch.problems
-        done += len(batch.rows) + len(batch.problems)
+    for batch in chain(ready, encode_batches(load(), source, rest) if rest else ()):
+        _write(store, ids, batch)
+        unread |= batch.unread
+        done += len(batch.rows) + len(batch.unread)
         written.update(batch.rows)
         advance(done, len(todo))
     encoding_seconds = time.perf_counter() - encoding
     replaced = len(written & stored)
     lost = [item.id for item in missing if item.id in store] if prune else []  # those moved have another id now
     pruned = store.delete(lost) if lost else 0
-    return Indexed(
+    indexed = Indexed(
         added=len(written) - replaced,
         replaced=replaced,
         unchanged=len(source.records) - len(changed),
         pruned=pruned,
-        problems=tuple(problems),
+        problems=(*source.records.problems, *(unread[row].problem for row in sorted(unread))),
         items=len(store),
         seconds=time.perf_counter() - began,
         rate=len(written) / encoding_seconds if written else 0.0,
         moved=len(moved),
         skipped=source.records.removed if source.folder is not None else {},
     )
+    return indexed, {ids[row]: unread[row] for row in sorted(unread)}
 
 
 def _write(store: Store, ids: Sequence[str], batch: Batch) -> None:
     if batch.rows:
         codes = {modality: _pack_outputs(outputs) for modality, outputs in batch.outputs.items()}
-        projections = {modality: rows.float().cpu().numpy() for modality, rows in batch.outputs.items()}
         store.upsert(
             [ids[row] for row in batch.rows],
             codes,
             metadata=batch.metadata,
-            projections=projections if store.projected else None,
+            projections=batch.outputs if store.projected else None,
         )
 
 
-def encodable(source: Source, model: HashModel) -> Source:
+def encodable(source: Source, model: Model) -> Source:
     """Return the source with the modalities that the model encodes, in the model's order."""
     encoded = with_modalities(source, model.modalities)
     arrays = [modality for modality, values in encoded.records.items.items() if isinstance(values, np.ndarray)]
-    if not all(isinstance(model.branch(modality).prepare, FeatureRows) for modality in arrays):
+    if not all(map(model.takes_rows, arrays)):
         raise InputError(f"the items are features, but the model {model.name!r} reads pictures and texts; give those")
     return encoded
 
 
-def encode_batches(model: HashModel, source: Source, todo: Sequence[int]) -> Iterator[Batch]:
+def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterator[Batch]:
     """Encode rows of a source that `encodable` returned, batch by batch in order."""
     batches = [list(todo[start : start + _BATCH]) for start in range(0, len(todo), _BATCH)]
     modalities = tuple(source.records.items)
     if not reads_files(source):
         for rows in batches:
-            outputs = {modality: model.outputs(modality, _take(source, modality, rows)) for modality in modalities}
+            outputs = {name: np.asarray(model.outputs(name, _take(source, name, rows))) for name in modalities}
             metadata = [{**source.metadata[row], STATE: state_of_values(source, row)} for row in rows]
-            yield Batch(rows, outputs, metadata, [])
+            yield Batch(rows, outputs, metadata, {})
         return
-    for batch_rows, (inputs, readings) in zip(batches, _read_images(source, model, batches), strict=True):
-        rows, problems, metadata = [], [], []
-        for row, reading in zip(batch_rows, readings, strict=True):
-            if isinstance(reading, InputError):
-                raise reading
-            if isinstance(reading, str):
-                problems.append(reading)
-                continue
-            rows.append(row)
+    for batch_rows, readings in zip(batches, _read_images(source, model, batches), strict=True):
+        unread = {row: each for row, each in zip(batch_rows, readings, strict=True) if isinstance(each, Unread)}
+        rows = [row for row in batch_rows if row not in unread]
+        images = [each for each in readings if not isinstance(each, Unread)]
+        metadata = []
+        for row, (_, header) in zip(rows, images, strict=True):
             columns = source.metadata[row]
             dates = dict.fromkeys(DATES) if any(map(columns.get, DATES)) else {}  # a given one stands alone
-            metadata.append({**reading, **dates, **columns, STATE: reading[STATE]})
-        outputs = {} if inputs is None else model.outputs_prepared({"image": inputs})
+            metadata.append({**header, **dates, **columns, STATE: header[STATE]})
+        outputs = {}
+        if images:
+            inputs = {"image": np.stack([image for image, _ in images])}
+            outputs = {name: np.asarray(encoded) for name, encoded in model.outputs_prepared(inputs).items()}
         for modality in modalities:
             if modality != "image" and rows:
-                outputs[modality] = model.outputs(modality, _take(source, modality, rows))
-        batch = Batch(rows, outputs, metadata, problems)
+                outputs[modality] = np.asarray(model.outputs(modality, _take(source, modality, rows)))
+        batch = Batch(rows, outputs, metadata, unread)
         if texts := [text for row in rows for text in source.captions[row]] if source.captions else []:
-            yield from with_captions(source, batch, model.outputs("text", texts))
+            yield from with_captions(source, batch, np.asarray(model.outputs("text", texts)))
         else:
             yield batch
 
 
-def with_captions(source: Source, batch: Batch, each: Tensor) -> Iterator[Batch]:
+def with_captions(source: Source, batch: Batch, each: _Outputs) -> Iterator[Batch]:
     """Yield the images of a batch that have captions, with the outputs of these, and then the others.
 
     Several captions count as the mean of their outputs, each divided by its norm.
     """
     captions = [source.captions[row] if source.captions else () for row in batch.rows]
-    counts = [len(texts) for texts in captions if texts]
-    text = torch.stack([outputs.mean(dim=0) for outputs in torch.split(normalize(each), counts)])
+    ends = np.cumsum([len(texts) for texts in captions if texts])[:-1]
+    unit = each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12)
+    text = np.stack([outputs.mean(axis=0) for outputs in np.split(unit, ends)])
     captioned = [place for place, texts in enumerate(captions) if texts]
     others = [place for place, texts in enumerate(captions) if not texts]
     first = _take_places(batch, captioned)
-    yield first._replace(outputs=first.outputs | {"text": text}, problems=batch.problems)
+    yield first._replace(outputs=first.outputs | {"text": text}, unread=batch.unread)
     if others:
         yield _take_places(batch, others)
 
 
 def _take_places(batch: Batch, places: list[int]) -> Batch:
     outputs = {modality: rows[places] for modality, rows in batch.outputs.items()}
-    return Batch([batch.rows[place] for place in places], outputs, [batch.metadata[place] for place in places], [])
+    return Batch([batch.rows[place] for place in places], outputs, [batch.metadata[place] for place in places], {})
 
 
-def _pack_outputs(outputs: Tensor) -> PackedCodes:
+def _pack_outputs(outputs: _Outputs) -> PackedCodes:
     try:
         return pack(binarize(outputs))
     except ValueError as error:
@@ -201,48 +202,32 @@ def _take(source: Source, modality: str, rows: Sequence[int]) -> Any:
     return values[list(rows)] if isinstance(values, np.ndarray) else [values[row] for row in rows]
 
 
-class _Files(Dataset[Any]):
-    """Images by row: input, and the metadata that the file gives; or what is wrong with it.
-
-    An error that is not the file's fault is returned, as a worker would wrap it in others.
-    """
-
-    def __init__(self, source: Source, model: HashModel) -> None:
-        self._paths, self._prepare = source.records.items["image"], model.branch("image").prepare
-
-    def __getitem__(self, row: int) -> tuple[Tensor, _Header] | str | InputError:
-        path, state = Path(self._paths[row]), ""
-        try:
-            state = state_of_file(path)
-            return self._prepare([path])[0], {**_header(path, int(state.split()[1])), STATE: state}
-        except (InputError, OSError) as error:
-            if problem := image_problem(path):
-                return problem
-            if isinstance(error, OSError) or not _is_still(path, state):
-                return f"{path}: changed while it was read; index it again"
-            return error
+def _read_images(source: Source, model: Model, batches: Sequence[list[int]]) -> Iterator[list[_Reading | Unread]]:
+    """Yield the images of each batch of rows; while a batch is encoded, threads read the next one."""
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        waiting = (
+            [threads.submit(_read_image, model, Path(source.records.items["image"][row])) for row in rows]
+            for rows in batches
+        )
+        ahead = list(islice(waiting, 1))
+        while ahead:
+            ahead += islice(waiting, 1)
+            yield [future.result() for future in ahead.pop(0)]
 
 
-def _stack(readings: list[tuple[Tensor, _Header] | str | InputError]) -> _Readings:
-    """Join the inputs of a batch, in the process that has read them."""
-    inputs = [reading[0] for reading in readings if isinstance(reading, tuple)]
-    others = [reading[1] if isinstance(reading, tuple) else reading for reading in readings]
-    return torch.stack(inputs) if inputs else None, others
-
-
-def _read_images(source: Source, model: HashModel, batches: Sequence[list[int]]) -> Iterator[_Readings]:
-    """Yield the images of each batch of rows, read ahead in worker processes where there are several batches."""
-    workers = max(0, min(usable_cores(), len(batches) - 1))
-    loader: DataLoader[Any] = DataLoader(
-        _Files(source, model),
-        batch_sampler=batches,
-        num_workers=workers,
-        collate_fn=_stack,
-        generator=torch.Generator(),
-    )
-    with interrupts_held():
-        loaded = iter(loader)
-    yield from loaded
+def _read_image(model: Model, path: Path) -> _Reading | Unread:
+    """Return what a model takes of an image and what its file says; an error that is not the file's fault is raised."""
+    before = state = ""
+    try:
+        before = state_of_reading(path)
+        state = state_of_file(path)
+        return np.asarray(model.prepare("image", [path])[0]), {**_header(path, int(state.split()[1])), STATE: state}
+    except (InputError, OSError) as error:
+        if problem := image_problem(path):
+            return Unread(problem, before)
+        if isinstance(error, OSError) or not _is_still(path, state):
+            return Unread(f"{path}: changed while it was read; index it again", "")
+        raise
 
 
 def _header(path: Path, changed_ns: int) -> _Header:

@@ -3,10 +3,10 @@
 import math
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,17 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d*)(?P<fraction>(\.\d+)?([eE][-+]?\d+)?)", re.
 _INTEGERS, _MOST_DIGITS = range(-(2**63), 2**63), 20
 
 
+class Unread(NamedTuple):
+    """An image that could not be read: what is wrong with it, and what its file was then, empty if unknown.
+
+    >>> Unread("empty picture a.jpg", "").problem
+    'empty picture a.jpg'
+    """
+
+    problem: str
+    state: str
+
+
 @dataclass(frozen=True)
 class _PhotoSource:
     """A folder of photographs and how it is read.
@@ -34,6 +45,7 @@ class _PhotoSource:
         folder: the photographs, at any depth.
         captions: file of their captions, see `read_source`.
         exclude: patterns of the files that are left out.
+        unread: by their ids, the images that could not be read the last time.
 
     >>> _PhotoSource(Path("photos")).captions is None
     True
@@ -42,6 +54,7 @@ class _PhotoSource:
     folder: Path
     captions: Path | None = None
     exclude: tuple[str, ...] = ()
+    unread: Mapping[str, Unread] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -174,7 +187,8 @@ def write_photo_source(store: Path, source: _PhotoSource) -> None:
         return os.path.relpath(absolute, home) if inside and absolute.is_relative_to(folder) else str(absolute)
 
     captions = None if source.captions is None else kept(source.captions)
-    values = {"folder": kept(source.folder), "captions": captions, "exclude": list(source.exclude)}
+    unread = {name: list(each) for name, each in source.unread.items() if each.state}
+    values = {"folder": kept(source.folder), "captions": captions, "exclude": list(source.exclude), "unread": unread}
     write_text(StoreFolder(store).source, dump_checked(values))
 
 
@@ -183,12 +197,13 @@ def read_photo_source(store: Path) -> _PhotoSource | None:
     file = StoreFolder(store).source
     try:
         values = load_checked(file.read_text(encoding="utf-8"))
-        folder, captions, exclude = (values[name] for name in ("folder", "captions", "exclude"))
+        folder, captions, exclude, unread = (values[name] for name in ("folder", "captions", "exclude", "unread"))
         home = store.resolve()
         return _PhotoSource(
             Path(os.path.normpath(home / folder)),
             None if captions is None else Path(os.path.normpath(home / captions)),
             tuple(map(str, exclude)),
+            {name: Unread(problem, state) for name, (problem, state) in unread.items()},
         )
     except (FileNotFoundError, NotADirectoryError):
         return None

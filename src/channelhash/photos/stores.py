@@ -1,31 +1,35 @@
 """Stores with their model: make one, fit its codes, and bring it up to date with a collection."""
 
-import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
-from channelhash.errors import InputError, JobError
-from channelhash.models import HashModel, load_model
-from channelhash.models.description import FEATURES, Word, in_one_word
+from channelhash.errors import InputError
+from channelhash.models import load_model
+from channelhash.models.description import FEATURES, Model, Word, in_one_word
 from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open_encoder
-from channelhash.models.exported import FOLDER, is_exported
-from channelhash.models.fitted import MIN_PAIRS, N_BITS, Codes, feature_widths, fit_codes, fitted_part
-from channelhash.models.heads import FeatureRows
-from channelhash.models.onnx_export import export_onnx
-from channelhash.photos.changes import Indexed, fit_of
+from channelhash.models.fitted import (
+    MIN_PAIRS,
+    N_BITS,
+    Codes,
+    FittedModel,
+    feature_widths,
+    features_model,
+    fit_codes,
+)
+from channelhash.photos.changes import Indexed, described_fit, fit_of
 from channelhash.photos.code_files import claim_folder
 from channelhash.photos.encode import Batch, encodable, encode_batches, index_source, with_captions
-from channelhash.photos.source import Source, read_photo_source, read_source, write_photo_source
+from channelhash.photos.source import Source, read_photo_source, read_source, with_modalities, write_photo_source
 from channelhash.search import STORES, choose_place, find_or_keep, find_store, kind_of, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
@@ -33,7 +37,6 @@ from channelhash.search.items import NoStoreError
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.sqlite.folder import StoreFolder, hold_run
 from channelhash.search.store import Store
-from channelhash.utils.environment import pick_device
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import trusting
@@ -71,28 +74,28 @@ class NewCodes:
             )
 
 
-def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[HashModel, list[Batch]]:
+def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[FittedModel, list[Batch]]:
     """Fit codes to at most 20,000 items of a source, images that cannot be read left out.
 
-    Memory grows with the sample's features, about 5 KB an image with ``photo``.
+    Memory grows with the sample's features, about 5 KB an image with ``photo-backbones``.
     """
     widths = feature_widths(source.records)
     encoder = open_encoder(new.encoder or (FEATURES if widths else "photo"), widths)
     if not encoder.modalities:
         raise InputError("--encoder features: the items are images or texts; name the encoder of these, such as photo")
-    extract = encoder.model().to(pick_device("auto"))
+    extract = features_model(encoder)
     source = encodable(source, extract)
     rows = _sample(source, encoder, new)
-    plain, batches, texts = replace(source, captions=None), list[Batch](), list[Tensor]()
+    plain, batches, texts = replace(source, captions=None), list[Batch](), list[NDArray[np.float32]]()
     for batch in encode_batches(extract, plain, rows):
         batches.append(batch)
-        texts.append(_caption_features(extract, source, batch))
-        progress(sum(len(batch.rows) + len(batch.problems) for batch in batches), len(rows))
+        captions = [text for row in batch.rows for text in source.captions[row]] if source.captions else []
+        texts.append(encoder.features("text", captions) if captions else np.empty((0, 0), np.float32))
+        progress(sum(len(batch.rows) + len(batch.unread) for batch in batches), len(rows))
     if not any(batch.rows for batch in batches):
-        problems = [*(line for batch in batches for line in batch.problems), *source.records.problems]
+        problems = [*(each.problem for batch in batches for each in batch.unread.values()), *source.records.problems]
         raise InputError(f"{problems[0]}; none of the {len(rows):,} pictures can be read, give others")
-    features = {name: values.numpy() for name, values in _features(source, encoder, batches, texts).items()}
-    model = fit_codes(encoder, features, new.n_bits, new.codes, new.seed)
+    model = fit_codes(encoder, _features(source, encoder, batches, texts), new.n_bits, new.codes, new.seed)
     return model, list(_encode_features(model, source, batches, texts))
 
 
@@ -107,39 +110,29 @@ def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
     return [int(row) for row in np.sort(drawn)]
 
 
-def _caption_features(extract: HashModel, source: Source, batch: Batch) -> Tensor:
-    """Return the features of all captions of a batch, one after the other."""
-    captions = [text for row in batch.rows for text in source.captions[row]] if source.captions else []
-    return extract.outputs("text", captions) if captions else torch.empty(0, 0)
-
-
-def _features(source: Source, encoder: Encoder, batches: list[Batch], texts: list[Tensor]) -> dict[str, Tensor]:
+def _features(
+    source: Source, encoder: Encoder, batches: list[Batch], texts: list[NDArray[np.float32]]
+) -> dict[str, NDArray[np.float32]]:
     """Return features by modality; those of captions where all images have some, or where enough stand for all."""
     names = batches[0].outputs if batches else ()
-    features = {name: torch.cat([batch.outputs[name] for batch in batches if batch.rows]) for name in names}
+    features = {name: np.concatenate([batch.outputs[name] for batch in batches if batch.rows]) for name in names}
     captions = [source.captions[row] for batch in batches for row in batch.rows] if source.captions else []
     counts = [len(several) for several in captions if several]
     if counts and (len(counts) == len(captions) or (encoder.one_space and len(counts) >= MIN_PAIRS)):
-        each = torch.split(torch.cat([rows for rows in texts if len(rows)]), counts)
-        features["text"] = torch.stack([rows.mean(dim=0) for rows in each])
+        each = np.split(np.concatenate([rows for rows in texts if len(rows)]), np.cumsum(counts)[:-1])
+        features["text"] = np.stack([rows.mean(axis=0) for rows in each])
     return features
 
 
-def _encode_features(model: HashModel, source: Source, batches: list[Batch], texts: list[Tensor]) -> Iterator[Batch]:
+def _encode_features(
+    model: FittedModel, source: Source, batches: list[Batch], texts: list[NDArray[np.float32]]
+) -> Iterator[Batch]:
     """Yield the batches with the model's outputs instead of features."""
-
-    def outputs(modality: str, rows: Tensor) -> Tensor:
-        with torch.no_grad():
-            projected: Tensor = fitted_part(model.branch(modality))(rows)
-        return projected
-
     for batch, features in zip(batches, texts, strict=True):
-        if not batch.rows:
-            continue
-        encoded = {name: outputs(name, rows) for name, rows in batch.outputs.items() if name in model.modalities}
-        batch = batch._replace(outputs=encoded, problems=[])  # found again when the source is indexed
+        encoded = {name: model.project(name, rows) for name, rows in batch.outputs.items() if name in model.modalities}
+        batch = batch._replace(outputs=encoded)
         if len(features) and "text" in model.modalities:
-            yield from with_captions(source, batch, outputs("text", features))
+            yield from with_captions(source, batch, model.project("text", features))
         else:
             yield batch
 
@@ -150,13 +143,18 @@ class Index:
 
     Attributes:
         store: the codes and what is known of the items.
-        encoder: encodes queries.
         indexed: what became of the items when the store was last brought up to date.
+        load: opens what encodes queries.
     """
 
     store: Store
-    encoder: HashModel
     indexed: Indexed
+    load: Callable[[], Model]
+
+    @cached_property
+    def encoder(self) -> Model:
+        """What encodes queries, opened when it is first needed."""
+        return self.load()
 
     def search(
         self,
@@ -238,13 +236,13 @@ def index(
             if _holds_items(address):
                 if encoder is not None:
                     _check_encoder(address, encoder)
-                with closing(open_store(address)) as current:
-                    loaded = load_encoder(current, saved)
-                indexed = _add_to_store(address, items, loaded, progress, prune)
-                return Index(open_store(address), loaded, indexed)
-            indexed = _create_store(address, NewCodes(str(saved) if saved else encoder, codes, bits), items, progress)
-            opened = open_store(address)
-            return Index(opened, load_encoder(opened, saved), indexed)
+                indexed = _add_to_store(address, items, saved, progress, prune)
+            else:
+                indexed = _create_store(
+                    address, NewCodes(str(saved) if saved else encoder, codes, bits), items, progress
+                )
+        opened = open_store(address)
+        return Index(opened, indexed, partial(load_encoder, opened, saved, trust_code))
 
 
 def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[None]:
@@ -271,7 +269,10 @@ def read_again(
     if photos is not None and (source is None or source.resolve() == photos.folder.resolve()):
         source, exclude, captions = photos.folder, exclude or photos.exclude, captions or photos.captions
     assert source is not None
-    return read_source(source, root, exclude, captions)
+    items = read_source(source, root, exclude, captions)
+    if items.photos is None or photos is None or items.photos.folder != photos.folder:
+        return items
+    return replace(items, photos=replace(items.photos, unread=photos.unread))
 
 
 def default_address(source: Path) -> str:
@@ -334,7 +335,8 @@ def _create_store(
         claim_folder(Path(address))
     fits = codes.encoder is None or is_encoder(codes.encoder)
     if not fits:
-        encoder, ready = load_model(Path(str(codes.encoder))), list[Batch]()
+        encoder: Model = load_model(Path(str(codes.encoder)), device="auto")
+        ready = list[Batch]()
     elif not in_folder:
         raise InputError(f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it")
     elif source is None:
@@ -350,14 +352,18 @@ def _create_store(
     store.make()  # so that it keeps projections also if this ends before the first items
     if not in_folder and len(store):
         raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
-    done, seconds = _add(store, encoder, source, progress, ready=ready), time.perf_counter() - began
+    if source is None:
+        store.close()
+        return Indexed()
+    source = encodable(source, encoder)
+    done, seconds = _add(store, lambda _: encoder, source, progress, ready=ready), time.perf_counter() - began
     return replace(done, seconds=seconds, rate=done.added / seconds) if ready else done
 
 
 def add_to_store(
     address: str,
     source: Source,
-    model: Path | HashModel | None = None,
+    model: Path | Model | None = None,
     progress: StageProgress = no_stage_progress,
     prune: bool = False,
 ) -> Indexed:
@@ -369,45 +375,42 @@ def add_to_store(
 
 
 def _add_to_store(
-    address: str, source: Source, model: Path | HashModel | None, progress: StageProgress, prune: bool
+    address: str, source: Source, model: Path | Model | None, progress: StageProgress, prune: bool
 ) -> Indexed:
     with closing(open_store(address)) as store:
         if not store.writable:
             raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
-        encoder = load_encoder(store, model)
-        made_by = encoder.fingerprint()
-        if store.model in encoder.extends:  # not its code_spaces: a student makes queries, but adds nothing
+        fitted = described_fit(store)
+        if model is None and fitted and source.folder is not None:  # whose networks only changes need
+            source = with_modalities(source, list(fitted["architecture"]["widths"]))
+            load: Callable[[Store], Model] = load_encoder
             made_by = store.model
-            folder = store.model_folder  # whose model may extend this one in turn, and stays then
-            if folder is not None and encoder.fingerprint() not in load_model(folder).extends:
-                encoder.save_pretrained(folder / "model")
-    return _add(open_store(address, encoder.n_bits, made_by), encoder, source, progress, prune)
+        else:
+            encoder = load_encoder(store, model)
+            source, load, made_by = encodable(source, encoder), lambda _: encoder, encoder.fingerprint()
+            if store.model in encoder.extends:  # not its code_spaces: a student makes queries, but adds nothing
+                made_by = store.model
+                folder = store.model_folder  # whose model may extend this one in turn, and stays then
+                if folder is not None and encoder.fingerprint() not in load_model(folder).extends:
+                    encoder.save_pretrained(folder / "model")
+        n_bits = store.n_bits
+    return _add(open_store(address, n_bits, made_by), load, source, progress, prune)
 
 
 def _add(
     store: Store,
-    model: HashModel,
-    source: Source | None,
+    load: Callable[[Store], Model],
+    source: Source,
     progress: StageProgress,
     prune: bool = False,
     ready: Sequence[Batch] = (),
 ) -> Indexed:
     with closing(store):
-        if source is None:
-            return Indexed()
-        model.to(pick_device("auto"))
-        if source.photos is not None and not store.address.startswith(tuple(STORES)):
-            write_photo_source(find_or_keep(Path(store.address)), source.photos)
-        return index_source(store, model, source, progress, prune, ready)
-
-
-def keep_exported(store: Path, model: HashModel) -> None:
-    """Export a model's encoder of texts into a store, unless it is there; if it can be exported."""
-    if "text" not in model.modalities or isinstance(model.branch("text").prepare, FeatureRows):
-        return  # it encodes no texts, or what others compute of them
-    with hold_run(store, no_stage_progress):
-        if is_exported(store / FOLDER, "text", model.fingerprint()):
-            return
-        shutil.rmtree(store / FOLDER, ignore_errors=True)
-        with suppress(InputError, JobError):  # the model itself answers then
-            export_onnx(model, store / FOLDER, ["text"])
+        photos = None if store.address.startswith(tuple(STORES)) else source.photos
+        folder = None if photos is None else find_or_keep(Path(store.address))
+        if folder is not None and photos is not None:  # a job that is killed goes on with it
+            write_photo_source(folder, photos)
+        indexed, unread = index_source(store, partial(load, store), source, progress, prune, ready)
+        if folder is not None and photos is not None and unread != photos.unread:
+            write_photo_source(folder, replace(photos, unread=unread))
+        return indexed

@@ -12,8 +12,8 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.config import RunConfig, make_config
 from channelhash.data.collection import load_collection
 from channelhash.losses import RECOMMENDED
-from channelhash.models import HashModel, load_model
-from channelhash.models.pretrained import missing_packages
+from channelhash.models import HashModel, load_hash_model
+from channelhash.models.photo import missing_packages
 from channelhash.runs.evaluate import evaluate_run
 from channelhash.runs.train import start_run
 from channelhash.search.index.brute_force import nearest
@@ -91,7 +91,7 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callabl
     begin("answer a few queries with the DSCH model")
     query, database = (CodeSet.load(runs["dsch"] / "codes" / f"test-{role}.parquet") for role in ("query", "retrieval"))
     sheets = {side: runs["dsch"] / "plots" / f"{side}-queries.png" for side in ("text", "image")}
-    answers, texts = _answer_texts(load_model(runs["dsch"]), database)
+    answers, texts = _answer_texts(load_hash_model(runs["dsch"]), database)
     write_contact_sheet(answers, sheets["text"])
     write_contact_sheet(_answer_rows(query, database, "image->text"), sheets["image"])
     return {

@@ -23,8 +23,8 @@ from channelhash.errors import InputError
 from channelhash.metrics.recall import FirstGroup, counterparts, first_of_codes, first_of_vectors
 from channelhash.metrics.report import evaluate_sets
 from channelhash.models import load_model
-from channelhash.models.hash_model import encode_records
-from channelhash.models.heads import PHOTO_HEADS
+from channelhash.models.hash_model import HashModel, encode_records
+from channelhash.models.photo import WEIGHTS
 from channelhash.runs.extend import database_codes, stored_codes
 from channelhash.runs.folder import OpenedRun, open_run
 from channelhash.search import open_store
@@ -55,7 +55,7 @@ def evaluate_pairs(
     the others may have been learned from.
     """
     run = open_run(Path(model), checkpoint) if (Path(model) / "config.yaml").exists() else None
-    opened = run.model if run else load_model(PHOTO_HEADS if str(model) == "photo" else model)
+    opened = run.model if run else load_model(WEIGHTS if str(model) == "photo" else model)
     settings = run.config.train if run else TrainSettings()
     records = load_any(data)
     if missing := [side for side in _SIDES if not (side in records.items and side in opened.modalities)]:
@@ -66,8 +66,11 @@ def evaluate_pairs(
     size = images or len(ids)
     if not size or len(ids) < size:
         raise InputError(f"{data}: {len(ids)} images to ask for, of {len(set(names))}; name a table that has more")
-    features = feature_records(opened, records, settings, progress).take(np.arange(len(records)))  # off the disk
-    outputs = {side: opened.on_features().outputs(side, features.items[side]).numpy() for side in _SIDES}
+    if isinstance(opened, HashModel):
+        features = feature_records(opened, records, settings, progress).take(np.arange(len(records)))  # off the disk
+        outputs = {side: opened.on_features().outputs(side, features.items[side]).numpy() for side in _SIDES}
+    else:
+        outputs = {side: opened.outputs(side, records.items[side], progress(f"encode {side}s")) for side in _SIDES}
     lengths = sorted({opened.n_bits, *opened.architecture.get("nested", ())}, reverse=True)
     tests: list[_Scores] = []
     for start in range(0, len(ids) - size + 1, size):

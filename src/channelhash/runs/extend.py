@@ -21,7 +21,7 @@ from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
 from channelhash.losses import HashLoss, resolve_loss
 from channelhash.losses.incremental import ExtensionLoss
-from channelhash.models import HashModel, load_model
+from channelhash.models import HashModel, load_hash_model
 from channelhash.models.hash_model import encode_records
 from channelhash.presets import data_kind
 from channelhash.training.distributed import rank, wait_for_all
@@ -142,7 +142,7 @@ def extend(
 ) -> HashModel:
     """Train the model of a run on new items, and return it."""
     rows = _training_rows(splits, collection.n_old, settings, train.seed)
-    model = load_model(settings.run)
+    model = load_hash_model(settings.run)
     model.extends = (*model.extends, model.fingerprint())
     trainee = prepare(model, collection, rows, train, progress)
     del model  # and with it a frozen backbone, whose features are computed

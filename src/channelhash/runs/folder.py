@@ -13,7 +13,7 @@ from channelhash.data.records import Records
 from channelhash.data.registry import make_splits
 from channelhash.data.splits import Splits, load_splits, save_splits
 from channelhash.errors import InputError
-from channelhash.models import HashModel, load_model
+from channelhash.models import HashModel, load_hash_model
 from channelhash.training import distributed
 from channelhash.training.trainer import Validation, kept_validation, measure_of, read_log
 from channelhash.utils.environment import environment, pick_device, record_environment
@@ -62,7 +62,7 @@ class Run:
     def load_model(self) -> HashModel:
         """Return the model as it was after the last epoch; code that the run was trained with is trusted."""
         with trusting(python_names(read_sections(self.folder / "config.yaml"))):
-            return load_model(self.folder)
+            return load_hash_model(self.folder)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what ``channelhash train --json`` prints."""
@@ -85,7 +85,7 @@ def open_run(folder: Path, checkpoint: str = "last", trust_code: bool = False) -
     """Open a finished run with the model of the ``"last"`` epoch, or of the one ``"best"`` on validation."""
     with trusting(trust_code):
         config = read_run_config(folder)
-        model = load_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder)
+        model = load_hash_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder)
         collection = load_collection(config.sources)
     splits = load_splits(folder / "splits.json", collection.records)
     return OpenedRun(folder, config, model.to(pick_device(config.train.device)), collection, splits)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,7 @@ from PIL import Image
 from channelhash.codes import binarize, pack, unpack
 from channelhash.data.folder import no_such
 from channelhash.errors import InputError
+from channelhash.models.description import Model
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
 from channelhash.search import STORES, open_store
 from channelhash.search.hits import Hits, Query, SearchOptions, answer
@@ -31,9 +32,6 @@ from channelhash.search.match import lacks_nonsense, learn_nonsense, nonsense
 from channelhash.search.store import Item, Store
 from channelhash.utils.files import atomic_path
 from channelhash.utils.optional_imports import naming_extra
-
-if TYPE_CHECKING:
-    from channelhash.models import HashModel
 
 #: Most parts of a question.
 _MAX_PARTS = 32
@@ -144,7 +142,7 @@ def _weight(digits: str) -> float:
 
 
 class QueryEncoder(Protocol):
-    """What encodes queries: a `HashModel` or an `ExportedModel`."""
+    """What encodes queries: a `HashModel`, a `FittedModel` or an `ExportedModel`."""
 
     n_bits: int
 
@@ -162,7 +160,7 @@ class QueryEncoder(Protocol):
         """Return whether its codes can be compared with those of the model with the fingerprint ``model``."""
 
 
-def load_encoder(store: Store, model: "Path | HashModel | None" = None, trust_code: bool = False) -> "HashModel":
+def load_encoder(store: Store, model: Path | Model | None = None, trust_code: bool = False) -> Model:
     """Load the model that encodes queries to a store.
 
     Args:
@@ -184,7 +182,8 @@ def load_encoder(store: Store, model: "Path | HashModel | None" = None, trust_co
         )
     with naming_extra():
         from channelhash.models import load_model  # seconds to load, which words alone do not need
-    encoder = load_model(folder, trust_code)
+
+        encoder = load_model(folder, trust_code, device="auto")
     _check(store, encoder, folder)
     return encoder
 

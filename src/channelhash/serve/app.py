@@ -17,7 +17,6 @@ from fastapi.security import HTTPBearer
 from channelhash._version import __version__
 from channelhash.data.folder import no_such
 from channelhash.errors import InputError, check_address
-from channelhash.models.exported import ExportedModel
 from channelhash.search import STORES, find_or_keep, open_store
 from channelhash.search.query import QueryEncoder, load_encoder, load_query_encoder
 from channelhash.search.store import Store
@@ -114,17 +113,14 @@ def open_app(
 
 def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
     """Load the model; its exported encoders do where nothing is written, so that stored codes are the model's own."""
-    model: Any = load_encoder(store, folder) if writes else load_query_encoder(store, folder)
-    if isinstance(model, ExportedModel):
-        return model
-    if writes and store.model in model.code_spaces:
+    if not writes:
+        return load_query_encoder(store, folder)
+    model = load_encoder(store, folder)
+    if store.model in model.code_spaces:
         raise InputError(
             f"--token-file: {folder} may search {store.address}, whose codes another model made; leave one of them out"
         )
-    from channelhash.utils.environment import pick_device
-
-    encoder: QueryEncoder = model.to(pick_device("auto"))
-    return encoder
+    return model
 
 
 def _read_token(path: Path, option: str = "--token-file") -> str:

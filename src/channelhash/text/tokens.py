@@ -3,6 +3,8 @@
 Arrays are ``(n, m)`` int32 with 0 for padding. Each draw of a random change is a function of (seed, epoch, sample).
 """
 
+import string
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -105,3 +107,72 @@ def drop_tokens(tokens: TokenIds, samples: Sequence[int], seed: int, epoch: int,
             remaining = np.array([real.tolist()[int(random.integers(len(real)))]])
         result[row, : len(remaining)] = remaining
     return result
+
+
+# Blocks of the ideographs that BERT takes for words of their own.
+_IDEOGRAPHS = (
+    *(range(0x3400, 0x4DC0), range(0x4E00, 0xA000), range(0xF900, 0xFB00), range(0x20000, 0x2A6E0)),
+    *(range(0x2A700, 0x2B740), range(0x2B740, 0x2B820), range(0x2B920, 0x2CEB0), range(0x2F800, 0x2FA20)),
+)
+
+
+@dataclass(frozen=True)
+class WordPieces:
+    """Tokens of BERT for texts in small letters without accents (Devlin et al., 2019, § 3): words, or their pieces.
+
+    Attributes:
+        words: the word or piece of each token; one that continues a word begins with ``##``.
+
+    >>> WordPieces(("[UNK]", "[CLS]", "[SEP]", "a", "dog", "##s"))("A dogs, é", 256)
+    [1, 3, 4, 5, 0, 0, 2]
+    """
+
+    words: tuple[str, ...]
+
+    def __call__(self, text: str, max_tokens: int) -> list[int]:
+        """Return at most ``max_tokens`` tokens of a text, the first and the last ones of which frame it."""
+        pieces = [piece for word in _split_bert_words(text) for piece in self._pieces(word)]
+        return [self._token["[CLS]"], *pieces[: max_tokens - 2], self._token["[SEP]"]]
+
+    @cached_property
+    def _token(self) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self.words)}
+
+    def _pieces(self, word: str) -> list[int]:
+        """Return the longest known pieces of a word, from left to right; the unknown token where there are none."""
+        pieces, start = list[int](), 0
+        while start < len(word):
+            ends = range(len(word), start, -1)
+            known = (end for end in ends if ("##" if start else "") + word[start:end] in self._token)
+            end = next(known, None)
+            if end is None or len(word) > _LONGEST_WORD:
+                return [self._token["[UNK]"]]
+            pieces.append(self._token[("##" if start else "") + word[start:end]])
+            start = end
+        return pieces
+
+
+_LONGEST_WORD = 100
+
+
+def _split_bert_words(text: str) -> list[str]:
+    """Split a text at white space and around punctuation and ideographs.
+
+    >>> _split_bert_words("Ça va?")
+    ['ca', 'va', '?']
+    """
+
+    def cleaned(character: str) -> str:
+        if character in "\t\n\r " or unicodedata.category(character) in ("Zs", "Zl", "Zp"):
+            return " "
+        if character == "\ufffd" or unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs"):
+            return ""
+        return f" {character} " if any(ord(character) in block for block in _IDEOGRAPHS) else character
+
+    def parted(character: str) -> str:
+        is_mark = character in string.punctuation or unicodedata.category(character).startswith("P")
+        return f" {character} " if is_mark else character
+
+    plain = unicodedata.normalize("NFD", "".join(map(cleaned, text)))
+    bare = "".join(character for character in plain if unicodedata.category(character) != "Mn").lower()
+    return "".join(map(parted, bare)).split()

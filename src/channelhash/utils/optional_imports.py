@@ -12,9 +12,9 @@ from channelhash.errors import InputError
 _EXTRAS = {
     "parquet": ("pyarrow",),
     "exported": ("onnxruntime",),
-    "train": ("torch", "torchvision", "tensorboard", "huggingface_hub", "safetensors", "symspellpy"),
+    "train": ("torch", "torchvision", "tensorboard", "huggingface_hub", "symspellpy", "timm"),
     "clip": ("open_clip",),
-    "photos": ("timm",),
+    "photos": ("safetensors", "threadpoolctl"),
     "report": ("matplotlib", "jinja2", "markupsafe"),
     "mat": ("scipy", "h5py"),
     "serve": ("fastapi", "starlette", "anyio", "uvicorn", "prometheus_client", "python_multipart", "multipart"),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from channelhash.errors import InputError, JobError
+from channelhash.models.description import damaged_files
 from channelhash.search.sqlite import guard
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import (
@@ -74,8 +75,6 @@ def check_store(path: Path) -> list[Finding]:
         findings += [*_unlike_manifest(folder), *_in_database(folder, manifest)]
         findings = findings or _in_snapshot(folder)
     if folder.model.is_dir():
-        from channelhash.models.hash_model import damaged_files  # torch takes a second to load
-
         findings += [Finding(folder.model.name, line) for line in damaged_files(folder.model)]
     return findings
 
