@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from scipy.io import savemat
 from scipy.sparse import csc_matrix
 
-from channelhash.data.features import load_features
+from channelhash.data.features import load_features, load_simulated
 from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError
 from channelhash.models import MODELS
 from channelhash.models.hash_model import encode_records
+from channelhash.utils.seeds import generator
 from refusals import check_refusal, refusal
 
 LABELS = np.array([[1, 0], [0, 1], [1, 1]])
@@ -329,3 +330,24 @@ def test_parts_have_many_names_and_may_be_stored_by_columns(tmp_path, train, que
     np.testing.assert_array_equal(records.items["image"], IMAGES)
     np.testing.assert_array_equal(records.labels, SETS)
     assert (records.ids[0], records.ids[-1], len(records.problems)) == ("train0", "query6", 3)
+
+
+def test_features_are_labels_times_a_matrix_plus_noise(tmp_path):
+    labels = np.random.default_rng(0).random((300, 5)) < 0.3
+    path = tmp_path / "labels.npz"
+    np.savez(path, labels=labels, label_names=np.array(list("abcde")))
+    records = load_simulated(path, rows=200, width=16, image_noise=0.5, text_noise=0.0, simulation_seed=3)
+    rows = np.array([int(name) for name in records.ids])
+    np.testing.assert_array_equal(records.labels, labels[rows])
+    assert records.labels.any(axis=1).all()
+    assert len(set(rows)) == 200
+    for modality, noise in (("image", 0.5), ("text", 0.0)):
+        random = generator(3, "simulated features", modality)
+        matrix, spread = random.standard_normal((5, 16)), random.standard_normal((200, 16))
+        expected = np.array(
+            [sum(matrix[j] for j in range(5) if row[j]) / 5**0.5 + np.zeros(16) for row in records.labels]
+        )
+        np.testing.assert_allclose(records.items[modality], expected + noise * spread, atol=1e-5)
+    check_refusal(r"data\.rows is 14000, but .*labels\.npz has \d+ rows with a label", load_simulated, path)
+    np.savez(path, image=np.zeros((3, 2)))
+    check_refusal("has no array 'labels'; it has image", load_simulated, path, rows=1)

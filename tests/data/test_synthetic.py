@@ -23,7 +23,7 @@ def root(tmp_path_factory):
 
 def test_labels_have_a_long_tail_and_imply_one_another(root):
     labels = {number: set() for number in range(1, N + 1)}
-    for name in synthetic._LABELS:
+    for name in synthetic.WORDS:
         for line in (root / "annotations" / f"{name}.txt").read_text().splitlines():
             labels[int(line)].add(name)
     for names in labels.values():
@@ -31,7 +31,7 @@ def test_labels_have_a_long_tail_and_imply_one_another(root):
     sizes = [len(names) for names in labels.values()]
     assert min(sizes) == 0
     assert 7 <= max(sizes) <= 14
-    counts = sorted(sum(name in names for names in labels.values()) for name in synthetic._LABELS)
+    counts = sorted(sum(name in names for names in labels.values()) for name in synthetic.WORDS)
     assert (counts[0] >= 1, counts[-1] > 0.3 * N, counts[3] < 0.08 * N) == (True, True, True)
 
 
@@ -46,7 +46,7 @@ def test_hashtags_are_what_people_write():
     assert {"nikon", "2007"} <= set(tags)
     assert any(tag.isupper() for tag in tags)
     assert any(tag.startswith("beautiful") and len(tag) > 9 for tag in tags)  # run together
-    words = {word for synonyms in synthetic.WORDS.values() for word in synonyms}
+    words = {word for synonyms in synthetic.WORDS.values() for word in synonyms.split()}
     letters = {"".join(sorted(word)) for word in words}
     assert sum(tag not in words and "".join(sorted(tag)) in letters for tag in tags) > 5  # letters swapped
 
@@ -104,30 +104,3 @@ def test_pictures_and_words_tell_of_labels_without_giving_them_away(root):
     shared = np.array([[len(a & b) for b in words] for a in words])
     np.fill_diagonal(shared, 0)
     assert related.mean() + 0.05 < related[shared > 0].mean() < 0.95
-
-
-@pytest.fixture
-def path(tmp_path):
-    labels = np.random.default_rng(0).random((300, 5)) < 0.3
-    np.savez(tmp_path / "labels.npz", labels=labels, label_names=np.array(list("abcde")))
-    return tmp_path / "labels.npz"
-
-
-def test_features_are_labels_times_a_matrix_plus_noise(path, tmp_path):
-    records = synthetic.load_simulated(path, rows=200, width=16, image_noise=0.5, text_noise=0.0, simulation_seed=3)
-    with np.load(path) as arrays:
-        labels = arrays["labels"]
-    rows = np.array([int(name) for name in records.ids])
-    np.testing.assert_array_equal(records.labels, labels[rows])
-    assert records.labels.any(axis=1).all()
-    assert len(set(rows)) == 200
-    for modality, noise in (("image", 0.5), ("text", 0.0)):
-        random = generator(3, "simulated features", modality)
-        matrix, spread = random.standard_normal((5, 16)), random.standard_normal((200, 16))
-        expected = np.array(
-            [sum(matrix[j] for j in range(5) if row[j]) / 5**0.5 + np.zeros(16) for row in records.labels]
-        )
-        np.testing.assert_allclose(records.items[modality], expected + noise * spread, atol=1e-5)
-    check_refusal(r"data\.rows is 14000, but .*labels\.npz has \d+ rows with a label", synthetic.load_simulated, path)
-    np.savez(tmp_path / "x.npz", image=np.zeros((3, 2)))
-    check_refusal("has no array 'labels'; it has image", synthetic.load_simulated, tmp_path / "x.npz", rows=1)

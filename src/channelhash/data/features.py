@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from channelhash.data.records import Records, label_name
 from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays, read_arrays
+from channelhash.utils.seeds import generator
 
 _PREFIXES = {"image": ("I", "X", "image", "img"), "text": ("T", "Y", "text", "txt"), "labels": ("L", "label", "labels")}
 #: Ending of a part's arrays -> name of the part, the prefix of its rows' ids.
@@ -187,6 +188,48 @@ def load_features(
     removed = {"features not finite": len(problems)} if problems else {}
     records = Records(ids, dict(items), labels, label_names, removed, (*turned, *problems), found=n, display=display)
     return records.take(np.flatnonzero(good)) if problems else records
+
+
+def load_simulated(
+    path: Path,
+    rows: int = 14_000,
+    width: int = 128,
+    image_noise: float = 1.6,
+    text_noise: float = 2.2,
+    simulation_seed: int = 0,
+) -> Records:
+    """Simulate features of two modalities, each ``labels · W / √c + noise · ε`` with W ``(c, width)``, ε ~ N(0, 1).
+
+    Label rows are drawn without replacement among those with at least one label. Features are linear in the labels;
+    the noise alone decides how much a modality tells about them.
+
+    Args:
+        path: an ``.npz``, ``.mat`` or ``.h5`` file with ``labels`` ``(n, c)`` and perhaps ``label_names``.
+        rows: number of label rows to draw.
+        width: d of both modalities.
+        image_noise: spread of the images' noise.
+        text_noise: spread of the texts' noise.
+        simulation_seed: seed of rows, matrices and noise.
+
+    Raises:
+        InputError: the file has no labels, or fewer labelled rows than ``rows``.
+    """
+    arrays = read_arrays(path)
+    if "labels" not in arrays:
+        raise InputError(f"{path}: has no array 'labels'; it has {', '.join(sorted(arrays)) or 'none'}")
+    labels, names = read_labels(arrays["labels"], arrays, path)
+    labelled = np.flatnonzero(labels.any(axis=1))
+    if not 1 <= rows <= len(labelled):
+        raise InputError(f"data.rows is {rows}, but {path} has {len(labelled)} rows with a label")
+    chosen = np.sort(generator(simulation_seed, "simulated rows").choice(labelled, size=rows, replace=False))
+    drawn = labels[chosen]
+    items = {}
+    for modality, noise in {"image": image_noise, "text": text_noise}.items():
+        random = generator(simulation_seed, "simulated features", modality)
+        signal = drawn @ random.standard_normal((labels.shape[1], width)) / np.sqrt(labels.shape[1])
+        items[modality] = (signal + noise * random.standard_normal(signal.shape)).astype(np.float32)
+    removed = {"no label": len(labels) - len(labelled), "not drawn": len(labelled) - rows}
+    return Records(tuple(map(str, chosen)), items, drawn, names, removed=removed, found=len(labels))
 
 
 def _arrays_by_role(

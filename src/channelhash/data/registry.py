@@ -11,12 +11,12 @@ from typing import Any
 from pydantic import Field
 
 from channelhash.data.coco import load_coco
-from channelhash.data.features import load_features
+from channelhash.data.features import load_features, load_simulated
 from channelhash.data.mirflickr import load_mirflickr
 from channelhash.data.nuswide import load_nuswide
 from channelhash.data.records import Records
 from channelhash.data.splits import Method, Splits, TrainRows, draw_splits, load_splits
-from channelhash.data.synthetic import load_simulated, load_synthetic
+from channelhash.data.synthetic import load_synthetic
 from channelhash.data.table import load_table
 from channelhash.errors import InputError
 from channelhash.utils.typed_settings import (

@@ -1,4 +1,4 @@
-"""Data sets that are made here: drawn scenes with hashtags, in MIRFLICKR-25k's layout, and features of label rows.
+"""The embedded data set: drawn scenes with hashtags, in MIRFLICKR-25k's layout.
 
 A scene is a place with things in it: both are tables here, and what is drawn decides the labels. Hashtags are such as
 people write.
@@ -11,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw
 
-from channelhash.data.features import read_labels
 from channelhash.data.mirflickr import load_mirflickr
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.utils.array_files import read_arrays
 from channelhash.utils.files import locked, remove_leftovers, space_for, write_text
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
 
-_Color = tuple[int, int, int]
+_Color = tuple[int, ...]
 
 
 def _table(text: str) -> dict[str, str]:
@@ -30,7 +28,7 @@ def _table(text: str) -> dict[str, str]:
 
 
 #: The 24 potential labels of MIRFLICKR-25k -> words that people use for them; some words belong to several labels.
-_WORDS = """
+WORDS = _table("""
 animals = animal animals pet cute wildlife; baby = baby newborn infant child;
 bird = bird birds seagull feathers wings; car = car cars auto vehicle driving; clouds = clouds cloud cloudy cumulus;
 dog = dog puppy doggy canine hound; female = girl woman lady female dress;
@@ -41,98 +39,79 @@ plant_life = green nature plants garden grass; portrait = portrait face selfport
 river = river stream riverbank creek; sea = sea ocean beach waves coast; sky = sky blue skies heaven;
 structures = building architecture city urban street; sunset = sunset dusk sundown goldenhour orange;
 transport = transport traffic travel ride; tree = tree trees forest woods leaves; water = water wet reflection blue
-"""
-WORDS = {label: tuple(words.split()) for label, words in _table(_WORDS).items()}
-_LABELS = tuple(WORDS)
+""")
 
 _ADJECTIVES = ("beautiful", "big", "blue", "red", "my", "old", "little", "amazing", "sunny", "green")
-_OTHER_TAGS = """
+_IRRELEVANT_TAGS = """
 nikon canon 2007 2008 photo explore interestingness d80 macro hdr bw london usa flickr art love color light summer
 winter me fun bravo topf25 geotagged instadaily abigfave closeup photography eos italy spring 50mm film
 """
-_BESIDE_THE_POINT = tuple(_OTHER_TAGS.split())
-_MOST = 20
 
 #: label -> the label that follows from it.
-_IMPLIED = {
-    **dict.fromkeys(("sea", "lake", "river"), "water"),
-    **dict.fromkeys(("sunset", "clouds"), "sky"),
-    **dict.fromkeys(("dog", "bird"), "animals"),
-    **dict.fromkeys(("tree", "flower"), "plant_life"),
-    **dict.fromkeys(("female", "male", "baby", "portrait"), "people"),
-    "car": "transport",
-}
+_IMPLIED = _table("""
+sea = water; lake = water; river = water; sunset = sky; clouds = sky; dog = animals; bird = animals; tree = plant_life;
+flower = plant_life; female = people; male = people; baby = people; portrait = people; car = transport
+""")
 
 #: Colours by name; one of them is drawn for a thing. The others that shapes name are fixed.
 _COLORS = _table("""
-skin = #f0cdaf #e1af8c #aa7350 #6e4b37;
-hair = #3c2819 #191414 #cda555 #964623;
-cloth = #c8323c #325ab4 #f0e6dc #3c965a #e6aa32 #8c3c96;
-fur = #966437 #463228 #e1cdaa #5f5f5f #d78c3c;
-leaf = #2d732d #3c8232 #285f28 #be6e28;
-petal = #e12d3c #fac828 #cd5ac8 #faf5f5 #f078aa;
-wall = #a5785f #96969e #cdbea5 #825f5a #6e7d96;
-paint = #c82328 #284bb9 #f0c832 #e1e1e4 #232328 #328246;
-feather = #3c78c8 #be3c32 #f0f0f0 #6e553c;
-bite = #c83c28 #5a9632 #e6b446 #8c5028 #dc6e3c;
+skin = #f0cdaf #e1af8c #aa7350 #6e4b37; hair = #3c2819 #191414 #cda555 #964623;
+fur = #966437 #463228 #e1cdaa #5f5f5f #d78c3c; leaf = #2d732d #3c8232 #285f28 #be6e28;
+petal = #e12d3c #fac828 #cd5ac8 #faf5f5 #f078aa; wall = #a5785f #96969e #cdbea5 #825f5a #6e7d96;
+paint = #c82328 #284bb9 #f0c832 #e1e1e4 #232328 #328246; feather = #3c78c8 #be3c32 #f0f0f0 #6e553c;
+cloth = #c8323c #325ab4 #f0e6dc #3c965a #e6aa32 #8c3c96; bite = #c83c28 #5a9632 #e6b446 #8c5028 #dc6e3c;
 any = #c8323c #325ab4 #f0e6dc #3c965a #e6aa32 #8c3c96 #808080
 """)
 
-_FACE = (
-    "ellipse skin 0 -1 .42 .52|ellipse #fafafa -.16 -1.1 .08 .05|ellipse #fafafa .16 -1.1 .08 .05"
-    "|ellipse #282d3c -.16 -1.1 .04 .04|ellipse #282d3c .16 -1.1 .04 .04|ellipse #be4650 0 -.74 .13 .045"
-)
-_LIMBS = "line skin .05 -.1 -.73 -.19 -.48|line skin .05 .1 -.73 .19 -.48|ellipse skin 0 -.88 .08 .1"
-_WINDOWS = "|".join(
-    f"box window {x} {y / 10} {x + 0.2:.1f} {y / 10 + 0.2:.1f}" for y in range(-18, 0, 4) for x in (-0.4, 0.1)
-)
-#: The labels of a thing, and its shapes: kind, colour, and numbers in shares of its size, upwards negative. The numbers
-#: are the corners of a polygon; the left, top, right and bottom of a box; the width of a line and its points; the
-#: centre of an ellipse and its radii.
+_FACE = """ellipse skin: -.42 -1.52 .42 -.48|ellipse #fafafa: -.24 -1.15 -.08 -1.05, .08 -1.15 .24 -1.05
+  |ellipse #282d3c: -.2 -1.14 -.12 -1.06, .12 -1.14 .2 -1.06|ellipse #be4650: -.13 -.785 .13 -.695"""
+_LIMBS = "line skin .05: -.1 -.73 -.19 -.48, .1 -.73 .19 -.48|ellipse skin: -.08 -.98 .08 -.78"
+_WINDOWS = ", ".join(f"{x} {y / 10} {x + 0.2:.1f} {y / 10 + 0.2:.1f}" for y in range(-18, 0, 4) for x in (-0.4, 0.1))
+#: The labels of a thing, and its shapes, each a kind, a colour and, after the colon, points in shares of the thing's
+#: size, upwards negative. Shapes of one kind and colour share these, with commas between their points. The points are
+#: the corners of a polygon; the left top and the right bottom corner of a rectangle, or of that around an ellipse; or
+#: those of a line, whose width follows its colour.
 _THINGS = _table(f"""
-tree = tree / box #5f4128 -.07 -.5 .07 0|ellipse leaf -.16 -.6 .2 .19|ellipse leaf .15 -.65 .2 .19|ellipse leaf 0 -.8
-  .2 .19;
-fir = tree / box #5f4128 -.05 -.3 .05 0|polygon leaf -.3 -.2 0 -.65 .3 -.2|polygon leaf -.23 -.4 0 -.85 .23
-  -.4|polygon leaf -.16 -.6 0 -1 .16 -.6;
-flower = flower / line #32782d .15 0 2.5 0 0|ellipse petal .7 0 .45 .45|ellipse petal -.7 0 .45 .45|ellipse petal .35
-  .6 .45 .45|ellipse petal -.35 .6 .45 .45|ellipse petal .35 -.6 .45 .45|ellipse petal -.35 -.6 .45 .45|ellipse
-  #f5be32 0 0 .4 .4;
-tower = structures / box wall -.5 -2 .5 0|{_WINDOWS};
-house = structures / box wall -.5 -.8 .5 0|polygon #963c2d -.6 -.8 0 -1.2 .6 -.8|box window -.37 -.6 -.12 -.3|box
-  window .12 -.6 .37 -.3;
-car = car / polygon paint -.28 -.2 -.17 -.4 .17 -.4 .3 -.2|box paint -.5 -.22 .5 -.02|box window -.16 -.36 -.01
-  -.22|box window .02 -.36 .17 -.22|ellipse #191919 -.28 0 .11 .11|ellipse #191919 .28 0 .11 .11|ellipse #969696 -.28
-  0 .05 .05|ellipse #969696 .28 0 .05 .05;
-bus = transport / box #d2322d -.5 -.55 .5 0|box window -.45 -.47 -.2 -.28|box window -.15 -.47 .1 -.28|box window .15
-  -.47 .4 -.28|ellipse #191919 -.3 0 .09 .09|ellipse #191919 .3 0 .09 .09;
-boat = transport / polygon #8c4632 -1 -.3 1 -.3 .6 0 -.6 0|polygon #f5f5f0 0 -2 0 -.4 .9 -.4;
-bird = bird / polygon feather -1 .1 -2 .7 -.7 .6|ellipse feather 0 0 1.2 .75|ellipse feather 1.1 -.6 .5 .5|polygon
-  #f0a01e 1.5 -.7 2.1 -.55 1.5 -.35|ellipse #0f0f0f 1.2 -.7 .1 .1;
-flock = bird / line #28282d .4 -1 -.5 0 0 1 -.5|line #28282d .4 2 -1.5 3 -1 4 -1.5|line #28282d .4 -4 -2 -3 -1.5 -2 -2;
-dog = dog / box fur -.46 -.4 -.34 0|box fur .28 -.4 .4 0|line fur .09 -.45 -.55 -.72 -.9|ellipse fur 0 -.5 .52
-  .23|ellipse fur .52 -.82 .24 .22|ellipse fur .72 -.76 .14 .1|ellipse #503c28 .4 -.8 .08 .2|ellipse #141414 .83 -.79
-  .045 .045|ellipse #0f0f0f .58 -.9 .035 .035;
-cat = animals / line fur .09 .25 -.1 .6 -.5|ellipse fur 0 -.3 .3 .34|ellipse fur 0 -.8 .24 .22|polygon fur -.23 -.85
-  -.2 -1.18 0 -.98|polygon fur .23 -.85 .2 -1.18 0 -.98|ellipse #78c85a -.1 -.83 .045 .045|ellipse #78c85a .1 -.83
-  .045 .045;
-woman = female / ellipse hair 0 -.87 .11 .16|box skin -.09 -.3 -.02 0|box skin .02 -.3 .09 0|polygon cloth 0 -.8 -.2
-  -.22 .2 -.22|{_LIMBS};
-man = male / ellipse hair 0 -.93 .09 .09|box #323750 -.1 -.44 -.02 0|box #323750 .02 -.44 .1 0|box cloth -.11 -.78 .11
-  -.42|{_LIMBS};
-woman-face = portrait female / ellipse cloth 0 0 .75 .5|ellipse hair 0 -.9 .58 .75|{_FACE};
-man-face = portrait male / ellipse cloth 0 0 .75 .5|ellipse hair 0 -1.17 .47 .45|{_FACE};
-baby-face = portrait baby / ellipse cloth 0 0 .5 .4|{_FACE}|ellipse #afd7f5 0 -1.45 .26 .18;
-window =  / box #f5f5f5 -.5 -1 .5 0|box #96c3eb -.44 -.94 .44 -.06;
-sofa =  / box cloth -.5 -.4 .5 0|box cloth -.6 -.25 -.45 .05|box cloth .45 -.25 .6 .05;
-river = river / polygon #4682aa -.03 -1 .03 -1 .2 -.5 .45 0 -.3 0 -.1 -.5;
-hills =  / polygon #5f6e78 -1 0 -.6 -.2 -.3 -.06 0 -.17 .4 -.05 .6 -.2 1 0;
-foam =  / line #9bc3dc .1 -1 0 0 -.1 1 0;
-plate = food / ellipse #f5f5f2 0 0 1 1|ellipse #e4e4e1 0 0 .8 .8;
-bite =  / ellipse bite 0 0 1 .8;
-spot =  / ellipse any 0 0 1 .6;
-stripe =  / line any .3 -5 -5 5 5;
-sun =  / ellipse #fff4aa 0 0 1 1;
-cloud = clouds / ellipse #f5f7fa -1.3 .1 1 .5|ellipse #f5f7fa 0 -.2 1.3 .75|ellipse #f5f7fa 1.3 .1 1 .5
+tree = tree / rectangle #5f4128: -.07 -.5 .07 0|ellipse leaf: -.36 -.79 .04 -.41, -.05 -.84 .35 -.46, -.2 -.99 .2 -.61;
+fir = tree / rectangle #5f4128: -.05 -.3 .05 0|polygon leaf: -.3 -.2 0 -.65 .3 -.2, -.23 -.4 0 -.85 .23 -.4, -.16 -.6 0
+  -1 .16 -.6;
+flower = flower / line #32782d .15: 0 2.5 0 0|ellipse petal: .25 -.45 1.15 .45, -1.15 -.45 -.25 .45, -.1 .15 .8 1.05,
+  -.8 .15 .1 1.05, -.1 -1.05 .8 -.15, -.8 -1.05 .1 -.15|ellipse #f5be32: -.4 -.4 .4 .4;
+tower = structures / rectangle wall: -.5 -2 .5 0|rectangle window: {_WINDOWS};
+house = structures / rectangle wall: -.5 -.8 .5 0|polygon #963c2d: -.6 -.8 0 -1.2 .6 -.8|rectangle window: -.37 -.6
+  -.12 -.3, .12 -.6 .37 -.3;
+car = car / polygon paint: -.28 -.2 -.17 -.4 .17 -.4 .3 -.2|rectangle paint: -.5 -.22 .5 -.02|rectangle window: -.16
+  -.36 -.01 -.22, .02 -.36 .17 -.22|ellipse #191919: -.39 -.11 -.17 .11, .17 -.11 .39 .11|ellipse #969696: -.33 -.05
+  -.23 .05, .23 -.05 .33 .05;
+bus = transport / rectangle #d2322d: -.5 -.55 .5 0|rectangle window: -.45 -.47 -.2 -.28, -.15 -.47 .1 -.28, .15 -.47 .4
+  -.28|ellipse #191919: -.39 -.09 -.21 .09, .21 -.09 .39 .09;
+boat = transport / polygon #8c4632: -1 -.3 1 -.3 .6 0 -.6 0|polygon #f5f5f0: 0 -2 0 -.4 .9 -.4;
+bird = bird / polygon feather: -1 .1 -2 .7 -.7 .6|ellipse feather: -1.2 -.75 1.2 .75, .6 -1.1 1.6 -.1|polygon #f0a01e:
+  1.5 -.7 2.1 -.55 1.5 -.35|ellipse #0f0f0f: 1.1 -.8 1.3 -.6;
+flock = bird / line #28282d .4: -1 -.5 0 0 1 -.5, 2 -1.5 3 -1 4 -1.5, -4 -2 -3 -1.5 -2 -2;
+dog = dog / rectangle fur: -.46 -.4 -.34 0, .28 -.4 .4 0|line fur .09: -.45 -.55 -.72 -.9|ellipse fur: -.52 -.73 .52
+  -.27, .28 -1.04 .76 -.6, .58 -.86 .86 -.66|ellipse #503c28: .32 -1 .48 -.6|ellipse #141414: .785 -.835 .875
+  -.745|ellipse #0f0f0f: .545 -.935 .615 -.865;
+cat = animals / line fur .09: .25 -.1 .6 -.5|ellipse fur: -.3 -.64 .3 .04, -.24 -1.02 .24 -.58|polygon fur: -.23 -.85
+  -.2 -1.18 0 -.98, .23 -.85 .2 -1.18 0 -.98|ellipse #78c85a: -.145 -.875 -.055 -.785, .055 -.875 .145 -.785;
+woman = female / ellipse hair: -.11 -1.03 .11 -.71|rectangle skin: -.09 -.3 -.02 0, .02 -.3 .09 0|polygon cloth: 0 -.8
+  -.2 -.22 .2 -.22|{_LIMBS};
+man = male / ellipse hair: -.09 -1.02 .09 -.84|rectangle #323750: -.1 -.44 -.02 0, .02 -.44 .1 0|rectangle cloth: -.11
+  -.78 .11 -.42|{_LIMBS};
+woman-face = portrait female / ellipse cloth: -.75 -.5 .75 .5|ellipse hair: -.58 -1.65 .58 -.15|{_FACE};
+man-face = portrait male / ellipse cloth: -.75 -.5 .75 .5|ellipse hair: -.47 -1.62 .47 -.72|{_FACE};
+baby-face = portrait baby / ellipse cloth: -.5 -.4 .5 .4|{_FACE}|ellipse #afd7f5: -.26 -1.63 .26 -1.27;
+window = / rectangle #f5f5f5: -.5 -1 .5 0|rectangle #96c3eb: -.44 -.94 .44 -.06;
+sofa = / rectangle cloth: -.5 -.4 .5 0, -.6 -.25 -.45 .05, .45 -.25 .6 .05;
+river = river / polygon #4682aa: -.03 -1 .03 -1 .2 -.5 .45 0 -.3 0 -.1 -.5;
+hills = / polygon #5f6e78: -1 0 -.6 -.2 -.3 -.06 0 -.17 .4 -.05 .6 -.2 1 0;
+foam = / line #9bc3dc .1: -1 0 0 -.1 1 0;
+plate = food / ellipse #f5f5f2: -1 -1 1 1|ellipse #e4e4e1: -.8 -.8 .8 .8;
+bite = / ellipse bite: -1 -.8 1 .8;
+spot = / ellipse any: -1 -.6 1 .6;
+stripe = / line any .3: -5 -5 5 5;
+sun = / ellipse #fff4aa: -1 -1 1 1;
+cloud = clouds / ellipse #f5f7fa: -2.3 -.4 -.3 .6, -1.3 -.95 1.3 .55, .3 -.4 2.3 .6
 """)
 _SKIES = {"day": ("#3c7ddc", "#afd2f5"), "sunset": ("#5f3c78", "#ff8c32"), "night": ("#080a23", "#1e1e46")}
 
@@ -171,13 +150,13 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
     """Draw a scene: an RGB image of 80 … 128 pixels a side, and its labels.
 
     >>> image, labels = _draw_scene(np.random.default_rng(1))
-    >>> image.mode, labels <= set(_LABELS)
+    >>> image.mode, labels <= WORDS.keys()
     ('RGB', True)
     """
     width, height = (int(side) for side in random.integers(80, 129, 2))
     places = [place.split("/") for place in " ".join(_PLACES.split()).split(";")]
-    weights = np.array([float(weight) for weight, *_ in places])
-    _, own_labels, night, bands, things = places[random.choice(len(places), p=weights / weights.sum())]
+    place = random.choice(len(places), p=[float(weight) for weight, *_ in places])
+    _, own_labels, night, bands, things = places[place]
     hour = "night" if random.random() < float(night) else "sunset" if random.random() < 0.2 else "day"
     labels = set(own_labels.split())
     image = Image.new("RGB", (width * _SUPERSAMPLING, height * _SUPERSAMPLING))
@@ -189,17 +168,18 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
             labels |= {"sky"} if hour == "day" else {hour}
         _draw_band(image, top, bottom, *(_tinted(color, random) for color in colors))
         top = bottom
-    light = 0.45 if hour == "night" and "night" in labels else 1.0
+    light = 0.45 if "night" in labels else 1.0
     for line in things.split("|"):
         names, *numbers = line.split()
         probability, most, low, high, least, largest = map(float, numbers)
         if random.random() < probability:
             for _ in range(random.integers(1, int(most) + 1)):
                 name = str(random.choice(names.split(",")))
-                where = random.uniform(0.05, 0.95), random.uniform(low, high), random.uniform(least, largest)
-                names_of_thing, _, shapes = _THINGS[name].partition("/")
-                _draw_thing(image, shapes, where, light, random)
-                labels.update(names_of_thing.split())
+                thing_labels, _, shapes = _THINGS[name].partition("/")
+                x, y = random.uniform(0.05, 0.95) * image.width, random.uniform(low, high) * image.height
+                size = random.uniform(least, largest) * image.width
+                _draw_thing(image, shapes, (x, y), size, light, random)
+                labels.update(thing_labels.split())
     labels.update(_IMPLIED[label] for label in list(labels) if label in _IMPLIED)
     return _develop(image.resize((width, height), Image.Resampling.BOX), random), frozenset(labels)
 
@@ -214,32 +194,25 @@ def _draw_band(image: Image.Image, top: float, bottom: float, first: _Color, las
 
 
 def _draw_thing(
-    image: Image.Image, shapes: str, where: tuple[float, float, float], light: float, random: np.random.Generator
+    image: Image.Image, shapes: str, foot: tuple[float, float], size: float, light: float, random: np.random.Generator
 ) -> None:
-    """Draw the shapes of a thing whose foot is at (x, y), with its size; both sizes and x are shares of the width."""
-    draw, (x, y, size) = ImageDraw.Draw(image), where
-    foot, scale = np.array([x * image.width, y * image.height]), size * image.width
+    """Draw the shapes of a thing of a size in pixels whose foot is at (x, y)."""
+    draw = ImageDraw.Draw(image)
     colors: dict[str, _Color] = {"window": (255, 225, 130) if light < 1 else (95, 125, 155)}
-    for kind, color, *numbers in (shape.split() for shape in shapes.split("|")):
+    for style, _, figures in (shape.partition(":") for shape in shapes.split("|")):
+        kind, color, *width = style.split()
         if color not in colors:
             colors[color] = _tinted(str(random.choice(_COLORS.get(color, color).split())), random, light)
-        values = np.array(numbers, dtype=float) * scale
-        if kind == "ellipse":
-            center = foot + values[:2]
-            draw.ellipse([*(center - values[2:]), *(center + values[2:])], fill=colors[color])
-        elif kind == "line":
-            points = (values[1:].reshape(-1, 2) + foot).ravel().tolist()
-            draw.line(points, fill=colors[color], width=max(1, round(values[0])))
-        else:
-            points = (values.reshape(-1, 2) + foot).ravel().tolist()
-            (draw.rectangle if kind == "box" else draw.polygon)(points, fill=colors[color])
+        options = {"width": max(1, round(float(width[0]) * size))} if kind == "line" else {}
+        for numbers in figures.split(","):
+            points = np.array(numbers.split(), dtype=float).reshape(-1, 2) * size + foot
+            getattr(draw, kind)(points.ravel().tolist(), fill=colors[color], **options)
 
 
 def _tinted(color: str, random: np.random.Generator, light: float = 1.0) -> _Color:
     """Vary a colour a little, in the light of the scene."""
     values = (np.array(ImageColor.getrgb(color)) + random.integers(-28, 29, 3)) * light
-    red, green, blue = np.clip(values, 0, 255).astype(int).tolist()
-    return red, green, blue
+    return tuple(np.clip(values, 0, 255).astype(int).tolist())
 
 
 def _develop(image: Image.Image, random: np.random.Generator) -> Image.Image:
@@ -251,8 +224,7 @@ def _develop(image: Image.Image, random: np.random.Generator) -> Image.Image:
     pixels = pixels + random.normal(0, random.uniform(1, 9), pixels.shape)
     if random.random() < 0.5:
         pixels = pixels[:, ::-1]
-    developed: NDArray[np.uint8] = np.clip(pixels, 0, 255).astype(np.uint8)
-    return Image.fromarray(developed)
+    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
 
 
 def _write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list[str]:
@@ -268,42 +240,29 @@ def _write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list
         return []
     named = [label for label in sorted(labels) if random.random() < 0.55]
     if random.random() < 0.12:
-        named.append(sorted(WORDS)[random.integers(len(WORDS))])
-    words = [_one_of(WORDS[label], random) for label in named for _ in range(1 + (random.random() < 0.25))]
+        named.append(str(random.choice(list(WORDS))))
+    words = [str(random.choice(WORDS[label].split())) for label in named for _ in range(1 + (random.random() < 0.25))]
     tags = [_as_typed(word, random) for word in words]
-    tags += [_one_of(_BESIDE_THE_POINT, random) for _ in range(random.poisson(1.8 if random.random() < 0.93 else 10))]
+    irrelevant = random.poisson(1.8 if random.random() < 0.93 else 10)
+    tags += [str(tag) for tag in random.choice(_IRRELEVANT_TAGS.split(), irrelevant)]
     if random.random() < 0.08:
         tags.append(f"geo:lat={random.uniform(-60, 60):.4f}")
     unique = list(dict.fromkeys(tags))
-    return [unique[i] for i in random.permutation(len(unique))][:_MOST]
+    return [unique[i] for i in random.permutation(len(unique))][:20]
 
 
 def _as_typed(word: str, random: np.random.Generator) -> str:
     """Change a word as somebody in a hurry types it."""
     chance = random.random()
     if chance < 0.10:
-        return _one_of(_ADJECTIVES, random) + word
-    if chance < 0.17:
-        return _misspelt(word, random)
-    if chance < 0.25:
+        return str(random.choice(_ADJECTIVES)) + word
+    if chance < 0.17 and len(word) > 3:  # two letters swapped, one left out or doubled, never the first
+        i = int(random.integers(1, len(word) - 1))
+        start, end = word[:i], word[i:]
+        return str(random.choice([start + end[1] + end[0] + end[2:], start + end[1:], start + end[0] + end]))
+    if 0.17 <= chance < 0.25:
         return word.upper() if random.random() < 0.3 else word.capitalize()
     return word
-
-
-def _misspelt(word: str, random: np.random.Generator) -> str:
-    """Swap two letters, or leave out or double one, never the first."""
-    if len(word) < 4:
-        return word
-    i = int(random.integers(1, len(word) - 1))
-    swapped = word[:i] + word[i + 1] + word[i] + word[i + 2 :]
-    return (swapped, word[:i] + word[i + 1 :], word[:i] + word[i] + word[i:])[random.integers(3)]
-
-
-def _one_of(words: tuple[str, ...], random: np.random.Generator) -> str:
-    return words[random.integers(len(words))]
-
-
-_FORMAT = 2  # part of the marker: raise it when the drawing changes
 
 
 def synthesize(root: Path, n_images: int = 3000, seed: int = 0, progress: Progress = no_progress) -> None:
@@ -320,11 +279,12 @@ def synthesize(root: Path, n_images: int = 3000, seed: int = 0, progress: Progre
 
 
 def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
-    marker, settings = root / "synthetic.json", {"format": _FORMAT, "n_images": n_images, "seed": seed}
+    marker = root / "synthetic.json"
+    settings = {"format": 2, "n_images": n_images, "seed": seed}  # raise the format when the drawing changes
     remove_leftovers(marker)
     if marker.exists():
         existing = json.loads(marker.read_text(encoding="utf-8"))
-        if {key: existing.get(key) for key in settings} != settings:
+        if existing != existing | settings:
             raise InputError(f"{root}: holds an embedded data set made with {existing}; use another folder")
         if existing["finished"]:
             return
@@ -335,7 +295,7 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
     images, meta = root / "mirflickr", root / "mirflickr" / "meta"
     for folder in (images, meta / "tags", meta / "tags_raw", root / "annotations"):
         folder.mkdir(parents=True, exist_ok=True)
-    numbers: dict[str, list[int]] = {label: [] for label in _LABELS}
+    numbers: dict[str, list[int]] = {label: [] for label in WORDS}
     for number in range(1, n_images + 1):
         image, labels = _draw_scene(generator(seed, "scene", number))
         for label in labels:
@@ -343,16 +303,15 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
         if not (images / f"im{number}.jpg").exists():
             tags = _write_hashtags(labels, generator(seed, "hashtags", number))
             typed = "".join(f"{tag}\n" for tag in tags)
-            with space_for(meta):
-                for kind, text in (("tags_raw", typed), ("tags", typed.lower())):
-                    (meta / kind / f"tags{number}.txt").write_text(text, encoding="utf-8", newline="\n")
             temporary = images / f"im{number}.tmp"  # without atomic_path: 25,000 files are not flushed one by one
             with space_for(images):
+                for kind, text in (("tags_raw", typed), ("tags", typed.lower())):
+                    (meta / kind / f"tags{number}.txt").write_text(text, encoding="utf-8", newline="\n")
                 image.save(temporary, "JPEG", quality=90)
             temporary.replace(images / f"im{number}.jpg")  # last: the image exists only if the sample is complete
         progress(number, n_images)
-    for label in _LABELS:
-        write_text(root / "annotations" / f"{label}.txt", "".join(f"{number}\n" for number in numbers[label]))
+    for label, images_with_it in numbers.items():
+        write_text(root / "annotations" / f"{label}.txt", "".join(f"{number}\n" for number in images_with_it))
     write_text(marker, json.dumps({**settings, "finished": True}))
 
 
@@ -380,45 +339,3 @@ def load_synthetic(
     """
     synthesize(root, n_images, data_seed, progress)
     return load_mirflickr(root, min_tag_count=max(2, round(n_images * 20 / 25000)), raw_tags=raw_tags)
-
-
-def load_simulated(
-    path: Path,
-    rows: int = 14_000,
-    width: int = 128,
-    image_noise: float = 1.6,
-    text_noise: float = 2.2,
-    simulation_seed: int = 0,
-) -> Records:
-    """Simulate features of two modalities, each ``labels · W / √c + noise · ε`` with W ``(c, width)``, ε ~ N(0, 1).
-
-    Label rows are drawn without replacement among those with at least one label. Features are linear in the labels;
-    the noise alone decides how much a modality tells about them.
-
-    Args:
-        path: an ``.npz``, ``.mat`` or ``.h5`` file with ``labels`` ``(n, c)`` and perhaps ``label_names``.
-        rows: number of label rows to draw.
-        width: d of both modalities.
-        image_noise: spread of the images' noise.
-        text_noise: spread of the texts' noise.
-        simulation_seed: seed of rows, matrices and noise.
-
-    Raises:
-        InputError: the file has no labels, or fewer labelled rows than ``rows``.
-    """
-    arrays = read_arrays(path)
-    if "labels" not in arrays:
-        raise InputError(f"{path}: has no array 'labels'; it has {', '.join(sorted(arrays)) or 'none'}")
-    labels, names = read_labels(arrays["labels"], arrays, path)
-    labelled = np.flatnonzero(labels.any(axis=1))
-    if not 1 <= rows <= len(labelled):
-        raise InputError(f"data.rows is {rows}, but {path} has {len(labelled)} rows with a label")
-    chosen = np.sort(generator(simulation_seed, "simulated rows").choice(labelled, size=rows, replace=False))
-    drawn = labels[chosen]
-    items = {}
-    for modality, noise in {"image": image_noise, "text": text_noise}.items():
-        random = generator(simulation_seed, "simulated features", modality)
-        signal = drawn @ random.standard_normal((labels.shape[1], width)) / np.sqrt(labels.shape[1])
-        items[modality] = (signal + noise * random.standard_normal(signal.shape)).astype(np.float32)
-    removed = {"no label": len(labels) - len(labelled), "not drawn": len(labelled) - rows}
-    return Records(tuple(map(str, chosen)), items, drawn, names, removed=removed, found=len(labels))
