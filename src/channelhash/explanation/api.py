@@ -22,7 +22,8 @@ from channelhash.explanation.bit_labels import (
     load_bit_labels,
 )
 from channelhash.explanation.occlusion import Encode, Fill, ImageMap, WordInfluence
-from channelhash.search.query import QueryEncoder, load_encoder, open_filled_store
+from channelhash.models.description import QueryEncoder
+from channelhash.search.query import load_encoder, open_filled_store
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_files import open_image
 from channelhash.utils.image_grid import bits as bits_word

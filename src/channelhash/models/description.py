@@ -11,18 +11,32 @@ from channelhash.errors import InputError
 from channelhash.utils.files import check_exhausted, content_hash, reading
 
 
-class Model(Protocol):
-    """What turns raw items into codes: a `HashModel` of PyTorch or a `FittedModel`, whose docstrings say more."""
+class QueryEncoder(Protocol):
+    """What encodes queries: a `HashModel`, a `FittedModel` or an `ExportedModel`."""
 
-    name: str
     n_bits: int
-    architecture: dict[str, Any]
-    code_spaces: tuple[str, ...]
-    extends: tuple[str, ...]
 
     @property
     def modalities(self) -> tuple[str, ...]:
         """Modalities that it encodes."""
+
+    def outputs(self, modality: str, items: Any) -> Any:
+        """Return real-valued outputs ``(n, k)``, a tensor or an array, of ``n`` raw items."""
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the model."""
+
+    def comparable(self, model: str) -> bool:
+        """Return whether its codes can be compared with those of the model with the fingerprint ``model``."""
+
+
+class Model(QueryEncoder, Protocol):
+    """What also encodes new items: a `HashModel` of PyTorch or a `FittedModel`, whose docstrings say more."""
+
+    name: str
+    architecture: dict[str, Any]
+    code_spaces: tuple[str, ...]
+    extends: tuple[str, ...]
 
     def takes_rows(self, modality: str) -> bool:
         """Return whether the items of a modality may be rows of features."""
@@ -32,15 +46,6 @@ class Model(Protocol):
 
     def outputs_prepared(self, inputs: Any) -> Mapping[str, Any]:
         """Compute outputs ``(n, k)`` by modality of inputs, tensors or arrays."""
-
-    def outputs(self, modality: str, items: Any) -> Any:
-        """Compute outputs ``(n, k)`` of raw items."""
-
-    def fingerprint(self) -> str:
-        """Return the fingerprint."""
-
-    def comparable(self, model: str) -> bool:
-        """Return whether its codes can be compared with those of the model with the fingerprint ``model``."""
 
     def save_pretrained(self, folder: Path, /) -> Any:
         """Save it in a folder."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,28 +33,18 @@ _BATCH = 256
 _TOLERANCE = 0.02
 
 
-class Prepare(Protocol):
-    """Raw items to the inputs of a network, a row an item."""
-
-    def __call__(self, items: Any) -> Any:
-        """Return a tensor."""
-
-    def arrays(self, items: Any) -> NDArray[Any]:
-        """Return an array, without PyTorch."""
-
-
 class Side(NamedTuple):
     """One modality's way from raw items to features.
 
     Attributes:
-        prepare: raw items to inputs.
+        prepare: raw items to inputs, a tensor; its method ``arrays`` gives an array.
         network: inputs to what ``head`` takes; None where ``prepare`` does all.
         width: number of features.
         identity: what the features depend on besides the items, JSON-able; nothing without a network.
         head: what follows to features ``(n, width)``; its weights are saved with every model of the encoder.
     """
 
-    prepare: Prepare
+    prepare: Any
     network: Callable[[NDArray[Any]], NDArray[np.float32]] | None
     width: int
     identity: Mapping[str, str] = {}

@@ -224,7 +224,8 @@ class FittedModel:
         """Prepare raw items (images, strings, or rows of features) as inputs of the encoder."""
         if modality not in self.modalities:
             raise InputError(f"this model encodes {', '.join(self.modalities)}, not {modality}")
-        return self.encoder.sides[modality].prepare.arrays(items)
+        inputs: NDArray[Any] = self.encoder.sides[modality].prepare.arrays(items)
+        return inputs
 
     def takes_rows(self, modality: str) -> bool:
         """Return whether the items of a modality may be rows of features."""

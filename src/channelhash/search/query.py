@@ -15,16 +15,16 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import binarize, pack, unpack
 from channelhash.data.folder import no_such
 from channelhash.errors import InputError
-from channelhash.models.description import Model
+from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
 from channelhash.search import STORES, open_store
 from channelhash.search.hits import Hits, Query, SearchOptions, answer
@@ -139,25 +139,6 @@ def _weight(digits: str) -> float:
     if not 0 < weight <= _MAX_WEIGHT:
         raise InputError(f"^{digits[:20]}: a weight is above 0 and at most {_MAX_WEIGHT:g}")
     return weight
-
-
-class QueryEncoder(Protocol):
-    """What encodes queries: a `HashModel`, a `FittedModel` or an `ExportedModel`."""
-
-    n_bits: int
-
-    @property
-    def modalities(self) -> tuple[str, ...]:
-        """Modalities that it encodes."""
-
-    def outputs(self, modality: str, items: Any) -> ArrayLike:
-        """Return real-valued outputs ``(n, k)`` of ``n`` raw items; see `HashModel.outputs`."""
-
-    def fingerprint(self) -> str:
-        """Return the fingerprint of the model."""
-
-    def comparable(self, model: str) -> bool:
-        """Return whether its codes can be compared with those of the model with the fingerprint ``model``."""
 
 
 def load_encoder(store: Store, model: Path | Model | None = None, trust_code: bool = False) -> Model:

@@ -17,8 +17,9 @@ from fastapi.security import HTTPBearer
 from channelhash._version import __version__
 from channelhash.data.folder import no_such
 from channelhash.errors import InputError, check_address
+from channelhash.models.description import QueryEncoder
 from channelhash.search import STORES, find_or_keep, open_store
-from channelhash.search.query import QueryEncoder, load_encoder, load_query_encoder
+from channelhash.search.query import load_encoder, load_query_encoder
 from channelhash.search.store import Store
 from channelhash.serve import items, middleware, search
 from channelhash.serve.middleware import PROBLEMS, Tokens

@@ -24,11 +24,12 @@ from PIL import Image
 from channelhash.errors import InputError, JobError
 from channelhash.explanation.api import encode_items
 from channelhash.explanation.bit_labels import BitLabels, load_bit_labels
+from channelhash.models.description import QueryEncoder
 from channelhash.search.hits import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.items import Catalogue, Order, make_catalogue, month_filter
 from channelhash.search.match import find_reference
-from channelhash.search.query import QueryEncoder, learn_close
+from channelhash.search.query import learn_close
 from channelhash.search.store import Item, Store
 from channelhash.serve.images import Thumbnails, open_upload
 from channelhash.serve.middleware import Metrics, Tokens
