@@ -5,10 +5,11 @@ import io
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest.mock import patch
 
 import pytest
 
-from channelhash.data.download import _Source, _unpack, download
+from channelhash.data.download import _SOURCES, _Source, _unpack, download
 from channelhash.errors import JobError
 from refusals import check_refusal
 
@@ -52,20 +53,20 @@ class Server:
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
-    def source(self, **known: object) -> tuple[_Source, ...]:
-        return (_Source(f"http://127.0.0.1:{self.http.server_port}/set.zip", "set", **known),)
-
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
+    monkeypatch.setattr("channelhash.data.download._PAUSE", 0)
     made = Server()
     yield made
     made.http.shutdown()
     made.http.server_close()
 
 
-def fetch(server: Server, root, **known):
-    return download("test", root, server.source(**known), wait=0)
+def fetch(server: Server, root, md5=None):
+    source = _Source(f"http://127.0.0.1:{server.http.server_port}/set.zip", "set", md5)
+    with patch.dict(_SOURCES, {"test": (source,)}):
+        return download("test", root)
 
 
 def assert_complete(root) -> None:
@@ -106,20 +107,20 @@ def test_a_corrupt_byte_is_found_and_the_archive_set_aside(server, tmp_path):
     good, middle = server.content, len(server.content) // 2
     server.content = good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :]
     with pytest.raises(JobError, match=r"set\.zip: MD5 is .* set aside as set\.zip\.bad"):
-        fetch(server, tmp_path, md5=md5, size=len(good))
+        fetch(server, tmp_path, md5)
     assert not (tmp_path / "set").exists()
     server.content = good
-    fetch(server, tmp_path, md5=md5, size=len(good))
+    fetch(server, tmp_path, md5)
     assert_complete(tmp_path)
 
 
-def test_errors_of_the_server_and_the_address_are_one_line(server, tmp_path):
+def test_errors_of_the_server_and_the_name_are_one_line(server, tmp_path):
     for server.status in (404, 503):
         check_refusal(f"the server answers {server.status}", fetch, server, tmp_path, error=JobError)
     assert len(server.requests) == 1 + 5
-    check_refusal("not an http or https address", download, "test", tmp_path, (_Source("file:///etc/passwd", "set"),))
-    with pytest.raises(JobError, match="refused"):
-        download("test", tmp_path, (_Source("http://127.0.0.1:9/set.zip", "set"),), wait=0)
+    server.http.shutdown()
+    server.http.server_close()
+    check_refusal("refused", fetch, server, tmp_path, error=JobError)
     check_refusal("did you mean 'nuswide'", download, "nuswid", tmp_path)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
 
-from channelhash.errors import InputError, JobError
+from channelhash.errors import JobError
 from channelhash.utils.files import reading, space_for, temporary_folder
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 from channelhash.utils.typed_settings import pick
@@ -23,7 +23,6 @@ class _Source:
     Attributes:
         url: address.
         folder: folder to unpack to, below the data set's root.
-        size: bytes, if known.
         md5: published sum, if known.
 
     >>> _Source("https://example.org/files/tags.zip", "tags").file_name
@@ -32,7 +31,6 @@ class _Source:
 
     url: str
     folder: str
-    size: int | None = None
     md5: str | None = None
 
     @property
@@ -45,13 +43,11 @@ _LIACS = "https://press.liacs.nl/mirflickr/mirflickr25k.v3b"
 _NUS = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide"
 
 #: Addresses: press.liacs.nl/mirflickr/mirdownload.html and lms.comp.nus.edu.sg/…/nuswide/NUS-WIDE.html. MIRFLICKR's
-#: sizes and MD5 sums are those that its download page and mirrors of it give; none are published for NUS-WIDE.
+#: MD5 sums are those that its download page and mirrors of it give; none are published for NUS-WIDE.
 _SOURCES: dict[str, tuple[_Source, ...]] = {
     "mirflickr25k": (
-        _Source(f"{_LIACS}/mirflickr25k.zip", "pictures", 3_069_184_257, "a23d0a8564ee84cda5622a6c2f947785"),
-        _Source(
-            f"{_LIACS}/mirflickr25k_annotations_v080.zip", "annotations", 207_220, "aa0138c79892b1b670184d142380948f"
-        ),
+        _Source(f"{_LIACS}/mirflickr25k.zip", "pictures", "a23d0a8564ee84cda5622a6c2f947785"),
+        _Source(f"{_LIACS}/mirflickr25k_annotations_v080.zip", "annotations", "aa0138c79892b1b670184d142380948f"),
     ),
     "nuswide": (
         _Source(f"{_NUS}/ImageList.zip", "ImageList"),
@@ -61,39 +57,32 @@ _SOURCES: dict[str, tuple[_Source, ...]] = {
 }
 
 _ATTEMPTS = 5
+_PAUSE = 1.0  # seconds before the next attempt; longer after those that bring nothing
 _CHUNK = 2**20
 
 
-def download(
-    name: str,
-    root: Path,
-    sources: tuple[_Source, ...] | None = None,
-    progress: StageProgress = no_stage_progress,
-    wait: float = 1.0,
-) -> list[str]:
+def download(name: str, root: Path, progress: StageProgress = no_stage_progress) -> list[str]:
     """Fetch and unpack the archives of a data set; make no request for those already unpacked.
 
     A broken connection is resumed where it stopped (a range request), also by the next call. A file that changed on the
     server meanwhile does not pass the check of its archive.
     """
     fetched = []
-    for source in pick(_SOURCES, name, "data set") if sources is None else sources:
+    for source in pick(_SOURCES, name, "data set"):
         target = root / source.folder
         if target.is_dir():
             continue
         archive = root / "archives" / source.file_name
         if not archive.exists():
-            _fetch(source, archive, progress(source.file_name), wait)
+            _fetch(source, archive, progress(source.file_name))
         _check(source, archive)
         _unpack(archive, target)
         fetched.append(source.file_name)
     return fetched
 
 
-def _fetch(source: _Source, archive: Path, progress: Progress, wait: float) -> None:
+def _fetch(source: _Source, archive: Path, progress: Progress) -> None:
     """Fetch an archive over as many connections as needed."""
-    if urlparse(source.url).scheme not in ("http", "https"):
-        raise InputError(f"{source.url}: not an http or https address")
     part = archive.with_name(archive.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
     part.touch()
@@ -114,7 +103,7 @@ def _fetch(source: _Source, archive: Path, progress: Progress, wait: float) -> N
             problem = str(getattr(error, "reason", "") or error or type(error).__name__)
         have = part.stat().st_size
         if attempt + 1 < _ATTEMPTS:
-            time.sleep(wait if have > before else wait * 2**attempt)
+            time.sleep(_PAUSE if have > before else _PAUSE * 2**attempt)
     raise JobError(f"{source.url}: {problem}; {have} bytes are kept, the same command goes on from there")
 
 
@@ -124,8 +113,7 @@ def _one_connection(source: _Source, part: Path, progress: Progress) -> None:
     headers = {"User-Agent": "channelhash"} | ({"Range": f"bytes={have}-"} if have else {})
     with urllib.request.urlopen(urllib.request.Request(source.url, headers=headers), timeout=60) as response:
         have = have if response.status == 206 else 0
-        length = response.headers.get("Content-Length")
-        total = have + int(length) if length else source.size or 0
+        total = have + int(response.headers.get("Content-Length", 0))
         with open(part, "ab" if have else "wb") as file:
             while chunk := response.read(_CHUNK):
                 file.write(chunk)
