@@ -107,6 +107,12 @@ def is_hdf5(path: Path) -> bool:
     return head.startswith(b"\x89HDF\r\n\x1a\n") or head[512:520] == b"\x89HDF\r\n\x1a\n"
 
 
+def _matrices(path: Path) -> dict[str, Any]:
+    from scipy.io import loadmat
+
+    return dict(loadmat(path))
+
+
 def _cell_arrays(path: Path) -> dict[str, Any]:
     """Return the cell arrays of texts of a v7.3 file; those of other things as an empty text."""
     import h5py
@@ -131,12 +137,7 @@ def _read(path: Path, folder: Path) -> None:
     """Write the arrays of a file into ``folder``, and their names last."""
     if resource is not None:
         _limit(path.stat().st_size)
-    if is_hdf5(path):
-        content = _cell_arrays(path)
-    else:
-        from scipy.io import loadmat
-
-        content = loadmat(path)
+    content = _cell_arrays(path) if is_hdf5(path) else _matrices(path)
     names = [name for name in content if not name.startswith("__")]
     for number, name in enumerate(names):
         array = _from_mat(content.pop(name))
