@@ -11,7 +11,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.data.folder import STORE_FOLDER
 from channelhash.errors import InputError, check_address
 from channelhash.search.index import CodeIndex
-from channelhash.search.items import NoStoreError, check_count
+from channelhash.search.items import Facts, NoStoreError, check_count
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.files import cache_folder
 
@@ -61,7 +61,6 @@ def open_store(
     ...     len(store), store.n_bits
     (0, 64)
     """
-    from channelhash.search.sqlite.folder import Facts
     from channelhash.search.sqlite.store import open_codes, open_folder  # compiled code, seconds to load
 
     text = str(address)

@@ -176,17 +176,50 @@ def check_count(value: int, what: str, least: int) -> int:
     return int(value)
 
 
-def check_opened_as(address: str, stored: tuple[int, str], n_bits: int | None, model: str) -> None:
-    """Raise `InputError` unless a store of this ``stored`` code length and model may be opened with these, where given.
+class Facts(NamedTuple):
+    """What all codes of a store have in common.
 
-    >>> check_opened_as("photos.store", (64, "a1b2"), n_bits=None, model="a1b2")
+    Attributes:
+        n_bits: their length.
+        model: fingerprint of their model, empty if unknown.
+        projected: whether each has a projection beside it.
+
+    >>> Facts(n_bits=64, model="a1b2").projected
+    False
     """
-    stored_n_bits, stored_model = stored
-    if n_bits is not None and n_bits != stored_n_bits:
-        raise InputError(f"{address}: holds codes of {stored_n_bits} bits, not {n_bits}; choose another store")
-    if model and model != stored_model:
-        whose = "another" if stored_model else "an unknown"
+
+    n_bits: int
+    model: str
+    projected: bool = False
+
+    @property
+    def projection_size(self) -> int | None:
+        """Bytes of a projection; None where there are none."""
+        return self.n_bits if self.projected else None
+
+
+def check_opened(address: str, facts: Facts, expected: Facts) -> None:
+    """Raise `InputError` unless a store may be opened as what is expected: any length of 0, any model that is empty.
+
+    >>> check_opened("photos.store", Facts(64, "a1b2"), Facts(0, "a1b2"))
+    """
+    if expected.n_bits and expected.n_bits != facts.n_bits:
+        raise InputError(f"{address}: holds codes of {facts.n_bits} bits, not {expected.n_bits}; choose another store")
+    if expected.model and expected.model != facts.model:
+        whose = "another" if facts.model else "an unknown"
         raise InputError(f"{address}: holds codes of {whose} model, which cannot be compared; choose another store")
+    if expected.projected and not facts.projected:
+        remedy = "choose another store, or search codes alone"
+        raise InputError(f"{address}: keeps no projections beside its codes; {remedy}")
+
+
+def check_format(place: object, written_as: object, expected: str, remedy: str) -> None:
+    """Raise `InputError` unless a store or file is written as this version reads it.
+
+    >>> check_format("photos.store", "channelhash store 6", "channelhash store 6", "push it again")
+    """
+    if written_as != expected:
+        raise InputError(f"{place}: written as {written_as!r}, this version reads {expected!r}; {remedy}")
 
 
 def choose_modality(modality: str | None, available: Sequence[str], address: str) -> str:
@@ -273,15 +306,46 @@ class Listed(NamedTuple):
     metadata: dict[str, Value]
 
 
-def merge_item(former: Item | None, item_id: str, codes: Mapping[str, PackedCodes], metadata: Metadata) -> Item:
-    """Return an item with further codes and metadata; keys whose value is None go.
+@dataclass(frozen=True)
+class NewItems:
+    """What a call of `add`, `upsert` or `update` writes, checked.
 
-    >>> merge_item(Item("a", {}, {"year": 2020, "text": "sea"}), "a", {}, {"text": None, "sharp": True}).metadata
-    {'year': 2020, 'sharp': True}
+    Attributes:
+        ids: ``n`` of them.
+        codes: modality -> ``(n, ceil(n_bits / 8))``; without any, the items are there and only metadata change.
+        n_bits: the code length.
+        metadata: of each item; added to its former ones, in place of those of equal keys; a value of None takes its
+            key away.
+        replace: the items may have such codes already, which are replaced.
+        projections: modality -> ``(n, n_bits)``, of each of the codes; only for a `projected` store.
+
+    >>> NewItems(["a"], {"image": np.array([[7]], np.uint8)}, n_bits=8).replace
+    False
     """
-    values = {**(former.metadata if former else {}), **metadata}
-    values = {key: value for key, value in values.items() if value is not None}
-    return Item(item_id, {**(former.codes if former else {}), **codes}, values)
+
+    ids: list[str]
+    codes: dict[str, PackedCodes]
+    n_bits: int
+    metadata: list[Metadata] | None = None
+    replace: bool = False
+    projections: dict[str, NDArray[np.int8]] | None = None
+
+    def merge(self, former: Mapping[str, Item], address: str) -> list[Item]:
+        """Return the items as they will be, given those that the store has; an error where one may not be replaced.
+
+        >>> former = {"a": Item("a", {}, {"year": 2020, "text": "sea"})}
+        >>> NewItems(["a"], {}, 8, [{"text": None, "sharp": True}]).merge(former, "photos.store")[0].metadata
+        {'year': 2020, 'sharp': True}
+        """
+        items = []
+        for row, name in enumerate(self.ids):
+            item = former.get(name) or Item(name, {})
+            for modality in () if self.replace else sorted(self.codes.keys() & item.codes.keys()):
+                raise InputError(f"{address}: {name!r} has a code for {modality} already; use upsert")
+            codes = item.codes | {modality: packed[row] for modality, packed in self.codes.items()}
+            values = {**item.metadata, **(self.metadata[row] if self.metadata else {})}
+            items.append(Item(name, codes, {key: value for key, value in values.items() if value is not None}))
+        return items
 
 
 def no_answers(n_queries: int) -> Answers:

@@ -15,13 +15,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError, check_address
 from channelhash.search import filters
-from channelhash.search.items import Metadata, Value, check_opened_as
-from channelhash.search.store import Answers, Item, Store, merge_item
+from channelhash.search.items import Facts, NewItems, Value, check_format, check_opened
+from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.optional_imports import library
 from channelhash.utils.processes import tell_of_fork
 
@@ -77,23 +76,12 @@ class MilvusStore(Store):
         uri, self._name = _parse_address(address)
         self._client = _connect(uri, address)
         self._process = os.getpid()
-        self._n_bits = n_bits
-        self._model = model
-        self._is_there = False
+        self._new = Facts(n_bits or 0, model)
+        self._stored: Facts | None = None
         self._key_sets: set[str] = set()  # read by `_keys`, which every call with a filter begins with
         self._lock = threading.RLock()
         self._look()
         tell_of_fork(self)
-
-    @property
-    def n_bits(self) -> int | None:
-        self._look()
-        return self._n_bits
-
-    @property
-    def model(self) -> str:
-        self._look()
-        return self._model
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -117,6 +105,9 @@ class MilvusStore(Store):
         if os.getpid() == self._process:
             self._client.close()
 
+    def _common(self) -> Facts:
+        return self._look() or self._new
+
     def _keys(self) -> Collection[str]:
         self._key_sets = self._different("keys")
         return {key for text in self._key_sets for key in json.loads(text)}
@@ -138,27 +129,11 @@ class MilvusStore(Store):
             item.codes[row["modality"]] = np.frombuffer(row["code"][0], np.uint8)
         return items
 
-    def _write(
-        self,
-        ids: list[str],
-        codes: dict[str, PackedCodes],
-        n_bits: int,
-        metadata: list[Metadata] | None,
-        replace: bool,
-        projections: dict[str, NDArray[np.int8]] | None = None,
-    ) -> None:
+    def _write(self, new: NewItems) -> None:
         with self._lock:
-            former = self._get(ids)
-            for name, item in former.items() if not replace else ():
-                for modality in sorted(codes.keys() & item.codes.keys()):
-                    raise InputError(f"{self.address}: {name!r} has a code for {modality} already; use upsert")
-            rows = []
-            for number, name in enumerate(ids):
-                new_codes = {modality: packed[number] for modality, packed in codes.items()}
-                new_metadata = metadata[number] if metadata else {}
-                rows.append(_to_rows(merge_item(former.get(name), name, new_codes, new_metadata)))
+            rows = [_to_rows(item) for item in new.merge(self._get(new.ids), self.address)]
             if not self._look():
-                self._create(n_bits)
+                self._create(new.n_bits)
                 self._look()
             sent = 0
             for part in _requests(rows):
@@ -170,39 +145,24 @@ class MilvusStore(Store):
         with self._lock:
             names = sorted({_item_id(row["key"]) for row in self._rows_of(ids, [])})
             for start in range(0, len(names), _IDS):
-                among = f"id in {_listed(names[start : start + _IDS])}"
+                among = f"id in {_quote(names[start : start + _IDS])}"
                 self._ask("delete", self._client.delete, filter=among)
         return len(names)
 
-    def _nearest(self, queries: PackedCodes, k: int, modality: str, where: filters.Filter | None) -> Answers:
-        return self._search(queries, self._check_count(k, "k"), modality, where, {})
-
-    def _within(
-        self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: filters.Filter | None
-    ) -> Answers:
-        count = _MAX_ANSWERS if limit is None else self._check_count(limit, "limit")
-        # Milvus returns what is nearer than its "radius".
-        params = {"radius": min(radius, self.n_bits or radius) + 1}
-        answers = self._search(queries, count, modality, where, params)
-        full = [row for row, ids in enumerate(answers.ids) if limit is None and len(ids) >= _MAX_ANSWERS]
-        if full:
-            most = f"{_MAX_ANSWERS:,} items or more within {radius} bits"
-            raise InputError(f"{self.address}: query {full[0]} has {most}; set a limit")
-        return answers
-
-    def _check_count(self, count: int, what: str) -> int:
-        if count > _MAX_ANSWERS and len(self) > _MAX_ANSWERS:
-            raise InputError(f"{self.address}: {what} is {count:,}; Milvus returns at most {_MAX_ANSWERS:,}")
-        return min(count, _MAX_ANSWERS)
-
     def _search(
-        self, queries: PackedCodes, count: int, modality: str, where: filters.Filter | None, radius: dict[str, int]
+        self, queries: PackedCodes, radius: int | None, limit: int | None, modality: str, where: filters.Filter | None
     ) -> Answers:
+        if limit is not None and limit > _MAX_ANSWERS and len(self) > _MAX_ANSWERS:
+            what = f"{'k' if radius is None else 'limit'} is {limit:,}"
+            raise InputError(f"{self.address}: {what}; Milvus returns at most {_MAX_ANSWERS:,}")
+        count = min(limit or _MAX_ANSWERS, _MAX_ANSWERS)
+        # Milvus returns what is nearer than its "radius".
+        params = {} if radius is None else {"radius": min(radius, self.n_bits or radius) + 1}
         options = {
             "anns_field": "code",
             "limit": count,
             "filter": f"modality == {_quote(modality)} and {self._expression(where)}",
-            "search_params": {"metric_type": "HAMMING", "params": radius},
+            "search_params": {"metric_type": "HAMMING", "params": params},
             "consistency_level": "Strong",
         }
         answers = Answers([], [])
@@ -213,6 +173,10 @@ class MilvusStore(Store):
                 pairs = sorted((round(hit["distance"]), hit["id"]) for hit in hits)
                 answers.ids.append([_item_id(key) for _, key in pairs])
                 answers.distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
+        full = [row for row, ids in enumerate(answers.ids) if limit is None and len(ids) >= _MAX_ANSWERS]
+        if full:
+            most = f"{_MAX_ANSWERS:,} items or more within {radius} bits"
+            raise InputError(f"{self.address}: query {full[0]} has {most}; set a limit")
         return answers
 
     def _facts(self) -> dict[str, Any]:
@@ -236,14 +200,14 @@ class MilvusStore(Store):
         unseen = _ALL
         while self._look() and (rows := self._query("query", unseen, [field], limit=_ROWS)):
             known |= {row[field] for row in rows}
-            unseen = f"{field} not in {_listed(sorted(known))}"
+            unseen = f"{field} not in {_quote(sorted(known))}"
         return known
 
     def _rows_of(self, ids: Sequence[str], fields: Sequence[str]) -> Iterator[_Row]:
         """Yield all rows of those of ``ids`` that the collection has."""
         names = [name for name in ids if len(name.encode()) <= _MAX_STRING] if self._look() else []
         for start in range(0, len(names), _IDS):
-            yield from self._walk(f"id in {_listed(names[start : start + _IDS])}", ["key", *fields])
+            yield from self._walk(f"id in {_quote(names[start : start + _IDS])}", ["key", *fields])
 
     def _walk(self, expression: str, fields: Sequence[str]) -> Iterator[_Row]:
         """Yield all rows that pass, in the order of their keys; ``fields`` holds ``key``.
@@ -264,37 +228,32 @@ class MilvusStore(Store):
         options |= {"filter": expression, "output_fields": list(fields), "consistency_level": "Strong"}
         return list(self._ask(what, self._client.query, **options))
 
-    def _look(self) -> bool:
-        """Return whether the collection is there; if so, read what it says of itself, and load it where it is not."""
-        if self._is_there:
-            return True
-        with self._lock:
-            if not self._ask("describe", self._client.has_collection):
-                return False
-            facts = self._description(self._ask("describe", self._client.describe_collection)["description"])
-            check_opened_as(self.address, facts, self._n_bits, self._model)
-            self._ask("load", self._client.load_collection)
-            self._n_bits, self._model = facts
-            self._is_there = True
-        return True
+    def _look(self) -> Facts | None:
+        """Return what the collection says of itself, None if it is not there; load it where it is not."""
+        if self._stored is None:
+            with self._lock:
+                if self._ask("describe", self._client.has_collection):
+                    facts = self._description(self._ask("describe", self._client.describe_collection)["description"])
+                    check_opened(self.address, facts, self._new)
+                    self._ask("load", self._client.load_collection)
+                    self._stored = facts
+        return self._stored
 
-    def _description(self, text: str) -> tuple[int, str]:
-        """Parse what `_create` wrote: code length and fingerprint of the model."""
+    def _description(self, text: str) -> Facts:
+        """Parse what `_create` wrote."""
         try:
             stored = json.loads(text)
-            written_as = stored.pop("format")
-            if written_as == _FORMAT:
-                return int(stored["n_bits"]), str(stored["model"])
-        except (ValueError, KeyError, TypeError, AttributeError):
+            check_format(self.address, stored["format"], _FORMAT, "push it again")
+            return Facts(int(stored["n_bits"]), str(stored["model"]))
+        except (ValueError, KeyError, TypeError):
             raise InputError(
                 f"{self.address}: the collection was not made by channelhash; choose another one"
             ) from None
-        raise InputError(f"{self.address}: written as {written_as!r}, this version reads {_FORMAT!r}; push it again")
 
     def _create(self, n_bits: int) -> None:
         """Make the collection, for rows as `_to_rows` makes them."""
         kinds = library("pymilvus", "milvus").DataType
-        description = json.dumps({"format": _FORMAT, "n_bits": n_bits, "model": self._model})
+        description = json.dumps({"format": _FORMAT, "n_bits": n_bits, "model": self._new.model})
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False, description=description)
         schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=_MAX_STRING)
         for name in ("modality", "id", "keys"):
@@ -399,14 +358,9 @@ def _requests(items: Sequence[list[_Row]]) -> Iterator[list[list[_Row]]]:
         yield part
 
 
-def _quote(text: str) -> str:
-    """Quote a string for Milvus's expressions, which know Go's escapes; JSON's are among them."""
+def _quote(text: str | list[str]) -> str:
+    """Quote a string, or a list of them, for Milvus's expressions, which know Go's escapes; JSON's are among them."""
     return json.dumps(text, ensure_ascii=False)
-
-
-def _listed(texts: Iterable[str]) -> str:
-    """Return strings as a list in an expression."""
-    return json.dumps(list(texts), ensure_ascii=False)
 
 
 def _to_milvus(tree: filters.Filter, key_sets: Collection[str], matching: _Matching) -> str:
@@ -429,7 +383,7 @@ def _condition(condition: filters.Condition, key_sets: Collection[str], matching
         having = [text for text in sorted(key_sets) if key in json.loads(text)]
         if key == "id" or not having:
             return _ALL if negated != (key == "id") else _NONE
-        return f"keys {'not in' if negated else 'in'} {_listed(having)}"
+        return f"keys {'not in' if negated else 'in'} {_quote(having)}"
     # Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of backslashes differs.
     # It compares whole numbers with others as floats, which tell them apart up to 2⁵³.
     literals = filters.literals_of(test)
@@ -450,7 +404,7 @@ def _label(test: filters.Test, matching: _Matching) -> str:
 
 def _among(ids: Iterable[str]) -> str:
     names = list(ids)
-    return f"id in {_listed(names)}" if names else _NONE
+    return f"id in {_quote(names)}" if names else _NONE
 
 
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}

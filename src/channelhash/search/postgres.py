@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter
-from channelhash.search.items import Metadata, check_opened_as
+from channelhash.search.items import Facts, NewItems, check_format, check_opened
 from channelhash.search.postgres_connections import MOST_EF_SEARCH, Bits, Connections, parse_address, to_codes
 from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
 from channelhash.search.sql_filters import SqlCondition, to_postgres
 from channelhash.search.sqlite.database import as_bytes
-from channelhash.search.sqlite.folder import Facts
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.processes import tell_of_fork
 
@@ -73,18 +72,6 @@ class PostgresStore(Store):
             raise
 
     @property
-    def n_bits(self) -> int | None:
-        return self._facts_or_new().n_bits or None
-
-    @property
-    def model(self) -> str:
-        return self._facts_or_new().model
-
-    @property
-    def projected(self) -> bool:
-        return self._facts_or_new().projected
-
-    @property
     def writable(self) -> bool:
         """Whether this user may add items, as it was when the store was opened; where none is there, `add` will see."""
         stored = self._look()
@@ -124,6 +111,10 @@ class PostgresStore(Store):
         """Close the connections."""
         self._connections.close()
 
+    def _common(self) -> Facts:
+        stored = self._look()
+        return stored.facts if stored else self._new
+
     def _keys(self) -> Collection[str]:
         return [key for (keys,) in self._rows(f"SELECT keys FROM {self._schema}.facts") for key in keys]
 
@@ -141,29 +132,21 @@ class PostgresStore(Store):
             rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         return {row["id"]: _to_item(row) for row in rows}
 
-    def _write(
-        self,
-        ids: list[str],
-        codes: dict[str, PackedCodes],
-        n_bits: int,
-        metadata: list[Metadata] | None,
-        replace: bool,
-        projections: dict[str, NDArray[np.int8]] | None = None,
-    ) -> None:
-        if wrong := next((name for name in ids if not _is_storable(name)), None):
+    def _write(self, new: NewItems) -> None:
+        if wrong := next((name for name in new.ids if not _is_storable(name)), None):
             raise InputError(f"{self.address}: id {wrong[:40]!r} holds a NUL or is longer than {_MAX_ID:,} bytes")
-        stored = self._made(n_bits)
-        keys = {key for values in metadata or () for key, value in values.items() if value is not None}
+        stored = self._made(new.n_bits)
+        keys = {key for values in new.metadata or () for key, value in values.items() if value is not None}
         with self._connections.writing() as cursor:
             self._lock_writers(cursor, sorted(keys))
-            self._add_columns(cursor, sorted(codes), stored.facts)
+            self._add_columns(cursor, sorted(new.codes), stored.facts)
             if self._ef_search:
                 self._add_hnsw(cursor, stored.vector)
-            for modality in () if replace else sorted(codes):
+            for modality in () if new.replace else sorted(new.codes):
                 sql = f'SELECT id FROM {self._items} WHERE id = ANY(%s) AND "code_{modality}" IS NOT NULL LIMIT 1'
-                for (name,) in cursor.execute(sql, (ids,)).fetchall():
+                for (name,) in cursor.execute(sql, (new.ids,)).fetchall():
                     raise InputError(f"{self.address}: {name!r} has a code for {modality} already; use upsert")
-            self._write_items(cursor, ids, codes, n_bits, metadata, projections)
+            self._write_items(cursor, new)
 
     def _delete(self, ids: list[str]) -> int:
         if not self._look():
@@ -173,10 +156,7 @@ class PostgresStore(Store):
             cursor.execute(f"DELETE FROM {self._items} WHERE id = ANY(%s)", (list(filter(_is_storable, ids)),))
             return int(cursor.rowcount)
 
-    def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
-        return self._within(queries, None, k, modality, where)
-
-    def _within(
+    def _search(
         self, queries: PackedCodes, radius: int | None, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
         matches = self._found(queries, limit, radius, modality, where)
@@ -284,9 +264,7 @@ class PostgresStore(Store):
                     return None
                 stored = self._read_database(cursor, facts)
                 lacks_hnsw = bool(self._ef_search and self._lacking_hnsw(cursor))
-            check_opened_as(self.address, facts[:2], self._new.n_bits or None, self._new.model)
-            if self._new.projected and not facts.projected:
-                raise InputError(f"{self.address}: keeps no projections; choose another store, or search codes alone")
+            check_opened(self.address, facts, self._new)
             if lacks_hnsw:
                 if not stored.writable:
                     raise InputError(f"{self.address}: has no index HNSW; open it once as its owner")
@@ -295,10 +273,6 @@ class PostgresStore(Store):
                     self._add_hnsw(cursor, stored.vector)
             self._stored = stored
         return self._stored
-
-    def _facts_or_new(self) -> Facts:
-        stored = self._look()
-        return stored.facts if stored else self._new
 
     def _check_writable(self) -> None:
         if not self.writable:
@@ -331,10 +305,7 @@ class PostgresStore(Store):
             )
         cursor.execute(f"SELECT format, n_bits, model, projections FROM {self._schema}.facts")
         [(written_as, *values)] = cursor.fetchall()
-        if written_as != _FORMAT:
-            raise InputError(
-                f"{self.address}: written as {written_as!r}, this version reads {_FORMAT!r}; push it again"
-            )
+        check_format(self.address, written_as, _FORMAT, "push it again")
         return Facts(*values)
 
     def _read_database(self, cursor: Any, facts: Facts) -> _Stored:
@@ -413,23 +384,15 @@ class PostgresStore(Store):
         every_key = "ARRAY(SELECT DISTINCT unnest(keys || %s::text[]) ORDER BY 1)"
         cursor.execute(f"UPDATE {self._schema}.facts SET version = version + 1, keys = {every_key}", (list(keys),))
 
-    def _write_items(
-        self,
-        cursor: Any,
-        ids: list[str],
-        codes: dict[str, PackedCodes],
-        n_bits: int,
-        metadata: list[Metadata] | None,
-        projections: dict[str, NDArray[np.int8]] | None,
-    ) -> None:
+    def _write_items(self, cursor: Any, new: NewItems) -> None:
         """Write items over those of the same ids: new codes replace codes, new metadata replace those of equal keys."""
         columns: dict[str, tuple[str, Sequence[Any]]] = {
-            "id": ("text", ids),
-            "metadata": ("jsonb", metadata or [{} for _ in ids]),
+            "id": ("text", new.ids),
+            "metadata": ("jsonb", new.metadata or [{} for _ in new.ids]),
         }
-        for modality, packed in codes.items():
-            columns[f'"code_{modality}"'] = ("bit", [Bits(n_bits, code) for code in as_bytes(packed)])
-        for modality, rows in (projections or {}).items():
+        for modality, packed in new.codes.items():
+            columns[f'"code_{modality}"'] = ("bit", [Bits(new.n_bits, code) for code in as_bytes(packed)])
+        for modality, rows in (new.projections or {}).items():
             columns[f'"projection_{modality}"'] = ("bytea", as_bytes(rows))
         names = ", ".join(columns)
         cursor.execute(f"CREATE TEMP TABLE incoming ON COMMIT DROP AS SELECT {names} FROM {self._items} WITH NO DATA")
@@ -438,11 +401,11 @@ class PostgresStore(Store):
             for row in zip(*(values for _, values in columns.values()), strict=True):
                 copy.write_row(row)
         merged = "jsonb_strip_nulls(coalesce(items.metadata, '{}') || incoming.metadata)"  # a null takes its key away
-        if not codes:  # of items that are there; one that was deleted meanwhile does not come back
+        if not new.codes:  # of items that are there; one that was deleted meanwhile does not come back
             source = "FROM pg_temp.incoming WHERE items.id = incoming.id"
             cursor.execute(f"UPDATE {self._items} SET metadata = {merged} {source}")
             return
-        changed = [name for name in columns if name != "id" and (name != "metadata" or metadata)]
+        changed = [name for name in columns if name != "id" and (name != "metadata" or new.metadata)]
         values = ", ".join(merged if name == "metadata" else f"incoming.{name}" for name in columns)
         cursor.execute(
             f"INSERT INTO {self._items} ({names}) SELECT {values}"

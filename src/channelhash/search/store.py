@@ -12,10 +12,10 @@ from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.search import items as checks
 from channelhash.search.filters import Filter, parse_filter
-from channelhash.search.items import Answers, Item, Listed, Metadata, is_text, merge_item
+from channelhash.search.items import Answers, Facts, Item, Listed, Metadata, NewItems, is_text
 from channelhash.search.rank import Ranking, Scored, Surest, check_outputs, check_projections
 
-__all__ = ["Answers", "Item", "Listed", "Store", "merge_item"]
+__all__ = ["Answers", "Facts", "Item", "Listed", "NewItems", "Store"]
 
 # Items read at a time where codes come with them.
 _ITEMS = 1000
@@ -57,6 +57,21 @@ class Store(ABC):
 
     def __contains__(self, item_id: object) -> bool:
         return isinstance(item_id, str) and is_text(item_id) and item_id in self._get([item_id])
+
+    @property
+    def n_bits(self) -> int | None:
+        """Code length k; None while the store is empty and was made without one."""
+        return self._common().n_bits or None
+
+    @property
+    def model(self) -> str:
+        """Fingerprint of the model whose codes these are, empty if unknown."""
+        return self._common().model
+
+    @property
+    def projected(self) -> bool:
+        """Whether items have projections beside their codes, see `search_projections`."""
+        return self._common().projected
 
     def add(
         self,
@@ -126,7 +141,7 @@ class Store(ABC):
         values = checks.check_metadata(metadata, names)
         self._check_writable()
         if self.get(names):
-            self._write(names, {}, self.n_bits or 0, values, True)
+            self._write(NewItems(names, {}, self.n_bits or 0, values, replace=True))
 
     def ids(self, where: str | None = None) -> list[str]:
         """Return all ids, or those that pass a filter, sorted."""
@@ -156,7 +171,7 @@ class Store(ABC):
         """
         count = checks.check_count(k, "k", 1)
         queries, where_tree, searched = self._checked_search(codes, modality, where)
-        return self._nearest(queries, count, searched, where_tree) if searched else checks.no_answers(len(queries))
+        return self._search(queries, None, count, searched, where_tree) if searched else checks.no_answers(len(queries))
 
     def search_radius(
         self,
@@ -174,7 +189,7 @@ class Store(ABC):
         bits = checks.check_count(radius, "radius", 0)
         count = None if limit is None else checks.check_count(limit, "limit", 1)
         queries, where_tree, searched = self._checked_search(codes, modality, where)
-        return self._within(queries, bits, count, searched, where_tree) if searched else checks.no_answers(len(queries))
+        return self._search(queries, bits, count, searched, where_tree) if searched else checks.no_answers(len(queries))
 
     def search_surest(
         self,
@@ -311,7 +326,7 @@ class Store(ABC):
         if self.projected != (beside is not None):
             problem = "keeps projections; give those of the codes" if self.projected else "keeps no projections"
             raise InputError(f"{self.address}: {problem}")
-        self._write(names, by_modality, n_bits, values, replace, *([] if beside is None else [beside]))
+        self._write(NewItems(names, by_modality, n_bits, values, replace, beside))
 
     def _check_writable(self) -> None:
         if not self.writable:
@@ -344,15 +359,9 @@ class Store(ABC):
 
     # What each store implements, or does better.
 
-    @property
     @abstractmethod
-    def n_bits(self) -> int | None:
-        """Code length k; None while the store is empty and was made without one."""
-
-    @property
-    @abstractmethod
-    def model(self) -> str:
-        """Fingerprint of the model whose codes these are, empty if unknown."""
+    def _common(self) -> Facts:
+        """Return what all codes have in common; while the store is not there, what its first ones are to have."""
 
     @property
     @abstractmethod
@@ -372,11 +381,6 @@ class Store(ABC):
     @property
     def has_words(self) -> bool:
         """Whether items can be found by their words, see `search_words`."""
-        return False
-
-    @property
-    def projected(self) -> bool:
-        """Whether items have projections beside their codes, see `search_projections`."""
         return False
 
     @abstractmethod
@@ -420,46 +424,24 @@ class Store(ABC):
                 yield Listed(item.id, tuple(sorted(item.codes)), item.metadata)
 
     @abstractmethod
-    def _write(
-        self,
-        ids: list[str],
-        codes: dict[str, PackedCodes],
-        n_bits: int,
-        metadata: list[Metadata] | None,
-        replace: bool,
-        projections: dict[str, NDArray[np.int8]] | None = None,
-    ) -> None:
-        """Write codes ``(n, ceil(n_bits / 8))`` by modality and metadata of ``n`` items, all or none, to the disk.
-
-        Without any modality, the items are there and only metadata change. Only a `projected` store gets projections,
-        ``(n, n_bits)`` of each of these codes.
-
-        New metadata are added to an item's, replace those of equal keys, and remove the keys whose value is None.
-        """
+    def _write(self, new: NewItems) -> None:
+        """Write codes and metadata of items, all or none, to the disk."""
 
     @abstractmethod
     def _delete(self, ids: list[str]) -> int:
         """Remove items, pass over unknown ids, and return how many were removed."""
 
     @abstractmethod
-    def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
-        """Find the ``k`` items nearest to every query, or all where there are fewer."""
-
-    @abstractmethod
-    def _within(
-        self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
+    def _search(
+        self, queries: PackedCodes, radius: int | None, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
-        """Find all items within ``radius`` bits of every query; at most the first ``limit`` of them."""
+        """Find all items within ``radius`` bits of every query, or at any distance; the first ``limit`` of them."""
 
     def _surest(
         self, outputs: NDArray[Any], k: int | None, radius: int | None, modality: str, where: Filter | None
     ) -> Surest:
         """Do what `search_surest` does; without codes at hand, by distance alone."""
-        queries = pack(binarize(outputs))
-        if radius is None:
-            answers = self._nearest(queries, k or 1, modality, where)
-        else:
-            answers = self._within(queries, radius, k, modality, where)
+        answers = self._search(pack(binarize(outputs)), radius, k, modality, where)
         return Surest(*answers, [distances.astype(np.float64) for distances in answers.distances])
 
     def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:

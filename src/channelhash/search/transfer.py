@@ -8,6 +8,7 @@ rounded up to a multiple of 8; the padding bits are 0 and change no distance.
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,8 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search import KEEP_PROJECTIONS, find_or_keep, open_store
-from channelhash.search.items import NoStoreError, check_ids
-from channelhash.search.sqlite.folder import Facts, StoreFolder, read_facts
-from channelhash.search.sqlite.store import open_folder
+from channelhash.search.items import NoStoreError, check_format, check_ids
+from channelhash.search.sqlite.folder import find_folder
 from channelhash.search.store import Item, Store
 from channelhash.utils.files import atomic_path, reading
 from channelhash.utils.optional_imports import library
@@ -62,28 +62,34 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
     1
     """
     source = find_or_keep(source)
-    folder = StoreFolder(source)
-    if not folder.database.exists():
-        raise InputError(f"{source}: no store in a folder; make one with `channelhash index create`")
+    find_folder(source)
     if "://" not in target and Path(target).resolve() == source.resolve():
         raise InputError(f"{target}: is the source; name another store")
-    with open_folder(source) as from_store, _open_target(target, read_facts(folder)) as to_store:
-        ids = from_store.ids()
-        progress(0, len(ids))
-        for start in range(0, len(ids), _BATCH):
-            _upsert(to_store, from_store.get(ids[start : start + _BATCH]))
-            progress(min(start + _BATCH, len(ids)), len(ids))
-        return _Pushed(len(ids), len(to_store), from_store.projected and not to_store.projected)
+    with open_store(source) as from_store, _open_target(target, from_store) as to_store:
+        count = 0
+        for items in _read(from_store, progress):
+            _upsert(to_store, items)
+            count += len(items)
+        return _Pushed(count, len(to_store), from_store.projected and not to_store.projected)
 
 
-def _open_target(target: str, facts: Facts) -> Store:
+def _read(store: Store, progress: Progress) -> Iterator[list[Item]]:
+    """Yield all items in batches."""
+    ids = store.ids()
+    progress(0, len(ids))
+    for start in range(0, len(ids), _BATCH):
+        yield store.get(ids[start : start + _BATCH])
+        progress(min(start + _BATCH, len(ids)), len(ids))
+
+
+def _open_target(target: str, source: Store) -> Store:
     """Open a target; a new one keeps beside its codes what the source does, if it can."""
     projections = False
     try:
         open_store(target).close()
     except NoStoreError:
-        projections = facts.projected and ("://" not in target or target.startswith(KEEP_PROJECTIONS))
-    return open_store(target, facts.n_bits, facts.model, projections)
+        projections = source.projected and ("://" not in target or target.startswith(KEEP_PROJECTIONS))
+    return open_store(target, source.n_bits, source.model, projections)
 
 
 def _upsert(target: Store, items: list[Item]) -> None:
@@ -120,10 +126,7 @@ def export_faiss(
     if n_bits is None or not store.modalities:
         raise InputError(f"{store.address}: holds no codes to export")
     chosen = store.choose_modality(modality)
-    ids, items = store.ids(), list[Item]()
-    for start in range(0, len(ids), _BATCH):
-        items += [item for item in store.get(ids[start : start + _BATCH]) if chosen in item.codes]
-        progress(min(start + _BATCH, len(ids)), len(ids))
+    items = [item for batch in _read(store, progress) for item in batch if chosen in item.codes]
     numbers = np.arange(len(items), dtype=np.int64)
     names, metadata = [item.id for item in items], [json.dumps(item.metadata, ensure_ascii=False) for item in items]
     index = faiss.IndexBinaryIDMap2(faiss.IndexBinaryFlat(8 * -(-n_bits // 8)))
@@ -186,8 +189,7 @@ def _read_items(file: Path, numbers: NDArray[np.int64]) -> tuple[list[dict[str, 
     with reading(file, "damaged, or not written by channelhash", "export again"):
         table = library("pyarrow.parquet", "faiss").ParquetFile(file).read()
         facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-        if facts["channelhash.format"] != _FORMAT:
-            raise InputError(f"{file}: written as {facts['channelhash.format']!r}, this version reads {_FORMAT!r}")
+        check_format(file, facts["channelhash.format"], _FORMAT, "export again")
         rows = {row["number"]: row for row in table.to_pylist()}
     if len(rows) != table.num_rows or rows.keys() != set(numbers.tolist()):
         raise InputError(f"{file}: lists other numbers than the FAISS file beside it; export both again")

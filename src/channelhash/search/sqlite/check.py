@@ -15,13 +15,14 @@ import numpy as np
 
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import damaged_files
+from channelhash.search.items import Facts
 from channelhash.search.sqlite import guard
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import (
-    Facts,
     Manifest,
     StoreFolder,
     connect,
+    find_folder,
     one_line_errors,
     parse_manifest,
     read_description,
@@ -69,7 +70,7 @@ def check_store(path: Path) -> list[Finding]:
     ...     check_store(Path(folder))
     []
     """
-    folder = _existing(path)
+    folder = find_folder(path)
     with one_line_errors(str(folder.database)):
         manifest, findings = _described(folder)
         findings += [*_unlike_manifest(folder), *_in_database(folder, manifest)]
@@ -86,7 +87,7 @@ def repair_store(path: Path) -> _Repaired:
     is kept as ``items.sqlite.damaged``. What SQLite cannot read is lost, which is a page at a time, and so are writes
     whose log was cut or removed. Snapshots are made anew.
     """
-    folder, lost = _existing(path), list[Finding]()
+    folder, lost = find_folder(path), list[Finding]()
     with locked(folder.gate), one_line_errors(str(folder.database)):
         _check_alone(folder)
         manifest, damaged = _described(folder)
@@ -118,7 +119,7 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
     ...     backup_store(Path(folder, "a.store"), Path(folder, "b.store"))[0]
     1
     """
-    source = _existing(path)
+    source = find_folder(path)
     if target.exists() or target.is_symlink():
         raise InputError(f"{target}: is there already; name a new folder for the backup")
     if target.resolve().is_relative_to(path.resolve()):
@@ -142,21 +143,12 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
     return n_items, StoreFolder(target).n_bytes()
 
 
-def _existing(path: Path) -> StoreFolder:
-    folder = StoreFolder(path)
-    if not folder.description.exists() and not folder.database.exists():
-        raise InputError(f"{path}: no store in a folder; make one with `channelhash index create`")
-    if not folder.database.exists():
-        raise InputError(f"{folder.database}: is missing; restore it, or remove the folder and add the items again")
-    return folder
-
-
 def _described(folder: StoreFolder) -> tuple[Manifest | None, list[Finding]]:
     """Return what a store says of itself, in its description or else in its database, and what is wrong with that."""
     if manifest := read_manifest(folder):
         return manifest, []
     with suppress(sqlite3.DatabaseError), closing(_connect(folder)) as connection:
-        manifest = parse_manifest(read_description(connection))
+        manifest = parse_manifest(read_description(connection), folder.database)
     return manifest, [Finding(folder.description.name, "is missing or damaged")]
 
 

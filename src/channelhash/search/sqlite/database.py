@@ -15,12 +15,11 @@ from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter
-from channelhash.search.items import Metadata, Value
+from channelhash.search.items import Facts, Metadata, Value
 from channelhash.search.rank import Ranking
 from channelhash.search.sql_filters import to_sqlite
 from channelhash.search.sqlite.folder import (
     APPLICATION,
-    Facts,
     Manifest,
     State,
     code_checksum,

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from zlib import crc32
 
 from channelhash.errors import InputError, JobError, NoSpaceError
-from channelhash.search.items import check_opened_as
+from channelhash.search.items import Facts, check_format
 from channelhash.search.sqlite import words
 from channelhash.utils.files import check_exhausted, dump_checked, load_checked, locked, write_text
 from channelhash.utils.progress import StageProgress
@@ -314,28 +314,6 @@ def _remove_empty(folder: StoreFolder) -> None:
             folder.path.rmdir()
 
 
-class Facts(NamedTuple):
-    """What all codes of a store have in common.
-
-    Attributes:
-        n_bits: their length.
-        model: fingerprint of their model, empty if unknown.
-        projected: whether each has a projection beside it.
-
-    >>> Facts(n_bits=64, model="a1b2").projected
-    False
-    """
-
-    n_bits: int
-    model: str
-    projected: bool = False
-
-    @property
-    def projection_size(self) -> int | None:
-        """Bytes of a projection; None where there are none."""
-        return self.n_bits if self.projected else None
-
-
 class Manifest(NamedTuple):
     """What a store says of itself, in ``store.json`` and, as it was when the store was made, in the database.
 
@@ -365,15 +343,12 @@ class Manifest(NamedTuple):
         return dump_checked({**values, "store": self.store, "writes": self.writes, "digest": self.digest})
 
 
-def parse_manifest(text: str) -> Manifest | None:
-    """Return what `Manifest.to_json` wrote; None if it is damaged."""
+def parse_manifest(text: str, place: Path) -> Manifest | None:
+    """Return what `Manifest.to_json` wrote, at a place; None if it is damaged."""
     try:
         values = load_checked(text)
         written_as = values.pop("format")
-        if written_as != _FORMAT:
-            raise InputError(
-                f"written as {written_as!r}, this version reads {_FORMAT!r}; remove the folder and add the items again"
-            )
+        check_format(place, written_as, _FORMAT, "remove the folder and add the items again")
         rest = [values.pop(name) for name in ("store", "writes", "digest")]
         return Manifest(Facts(**values), *rest)
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -383,14 +358,13 @@ def parse_manifest(text: str) -> Manifest | None:
 def read_manifest(folder: StoreFolder) -> Manifest | None:
     """Return what a store's description says; None if it is missing or damaged."""
     try:
-        return parse_manifest(folder.description.read_text(encoding="utf-8", errors="replace"))
+        text = folder.description.read_text(encoding="utf-8", errors="replace")
+        return parse_manifest(text, folder.description)
     except FileNotFoundError:
         return None
     except OSError as error:
         check_exhausted(error, folder.description)
         raise InputError(f"{folder.description}: cannot be read ({error.strerror}); restore it") from None
-    except InputError as error:
-        raise InputError(f"{folder.description}: {error}") from None
 
 
 def find_manifest(folder: StoreFolder) -> Manifest | None:
@@ -411,26 +385,18 @@ def find_manifest(folder: StoreFolder) -> Manifest | None:
         with one_line_errors(str(folder.database)), closing(connect(folder.database)) as connection:
             if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
                 return None  # the process that made it was killed
-            manifest = parse_manifest(read_description(connection))
+            manifest = parse_manifest(read_description(connection), folder.database)
             if manifest is None:
                 raise sqlite3.DatabaseError("its description is not as it was written")
         write_text(folder.description, manifest.to_json())
         return manifest
 
 
-def read_facts(folder: StoreFolder) -> Facts:
-    """Return what all codes of a store that is there have in common; errors as `find_manifest`."""
-    manifest = find_manifest(folder)
-    if manifest is None:
-        raise InputError(f"{folder.path}: holds no store")
-    return manifest.facts
-
-
-def check_opened(address: str, facts: Facts, expected: Facts) -> None:
-    """Raise `InputError` unless a store may be opened as what is expected: any length of 0, any model that is empty.
-
-    >>> check_opened("photos.store", Facts(64, "a1b2"), Facts(0, "a1b2"))
-    """
-    check_opened_as(address, facts[:2], expected.n_bits or None, expected.model)
-    if expected.projected and not facts.projected:
-        raise InputError(f"{address}: keeps no projections beside its codes; choose another store")
+def find_folder(path: Path) -> StoreFolder:
+    """Return the folder of a store, which must be there with its database."""
+    folder = StoreFolder(path)
+    if not folder.description.exists() and not folder.database.exists():
+        raise InputError(f"{path}: no store in a folder; make one with `channelhash index create`")
+    if not folder.database.exists():
+        raise InputError(f"{folder.database}: is missing; restore it, or remove the folder and add the items again")
+    return folder

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from channelhash.errors import InputError, JobError
+from channelhash.search.items import Facts
 from channelhash.search.sqlite.folder import (
-    Facts,
     StoreFolder,
     code_checksum,
     connect,
@@ -141,7 +141,7 @@ def _seal_database(folder: StoreFolder) -> None:
     """Note in a store's description what its database is, which nobody has open; if not, the next opening checks it."""
     digest = _digest(folder)
     with closing(connect(folder.database)) as connection:
-        manifest = parse_manifest(read_description(connection))
+        manifest = parse_manifest(read_description(connection), folder.database)
         writes = read_state(connection).writes
     if manifest and digest:
         with suppress(OSError, JobError):
@@ -168,7 +168,7 @@ def compare_with_manifest(folder: StoreFolder) -> tuple[list["Finding"], bool]:
     digest = _digest(folder)
     with closing(connect(folder.database, read_only=not folder.writable)) as connection:
         writes = read_state(connection).writes
-        about = parse_manifest(read_description(connection))
+        about = parse_manifest(read_description(connection), folder.database)
     if about is None:
         return [Finding(_DATABASE, "the description of the store is damaged")], False
     if manifest is not None and manifest.store != about.store:

@@ -308,12 +308,9 @@ class CodeLayers:
 
     def _read_layer(self, after: int, state: State) -> _Layer:
         """Return the codes written after a serial, until now."""
-        database = self._database
-        codes = {
-            modality: SortedCodes.build(database.codes(modality, after), self._n_bits)
-            for modality in database.modalities()
-        }
-        return _Layer({modality: codes[modality] for modality in codes if len(codes[modality])}, state.last_serial)
+        read = self._database.codes
+        codes = {name: SortedCodes.build(read(name, after), self._n_bits) for name in self._database.modalities()}
+        return _Layer({name: codes[name] for name in codes if len(codes[name])}, state.last_serial)
 
     def _make_or_do_without(self, old: State) -> None:
         """Make a snapshot; if it cannot be written, hold all codes in memory from now on."""

@@ -21,10 +21,10 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.index import Matches
-from channelhash.search.items import Metadata, check_ids
+from channelhash.search.items import Facts, NewItems, check_ids, check_opened
 from channelhash.search.rank import ALL, FIRST, Ranking, Scored, Surest, sure_distances
 from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
-from channelhash.search.sqlite.folder import Facts, Manifest, StoreFolder, check_opened, find_manifest
+from channelhash.search.sqlite.folder import Manifest, StoreFolder, find_manifest
 from channelhash.search.sqlite.guard import Guard
 from channelhash.search.sqlite.snapshots import CodeLayers, Part, SortedCodes
 from channelhash.search.store import Answers, Item, Listed, Store
@@ -101,18 +101,6 @@ class EmbeddedStore(Store):
         self._open()
 
     @property
-    def n_bits(self) -> int | None:
-        return (self._open().facts or self._new).n_bits or None
-
-    @property
-    def model(self) -> str:
-        return (self._open().facts or self._new).model
-
-    @property
-    def projected(self) -> bool:
-        return (self._open().facts or self._new).projected
-
-    @property
     def modalities(self) -> tuple[str, ...]:
         with self._items() as items:
             return items.modalities()
@@ -169,6 +157,9 @@ class EmbeddedStore(Store):
                 self._finalizer.detach()
                 self._opened.close()
 
+    def _common(self) -> Facts:
+        return self._open().facts or self._new
+
     def _keys(self) -> Collection[str]:
         with self._items() as items:
             return items.keys()
@@ -192,19 +183,11 @@ class EmbeddedStore(Store):
             yield from (item for _, item in rows)
             last = rows[-1][0]
 
-    def _write(
-        self,
-        ids: list[str],
-        codes: dict[str, PackedCodes],
-        n_bits: int,
-        metadata: list[Metadata] | None,
-        replace: bool,
-        projections: dict[str, NDArray[np.int8]] | None = None,
-    ) -> None:
+    def _write(self, new: NewItems) -> None:
         with self._held(self._writing):
-            items = self._created(n_bits).writer
+            items = self._created(new.n_bits).writer
             with items.writing():
-                items.write(ids, codes, metadata, replace, projections)
+                items.write(new.ids, new.codes, new.metadata, new.replace, new.projections)
             self._wrote = True
 
     def _delete(self, ids: list[str]) -> int:
@@ -214,10 +197,7 @@ class EmbeddedStore(Store):
             self._wrote = True
             return n_deleted
 
-    def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
-        return self._within(queries, None, k, modality, where)
-
-    def _within(
+    def _search(
         self, queries: PackedCodes, radius: int | None, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
         parts = self._parts(modality, where)
