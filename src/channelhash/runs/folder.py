@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from channelhash.models import HashModel, load_hash_model
 from channelhash.training import distributed
 from channelhash.training.trainer import Validation, kept_validation, measure_of, read_log
 from channelhash.utils.environment import environment, pick_device, record_environment
-from channelhash.utils.files import locked, sweep, write_text
+from channelhash.utils.files import locked_folder, sweep, write_text
 from channelhash.utils.typed_settings import python_names, trusting
 
 
@@ -96,7 +96,7 @@ def claim_folder(config: RunConfig, folder: Path, resume: bool) -> Iterator[bool
     """Hold a run's folder for a configuration, together with the other processes of a distributed training."""
     with (
         distributed.joined(distributed.local_device(pick_device(config.train.device))),
-        _lock(folder) if distributed.launched_rank() == 0 else nullcontext(),
+        locked_folder(folder, "working in this folder") if distributed.launched_rank() == 0 else nullcontext(),
     ):
         if distributed.rank() == 0:
             _claim(folder, config, resume)
@@ -179,14 +179,3 @@ def _difference(before: str, config: RunConfig) -> str:
     old, new = before.splitlines(), config.to_yaml().splitlines()
     changed = [line.strip() for line in new if line not in old]
     return "; ".join(changed[:3]) or "keys were left out"
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Hold a run's folder."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(locked(folder / ".lock", wait=False))
-        except BlockingIOError:
-            raise InputError(f"{folder}: another process is working in this folder; wait for it to end") from None
-        yield

@@ -283,6 +283,17 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
                 fcntl.flock(handle.fileno(), fcntl.LOCK_UN)
 
 
+@contextmanager
+def locked_folder(folder: Path, activity: str) -> Iterator[None]:
+    """Hold a folder by its file ``.lock``; ``activity`` says what another process that holds it is doing."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / ".lock", wait=False))
+        except BlockingIOError:
+            raise InputError(f"{folder}: another process is {activity}; wait for it to end") from None
+        yield
+
+
 def cache_folder() -> Path:
     """Return the folder of files that can be computed again: ``$CHANNELHASH_CACHE``, or one in the user's cache folder.
 

@@ -143,6 +143,7 @@ class Design:
         >>> [run.name for run in Design(base, (16, 32), (0,)).runs("DSCH, γ_w = 2", {"name": "dsch", "gamma_w": 2.0})]
         ['dsch-gamma_w-2-k16-seed0', 'dsch-gamma_w-2-k32-seed0']
         """
+        slug = re.sub(r"[^\w.]+", "-", method.lower().translate(_SPELLED)).strip("-")
         runs = []
         for n_bits, seed in product(self.bits, self.seeds):
             sections = {section: dict(keys) for section, keys in self.base.items()}
@@ -151,7 +152,7 @@ class Design:
             sections.setdefault("train", {})["seed"] = seed
             if self.splits:
                 sections["data"]["seed"] = seed
-            runs.append(GridRun(f"{prefix}{_slug(method)}-k{n_bits}-seed{seed}", method, make_config(sections)))
+            runs.append(GridRun(f"{prefix}{slug}-k{n_bits}-seed{seed}", method, make_config(sections)))
         return runs
 
 
@@ -272,11 +273,6 @@ def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
             raise InputError(f"--losses: two losses are called {method}; name each once")
         chosen[method] = loss
     return chosen
-
-
-def _slug(method: str) -> str:
-    spelled = method.lower().translate(_SPELLED)
-    return re.sub(r"[^\w.]+", "-", spelled).strip("-")
 
 
 def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:

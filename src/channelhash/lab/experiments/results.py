@@ -97,7 +97,10 @@ def _read_result(folder: Path, name: str, method: str, settings: Mapping[str, Ma
     run = folder / "runs" / name
     failed, results, config = run / "failed.txt", run / "result.json", run / "config.yaml"
     if config.exists():
-        settings = _read_settings(config)
+        problem = "not a run's configuration"
+        settings = read_yaml_sections(config, problem)
+        with reading(config, problem, f"remove the folder {run} to run it again"):
+            _check_settings(settings)
     if results.exists():
         if not (run / "query_ap.npz").exists():
             raise InputError(f"{run / 'query_ap.npz'}: is missing; remove the folder {run} to run it again")
@@ -118,19 +121,11 @@ def _read_result(folder: Path, name: str, method: str, settings: Mapping[str, Ma
     return Result(name, run, method, settings, "missing")
 
 
-def _read_settings(config: Path) -> Mapping[str, Mapping[str, Any]]:
-    problem = "not a run's configuration"
-    settings = read_yaml_sections(config, problem)
-    with reading(config, problem, f"remove the folder {config.parent} to run it again"):
-        return _checked(settings)
-
-
-def _checked(settings: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+def _check_settings(settings: Mapping[str, Mapping[str, Any]]) -> None:
     for section, keys in _READ.items():
         for key, expected in keys.items():
             if not isinstance(value := settings[section][key], expected):
                 raise ValueError(f"{section}.{key} is {value!r}")
-    return settings
 
 
 def measured(result: Result, name: str, measure: Callable[[], Any]) -> Any:
@@ -157,7 +152,9 @@ def read_grid(folder: Path) -> tuple[str, list[Result]]:
     with reading(index, "not a grid of this version", "run the experiment into a new folder"):
         grid = json.loads(index.read_text(encoding="utf-8"))
         title = str(grid["title"])
-        runs = [(str(run["name"]), str(run["method"]), _checked(run["settings"])) for run in grid["runs"]]
+        for run in grid["runs"]:
+            _check_settings(run["settings"])
+        runs = [(str(run["name"]), str(run["method"]), run["settings"]) for run in grid["runs"]]
     return title, [_read_result(folder, name, method, settings) for name, method, settings in runs]
 
 

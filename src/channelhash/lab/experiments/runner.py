@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from channelhash.runs.evaluate import run_codes
 from channelhash.runs.train import plan_run, start_run
 from channelhash.utils.compiled import limit_threads
 from channelhash.utils.environment import usable_cores
-from channelhash.utils.files import atomic_path, locked, parse_yaml, sweep, write_text
+from channelhash.utils.files import atomic_path, locked_folder, parse_yaml, sweep, write_text
 from channelhash.utils.processes import interrupts_held, process_pool
 from channelhash.utils.progress import StageProgress, no_stage_progress, note
 from channelhash.utils.typed_settings import check_trusted, failing_line, python_names, trusting
@@ -93,7 +92,7 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
     """
     _refuse_missing_files(grid)
     folder.mkdir(parents=True, exist_ok=True)
-    with trusting(grid.python_names), _lock_folder(folder):
+    with trusting(grid.python_names), locked_folder(folder, "running this grid"):
         sweep(folder)
         _refuse_other_runs(grid, folder)
         listed = [{"name": run.name, "method": run.method, "settings": run.config.sections()} for run in grid.runs]
@@ -174,12 +173,11 @@ def _evaluate(config: RunConfig, run: Path, start: float) -> None:
 def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> Iterator[tuple[str, str]]:
     """Yield (name, error) of each run as it ends; progress is that of a run's stages, in this process only."""
     jobs, devices = execution.jobs, execution.devices
-    placed = [_place(run, devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
+    waiting = [_place(run, devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
     if jobs == 1:
-        for run in placed:
+        for run in waiting:
             yield run.name, _run_and_evaluate(run.name, run.config.to_yaml(), folder, execution.progress)
         return
-    waiting = list(placed)
     while waiting:
         started: dict[Future[str], GridRun] = {}
         threads = max(1, usable_cores() // jobs)
@@ -257,12 +255,3 @@ def _refuse_other_runs(grid: Grid, folder: Path) -> None:
 
 def _without_device(config: RunConfig) -> list[str]:
     return [line for line in config.to_yaml().splitlines() if not line.strip().startswith("device:")]
-
-
-@contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
-    try:
-        with locked(folder / ".lock", wait=False):
-            yield
-    except BlockingIOError:
-        raise InputError(f"{folder}: another process is running this grid; wait for it to end") from None
