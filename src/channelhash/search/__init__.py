@@ -32,11 +32,7 @@ _ENOUGH = 65536
 
 
 def open_store(
-    address: str | Path,
-    n_bits: int | None = None,
-    model: str = "",
-    projections: bool = False,
-    mapped: bool = False,
+    address: str | Path, n_bits: int | None = None, model: str = "", projections: bool = False, mapped: bool = False
 ) -> Store:
     """Open a store of codes to add to and to search in.
 
@@ -191,10 +187,7 @@ def _open_postgres(address: str, n_bits: int | None, model: str, projections: bo
 
 
 #: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else is a path.
-STORES: dict[str, _Opener] = {
-    "milvus+": _open_milvus,
-    "postgresql://": _open_postgres,
-}
+STORES: dict[str, _Opener] = {"milvus+": _open_milvus, "postgresql://": _open_postgres}
 
 #: Those whose opener takes ``projections`` as its last argument.
 KEEP_PROJECTIONS = ("postgresql://",)

@@ -73,16 +73,6 @@ class _Detail(NamedTuple):
     grid: int
 
 
-def _read_copies(paths: Sequence[str]) -> list[_Copy | None]:
-    """Read small copies of picture files, several at a time; None for a file that cannot be read.
-
-    >>> _read_copies(["", "nowhere.jpg"])
-    [None, None]
-    """
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(_read_small, paths))
-
-
 def _read_small(path: str) -> _Copy | None:
     """Read the small copy of one picture file; the last ones are kept until their files change."""
     return _try(__read_small, path) if path else None
@@ -355,7 +345,8 @@ def _by_pictures(store: Store, ids: list[str], codes: PackedCodes, radius: int |
         for start in range(0, len(rows), _ITEMS)
         for item in store.get([ids[row] for row in rows[start : start + _ITEMS]])
     ]
-    copies = dict(zip(rows, _read_copies(paths), strict=True))
+    with ThreadPoolExecutor() as pool:
+        copies = dict(zip(rows, pool.map(_read_small, paths), strict=True))
     groups = []
     for group in near:
         seen = [copy for row in group.tolist() if (copy := copies[row]) is not None]

@@ -356,17 +356,9 @@ def literals_of(test: Test) -> tuple[Literal, ...]:
     >>> literals_of(Between(1990, 2000))
     (1990, 2000)
     """
-    match test:
-        case Compare(value=value):
-            return (value,)
-        case Among(values=values):
-            return values
-        case Between(low=low, high=high):
-            return (low, high)
-        case Like(pattern=pattern):
-            return (pattern,)
-        case Known():
-            return ()
+    if isinstance(test, Among):
+        return test.values
+    return tuple(value for name, value in vars(test).items() if name != "operator")
 
 
 def kind_of(value: Literal) -> str:

@@ -4,20 +4,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from channelhash.search.filters import (
-    Among,
-    And,
-    Between,
-    Compare,
-    Condition,
-    Filter,
-    Known,
-    Like,
-    Literal,
-    Test,
-    kind_of,
-    literals_of,
-)
+from channelhash.search import filters
 
 
 class SqlCondition(NamedTuple):
@@ -32,7 +19,7 @@ class SqlCondition(NamedTuple):
     parameters: tuple[Any, ...]
 
 
-def to_sqlite(tree: Filter | None) -> SqlCondition:
+def to_sqlite(tree: filters.Filter | None) -> SqlCondition:
     """Translate a filter for a row of ``items(number, id, metadata as JSON)`` and the table ``labels(label, item)``.
 
     >>> from channelhash.search.filters import parse_filter
@@ -42,7 +29,7 @@ def to_sqlite(tree: Filter | None) -> SqlCondition:
     return _translate(tree, _sqlite_condition)
 
 
-def to_postgres(tree: Filter | None) -> SqlCondition:
+def to_postgres(tree: filters.Filter | None) -> SqlCondition:
     """Translate a filter for a row of ``items(id, metadata jsonb)``.
 
     >>> from channelhash.search.filters import parse_filter
@@ -52,29 +39,29 @@ def to_postgres(tree: Filter | None) -> SqlCondition:
     return _translate(tree, _postgres_condition)
 
 
-def _translate(tree: Filter | None, translate: Callable[[Condition], SqlCondition]) -> SqlCondition:
+def _translate(tree: filters.Filter | None, translate: Callable[[filters.Condition], SqlCondition]) -> SqlCondition:
     """Translate the conditions of a filter, and join them; an item passes if the result is true, not if it is null."""
     if tree is None:
         return SqlCondition("true", ())
-    if isinstance(tree, Condition):
+    if isinstance(tree, filters.Condition):
         return translate(tree)
     parts = [_translate(part, translate) for part in tree.parts]
-    sql = (" AND " if isinstance(tree, And) else " OR ").join(part.sql for part in parts)
+    sql = (" AND " if isinstance(tree, filters.And) else " OR ").join(part.sql for part in parts)
     return SqlCondition(f"({sql})", tuple(value for part in parts for value in part.parameters))
 
 
-def _compared(value: str, test: Test, like: str, mark: str) -> str:
+def _compared(value: str, test: filters.Test, like: str, mark: str) -> str:
     """Write a test of a value, with ``mark`` for each literal; ``like`` is what LIKE is here."""
     match test:
-        case Compare(operator=sign):
+        case filters.Compare(operator=sign):
             return f"({value} {sign} {mark})"
-        case Among(values=values):
+        case filters.Among(values=values):
             return f"({value} IN ({', '.join([mark] * len(values))}))"
-        case Between():
+        case filters.Between():
             return f"({value} BETWEEN {mark} AND {mark})"
-        case Like():
+        case filters.Like():
             return f"({value} {like})"
-        case Known():
+        case filters.Known():
             return f"({value} IS NOT NULL)"
 
 
@@ -84,19 +71,19 @@ _JSON_TYPES = {"strings": "'text'", "Booleans": "'true', 'false'", "numbers": "'
 _GLOB = str.maketrans({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"})
 
 
-def _sqlite_condition(condition: Condition) -> SqlCondition:
+def _sqlite_condition(condition: filters.Condition) -> SqlCondition:
     key, test = condition.key, condition.test
     no = "NOT " if condition.negated else ""
     sql = _compared(key if key in ("label", "id") else "json_extract(metadata, ?)", test, "GLOB ?", "?")
-    parameters = (test.pattern.translate(_GLOB),) if isinstance(test, Like) else literals_of(test)
+    parameters = (test.pattern.translate(_GLOB),) if isinstance(test, filters.Like) else filters.literals_of(test)
     if key == "label":
         return SqlCondition(f"number {no}IN (SELECT item FROM labels WHERE {sql})", parameters)
     if key == "id":
         return SqlCondition(f"{no}{sql}", parameters)
     path = f'$."{key}"'
-    if isinstance(test, Known):
+    if isinstance(test, filters.Known):
         return SqlCondition(f"json_type(metadata, ?) IS {'' if condition.negated else 'NOT '}NULL", (path,))
-    types = _JSON_TYPES[kind_of(literals_of(test)[0])]
+    types = _JSON_TYPES[filters.kind_of(filters.literals_of(test)[0])]
     return SqlCondition(f"(json_type(metadata, ?) IN ({types}) AND {no}{sql})", (path, path, *parameters))
 
 
@@ -109,7 +96,7 @@ _JSONB_KINDS = {
 }
 
 
-def _postgres_condition(condition: Condition) -> SqlCondition:
+def _postgres_condition(condition: filters.Condition) -> SqlCondition:
     """Return what is true of the items that pass; a value of another kind, or none, makes it null."""
     key, test = condition.key, condition.test
     if key == "label":
@@ -117,10 +104,10 @@ def _postgres_condition(condition: Condition) -> SqlCondition:
         return SqlCondition(f"(({inner.sql}) IS NOT TRUE)", inner.parameters) if condition.negated else inner
     if key == "id":
         inner = _postgres_test("id", test)
-    elif isinstance(test, Known):
+    elif isinstance(test, filters.Known):
         inner = SqlCondition("(metadata ? %s)", (key,))
     else:
-        kind, cast = _JSONB_KINDS[kind_of(literals_of(test)[0])]
+        kind, cast = _JSONB_KINDS[filters.kind_of(filters.literals_of(test)[0])]
         # CASE keeps its order, AND does not: a cast of another kind's value would fail.
         value = f"(CASE jsonb_typeof(metadata -> %s) WHEN '{kind}' THEN (metadata ->> %s)::{cast} END)"
         sql, parameters = _postgres_test(value, test)
@@ -128,26 +115,26 @@ def _postgres_condition(condition: Condition) -> SqlCondition:
     return SqlCondition(f"(NOT {inner.sql})", inner.parameters) if condition.negated else inner
 
 
-def _any_label(test: Test) -> SqlCondition:
+def _any_label(test: filters.Test) -> SqlCondition:
     """Return whether any label satisfies a test; null or false for an item that has none."""
-    if isinstance(test, Among) or (isinstance(test, Compare) and test.operator == "="):
-        return SqlCondition("(metadata -> 'labels' ?| %s)", (list(literals_of(test)),))
-    if isinstance(test, Known):
+    if isinstance(test, filters.Among) or (isinstance(test, filters.Compare) and test.operator == "="):
+        return SqlCondition("(metadata -> 'labels' ?| %s)", (list(filters.literals_of(test)),))
+    if isinstance(test, filters.Known):
         return SqlCondition("(jsonb_array_length(metadata -> 'labels') > 0)", ())
     inner = _postgres_test('(label COLLATE "C")', test)
     labels = "jsonb_array_elements_text(metadata -> 'labels') AS label"
     return SqlCondition(f"EXISTS (SELECT 1 FROM {labels} WHERE {inner.sql})", inner.parameters)
 
 
-def _postgres_test(value: str, test: Test) -> SqlCondition:
-    literals, mark = literals_of(test), "%s"
-    if value != "id" and isinstance(test, Compare | Between) and isinstance(literals[0], str):
+def _postgres_test(value: str, test: filters.Test) -> SqlCondition:
+    literals, mark = filters.literals_of(test), "%s"
+    if value != "id" and isinstance(test, filters.Compare | filters.Between) and isinstance(literals[0], str):
         # By code points; the bytes of the database's own encoding may be in another order.
         value, mark = f"convert_to({value}, 'UTF8')", "convert_to(%s, 'UTF8')"
     return SqlCondition(_compared(value, test, "LIKE %s ESCAPE ''", mark), tuple(map(_sent, literals)))
 
 
-def _sent(literal: Literal) -> Any:
+def _sent(literal: filters.Literal) -> Any:
     """Return a literal as psycopg is to send it: numbers as they are written, not as the nearest of 64 bits."""
     return literal if isinstance(literal, bool | str) else as_decimal(literal)
 
