@@ -10,11 +10,10 @@ import channelhash as ch
 from channelhash.models.fitted import _cca_itq
 from channelhash.search.duplicates import fold
 from channelhash.search.hits import Query, SearchOptions, _judge_hits, answer, search_hits
-from channelhash.search.match import _FIRST, FEWEST, find_reference, is_close, learn_nonsense
+from channelhash.search.match import _FIRST, FEWEST, find_reference, is_close, lacks_nonsense, learn_nonsense
 from channelhash.search.match import nonsense as nonsense_texts
 from channelhash.search.query import query_like, search_store
 from channelhash.search.sqlite.store import open_codes
-from refusals import check_refusal
 from small_stores import small_model
 
 N, N_BITS, TOPICS = 1200, 64, 12
@@ -161,7 +160,6 @@ def test_near_duplicates_are_folded_into_the_first_until_enough_stay():
     assert folded == [("a", 0, ["b", "e"]), ("c", 2, ["d"]), ("f", 2, [])]
     assert [hit.id for hit in search_hits(store, query, SearchOptions(radius=2, collapse=2))] == ["a"]
     assert search_hits(store, query)[0].duplicates is None
-    check_refusal("--collapse -1", SearchOptions, collapse=-1)
     numbers = np.array([0] * 100 + [3, 12, 48], np.uint8)[:, None]
     store = open_codes(ch.CodeSet([f"{row:03}" for row in range(103)], {"image": numbers}, None, n_bits=8))
     hits = search_hits(store, Query(np.array([0], np.uint8)), SearchOptions(k=3, collapse=0))
@@ -187,8 +185,12 @@ def test_what_nonsense_has_in_common_tells_it_in_a_store_of_few_items(tmp_path):
     asked = random.normal(size=(100, N_BITS)) + 0.3 * images[0]
     for projected in (True, False):
         store = ch.open_store(tmp_path / f"{projected}", n_bits=N_BITS, projections=projected)
-        rows = images.astype(np.float32) if projected else None
-        store.add([f"{row}" for row in range(5)], ch.codes.pack(images >= 0), "image", projections=rows)
+        # Of texts there are enough, of images few.
+        for modality, rows in (("image", images), ("text", random.normal(size=(FEWEST, N_BITS)))):
+            outputs = rows.astype(np.float32) if projected else None
+            names = [f"{modality} {row}" for row in range(len(rows))]
+            store.add(names, ch.codes.pack(rows >= 0), modality, projections=outputs)
+        assert lacks_nonsense(store, "text")
         learn_nonsense(store, "text", nonsense[:200].astype(np.float32))
 
         assert np.mean(closeness(store, nonsense[200:])) <= 0.1
@@ -203,4 +205,4 @@ def test_nonsense_is_the_same_in_every_version_and_what_an_encoder_makes_of_it_i
     assert search_store(store, text="red", model=model).close is not None
     (file,) = (tmp_path / "store").glob("nonsense-*.npy")
     assert np.load(file).shape == (200, model.n_bits)
-    assert nonsense_texts(1) == ["oibw lwuj eosuctgbz"]
+    assert nonsense_texts(2) == ["oibw lwuj eosuctgbz", "sdf fghj ghj"]

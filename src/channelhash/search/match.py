@@ -12,6 +12,7 @@ random sample of the store's own items asks for the others, texts by their text 
   photographs are enough.
 """
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
@@ -110,7 +111,7 @@ def is_close(
     [True, False, None]
     """
     limits, common = reference.limits, reference.common
-    against = 0.0 if common is None or outputs is None else float(_cosines(outputs[None], common)[0])
+    against = 0.0 if common is None or outputs is None else float(_unit_rows(outputs[None])[0] @ common)
     if reference.cosine_limits is not None and cosines is not None:
         limits, distances = reference.cosine_limits, [1 - cosine for cosine in cosines]
     elif common is not None:
@@ -121,11 +122,10 @@ def is_close(
     return bool(sum(first) / len(first) + against <= limits[len(first) - 1])
 
 
-def _cosines(outputs: NDArray[np.floating[Any]], direction: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the cosines of ``(n, n_bits)`` outputs with a direction of length 1."""
-    norms = np.linalg.norm(outputs, axis=1)
-    cosines: NDArray[np.float64] = outputs @ direction / np.where(norms > 0, norms, 1)
-    return cosines
+def _unit_rows(outputs: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Return ``(n, n_bits)`` outputs, each of length 1, or all zero."""
+    norms = np.linalg.norm(outputs, axis=1, keepdims=True)
+    return outputs / np.where(norms > 0, norms, 1).astype(np.float64)
 
 
 def find_reference(store: Store, question: str, modality: str) -> _Reference | None:
@@ -147,14 +147,21 @@ def find_reference(store: Store, question: str, modality: str) -> _Reference | N
 
 
 def nonsense(n: int = QUESTIONS) -> list[str]:
-    """Return ``n`` texts of letters that mean nothing, always the same ones.
+    """Return ``n`` texts that mean nothing, always the same ones: in turn random letters and keys side by side.
 
-    >>> nonsense(2) == nonsense(2), len(set(nonsense()))
+    >>> nonsense(2) == nonsense(2), len(nonsense())
     (True, 200)
     """
     drawn = generator(0, "nonsense")
-    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-    return [" ".join("".join(drawn.choice(letters, size)) for size in drawn.integers(3, 10, 3)) for _ in range(n)]
+    letters, rows = list(string.ascii_lowercase), ["qwertyuiop", "asdfghjkl", "zxcvbnm"]
+    texts = []
+    for place in range(n):
+        words = ["".join(drawn.choice(letters, size)) for size in drawn.integers(3, 10, 3)]
+        if place % 2:
+            chosen = drawn.choice(rows, drawn.integers(1, 5))
+            words = [row[drawn.integers(5) :][: drawn.integers(3, 7)] for row in chosen]
+        texts.append(" ".join(words))
+    return texts
 
 
 def learn_nonsense(store: Store, question: str, outputs: NDArray[np.floating[Any]]) -> None:
@@ -173,19 +180,18 @@ _lock = Lock()
 def _make_reference(store: Store, question: str, modality: str, count: int) -> _Reference:
     ids, items = store.sample(_ITEMS, modality)
     names, questions = store.sample(QUESTIONS, question) if question in store.modalities else ([], items)
-    n_bits = store.n_bits or 0
     # Of a few items, many would be a question's only answers.
     if len(names) < FEWEST or count < FEWEST:
         return _Reference(count, items, None, *_nonsense_limits(store, question, modality))
-    distances = hamming_distances(questions, items)
     foreign = np.array(names)[:, None] != np.array(ids)
+    shares = _shares_within(hamming_distances(questions, items)[foreign], store.n_bits or 0)
     answers = store.search(questions, _FIRST + 1, modality)
     limits, cosine_limits = _limits(names, answers.ids, answers.distances), None
     if store.projected:
         outputs = np.stack([item.projections[question] for item in store.get(names)])
         scored = store.search_projections(outputs, _FIRST + 1, modality)
         cosine_limits = _limits(names, scored.ids, [1 - scores for scores in scored.scores])
-    return _Reference(count, items, _shares_within(distances[foreign], n_bits), limits, cosine_limits)
+    return _Reference(count, items, shares, limits, cosine_limits)
 
 
 def _limits(
@@ -201,8 +207,9 @@ def _limits(
 
 def lacks_nonsense(store: Store, question: str) -> bool:
     """Return whether `learn_nonsense` would let a store say what is close to questions of a modality."""
-    count = store.count(question)
-    return count is not None and count < FEWEST and question not in _nonsense.get(store, {})
+    counts = [store.count(modality) for modality in {question, *store.modalities}]
+    few = any(count is not None and count < FEWEST for count in counts)
+    return few and question not in _nonsense.get(store, {})
 
 
 def _nonsense_limits(
@@ -215,10 +222,10 @@ def _nonsense_limits(
     outputs = _nonsense.get(store, {}).get(question)
     if outputs is None:
         return None, None, None
-    norms = np.linalg.norm(outputs, axis=1, keepdims=True)
-    common = (outputs / np.where(norms > 0, norms, 1)).mean(axis=0, dtype=np.float64)
+    units = _unit_rows(outputs)
+    common = units.mean(axis=0)
     common /= np.linalg.norm(common) or 1
-    against = _cosines(outputs, common)[:, None]
+    against = units @ common[:, None]
     answers = store.search(pack(binarize(outputs)), _FIRST, modality)
     bits = _limits_below(_first_means(np.array(answers.distances)) + _HALF * (store.n_bits or 0) * against)
     if not store.projected:
@@ -228,6 +235,6 @@ def _nonsense_limits(
 
 
 def _limits_below(means: NDArray[np.float64]) -> NDArray[np.float64]:
-    limits = np.quantile(means, _LOST, axis=0, method="lower")
-    below: NDArray[np.float64] = np.nextafter(limits, -np.inf)  # an equal distance is not close
-    return below
+    # An equal distance is not close.
+    limits: NDArray[np.float64] = np.nextafter(np.quantile(means, _LOST, axis=0, method="lower"), -np.inf)
+    return limits

@@ -9,6 +9,7 @@ Words make one phrase, which is encoded as a whole. Phrases in double quotes, wo
 with a minus in front are parts of their own. Hyphens and quotes inside words, and lone dashes, are characters.
 """
 
+import os
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
@@ -206,18 +207,14 @@ def learn_close(store: Store, encoder: QueryEncoder) -> None:
     """
     if "text" not in encoder.modalities or not lacks_nonsense(store, "text"):
         return
-    folder = store.model_folder if store.writable else None
-    file = None if folder is None else folder / f"nonsense-{encoder.fingerprint()}.npy"
+    file = Path(store.model_folder or os.devnull) / f"nonsense-keys-{encoder.fingerprint()}.npy"
     try:
-        outputs = np.load(file) if file is not None and file.exists() else None
-    except (OSError, ValueError, EOFError):  # damaged: made again
-        outputs = None
-    if outputs is None:
+        outputs = np.load(file)
+    except (OSError, ValueError, EOFError):  # not there, or damaged
         outputs = np.asarray(encoder.outputs("text", nonsense()), np.float32)
-        with suppress(OSError):
-            if file is not None:
-                with atomic_path(file) as temporary, open(temporary, "wb") as opened:
-                    np.save(opened, outputs)
+        if store.writable:
+            with suppress(OSError), atomic_path(file) as temporary, open(temporary, "wb") as opened:
+                np.save(opened, outputs)
     learn_nonsense(store, "text", outputs)
 
 
