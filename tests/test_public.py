@@ -115,10 +115,6 @@ def test_an_index_is_searched_with_words_an_image_or_an_item(tmp_path, model):
     assert index.search(image=photos / "2.png", k=1)[0].distance == 0
     assert index.search(image=str(photos / "2.png"), radius=0) == index.search(like="2.png", radius=0)
     assert index.search("a dark red picture", like="2.png", minus=["blue"], k=1)
-    with pytest.raises(InputError, match="say what to search for"):
-        index.search()
-    with pytest.raises(InputError, match="at least 1 answer"):
-        index.search("words", k=0)
     index.store.close()
 
 

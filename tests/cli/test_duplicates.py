@@ -1,5 +1,8 @@
 """``duplicates`` as a person runs it."""
 
+import re
+from itertools import accumulate
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -38,7 +41,7 @@ def test_groups_as_json_and_as_a_table_and_as_a_sheet(store, tmp_path, capsys):
 def test_bad_input_is_one_line(store, tmp_path, capsys):
     assert_refused(capsys, "duplicates", store, "--radius", -1, says="radius is -1")
     assert_refused(capsys, "duplicates", store, "--modality", "text", says="no text codes")
-    assert_refused(capsys, "duplicates", tmp_path / "none", says="none")
+    assert_refused(capsys, "duplicates", tmp_path / "none", says="none: no such folder")
 
 
 def test_a_search_folds_them(store, capsys):
@@ -61,5 +64,6 @@ def test_a_search_says_what_is_close(tmp_path, capsys):
         assert all(0 <= result["match"] <= 1 for result in answer["results"])
         printed = run_text(capsys, "search", tmp_path / "s", "--like", name)
         assert ("nothing close" in printed) is not close
-        assert "closer than" in printed
-        assert f"{100 - 100 * answer['results'][-1]['match']:.1f} %" in printed
+        assert re.findall(r"\w+(?= +[│┃])", printed.splitlines()[2]) == ["rank", "id", "than"]
+        shares = [min(99.9, 100 - 100 * result["match"]) for result in answer["results"]]
+        assert re.findall(r"[\d.]+(?= % of all)", printed) == [f"{share:.1f}" for share in accumulate(shares, min)]

@@ -52,7 +52,7 @@ def test_what_is_no_source_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("no table")
     for path, root, says in (
-        (tmp_path / "gone", None, "no such folder or file"),
+        (tmp_path / "gone", None, "no such folder"),
         (tmp_path / "empty", None, "no pictures in this folder or below it"),
         (tmp_path / "empty", tmp_path, "--root: goes with a table"),
         (tmp_path / "notes.txt", None, "a table ends in"),

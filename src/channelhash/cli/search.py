@@ -3,6 +3,8 @@
 A plain folder of photographs may stand in the place of a store: it is indexed first, and then only what changed.
 """
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -29,7 +31,6 @@ from functools import partial
 from typing import Any
 
 from channelhash.cli.interrupts import when_stopped
-from channelhash.cli.options import Captions, Encoder, Exclude, SearchableStore, StoreModel, TrustCode
 
 _By = Literal["all", "image", "text", "words"]
 # Typer takes no list of literals.
@@ -38,6 +39,8 @@ _Side = StrEnum("_Side", ["image", "text"])
 _GROUPS, _IDS = 50, 8
 # Lines about what cannot be read that a search begins with; JSON has all.
 _MOST = 20
+# Photographs that --open shows.
+_OPENED = 3
 
 
 def search(
@@ -60,6 +63,8 @@ def search(
     captions: options.Captions = None,
     exclude: options.Exclude = [],
     sheet: options.Sheet = None,
+    view: bool = typer.Option(False, "--open", help="Open the sheet, or else the first photographs."),
+    quiet: bool = typer.Option(False, "-q", "--quiet", help="Print nothing but paths, one a line."),
     trust_code: options.TrustCode = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -96,10 +101,26 @@ def search(
         say(hits.note)
     if as_json:
         print_json({"results": [hit.as_dict() for hit in hits], "close": hits.close, "problems": problems})
+    elif quiet:
+        for hit in hits:
+            typer.echo(printable(hit.image or hit.id))
     else:
         _print_answers(hits, settings, store)
         if sheet:
             typer.echo(f"Pictures in {sheet}")
+    if view:
+        _open_files([str(sheet)] if sheet else [hit.image for hit in hits if hit.image][:_OPENED])
+
+
+def _open_files(files: Sequence[str]) -> None:
+    """Open files with the viewer of this system, up to the first that it cannot open."""
+    command = {"darwin": "open", "win32": "explorer"}.get(sys.platform, "xdg-open")
+    for file in files:
+        try:  # Windows' explorer always returns 1
+            subprocess.run([command, file], check=sys.platform != "win32", capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            say(f"{file}: this machine has no viewer for it; `channelhash serve` shows answers in a browser")
+            return
 
 
 def _print_answers(hits: "Hits", settings: "SearchOptions", store: str) -> None:
@@ -110,15 +131,32 @@ def _print_answers(hits: "Hits", settings: "SearchOptions", store: str) -> None:
         passing = "" if settings.where is None else f" that passes {settings.where}"
         typer.echo(f"0 answers: {store} has no item{words}{near}{passing}")
         return
-    folded = hits[0].duplicates is not None
-    rows = []
+    columns = {
+        "rank": [str(place) for place in range(1, len(hits) + 1)],
+        "file" if all(hit.image.endswith(hit.id) for hit in hits) else "id": [printable(hit.id) for hit in hits],
+        "closer than": _closeness(hits),
+        "text": [hit.text for hit in hits],
+        "labels": [", ".join(hit.labels) for hit in hits],
+        "duplicates": [str(len(hit.duplicates or ()) or "") for hit in hits],
+    }
+    columns = {name: cells for name, cells in columns.items() if any(cells)}
+    answers = f"{len(hits)} answer{'' if len(hits) == 1 else 's'}"
+    title = f"nothing close; {answers} from farther off" if hits.close is False else answers
+    print_table(title, list(columns), list(zip(*columns.values(), strict=True)))
+
+
+def _closeness(hits: "Hits") -> list[str]:
+    """Return, for each hit, a share of the items that it is closer than, never more than for the one above.
+
+    Hits are in an order finer than that of bits, so one may be a few bits closer than the one above.
+    """
+    if all(hit.match is None or hit.by_words for hit in hits):
+        return []
+    cells, share = [], 99.9
     for hit in hits:
-        bits = "–" if hit.distance is None else str(hit.distance)
-        closer = "–" if hit.match is None else f"{min(99.9, 100 - 100 * hit.match):.1f} %"
-        copies = [str(len(hit.duplicates or ()) or "")] if folded else []
-        rows.append([printable(hit.id), bits, closer, hit.text, ", ".join(hit.labels), *copies])
-    title = f"nothing close; {len(hits)} answers from farther off" if hits.close is False else f"{len(hits)} answers"
-    print_table(title, ["id", "bits", "closer than", "text", "labels", *(["duplicates"] if folded else [])], rows)
+        share = share if hit.match is None or hit.by_words else min(share, 100 - 100 * hit.match)
+        cells.append("(found by words)" if hit.by_words else f"{share:.1f} % of all")
+    return cells
 
 
 def duplicates(
@@ -309,8 +347,8 @@ def _report(done: "Indexed", store: "Store") -> None:
 
 
 def serve(
-    store: SearchableStore,
-    model: StoreModel = None,
+    store: options.SearchableStore,
+    model: options.StoreModel = None,
     host: str = typer.Option("127.0.0.1", help="Address to listen on; by default only this machine has access."),
     port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes any free port."),
     token_file: Path | None = typer.Option(None, help="File with the token for requests that add or delete items."),
@@ -318,10 +356,10 @@ def serve(
     allow_host: list[str] = typer.Option([], help="Another host name of this server. May be repeated."),
     max_upload: float = typer.Option(16, min=0.001, help="Largest request, in MB."),
     workers: int = typer.Option(1, min=1, help="Number of processes that answer, up to one for each core."),
-    encoder: Encoder = [],
-    captions: Captions = None,
-    exclude: Exclude = [],
-    trust_code: TrustCode = False,
+    encoder: options.Encoder = [],
+    captions: options.Captions = None,
+    exclude: options.Exclude = [],
+    trust_code: options.TrustCode = False,
 ) -> None:
     """Serve a store, or a plain folder of pictures, over HTTP, with a search page for the browser, until Ctrl-C.
 

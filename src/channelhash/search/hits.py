@@ -25,7 +25,7 @@ from channelhash.search.items import Value
 from channelhash.search.match import find_reference, is_close, match_shares
 from channelhash.search.rank import FIRST, Ranking, fuse_partial, rerank
 from channelhash.search.store import Item, Store
-from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
+from channelhash.utils.image_grid import Cell, write_contact_sheet
 
 
 class _RankedCodes(NamedTuple):
@@ -137,16 +137,11 @@ class SearchOptions:
     by: str | None = None
 
     def __post_init__(self) -> None:
-        answers, distance = "ask for at least 1 answer", "a distance is at least 0 bits"
-        for option, value, least, says in (
-            ("-k", self.k, 1, answers),
-            ("--radius", self.radius, 0, distance),
-            ("--limit", self.limit, 1, answers),
-            ("--rerank", self.rerank, 1, "at least 1 answer can be re-ranked"),
-            ("--collapse", self.collapse, 0, distance),
-        ):
+        for option, least in {"k": 1, "radius": 0, "limit": 1, "rerank": 1, "collapse": 0}.items():
+            value = getattr(self, option)
             if value is not None and value < least:
-                raise InputError(f"{option} {value}: {says}")
+                dashes, unit = "-" if option == "k" else "--", "answer" if least else "bits"
+                raise InputError(f"{dashes}{option} {value}: takes at least {least} {unit}")
         if self.by not in (None, "all", "image", "text", "words"):
             raise InputError(f"--by {self.by}: none of all, image, text and words")
 
@@ -167,6 +162,7 @@ class Hit:
         match: of random items, the share at least as near as this one; None where the store cannot say. See
             `channelhash.search.match`.
         duplicates: ids of the answers that were folded into this one; None where none were to be.
+        by_words: whether its words helped to find it.
 
     >>> Hit("a", 2, "a dog", ["dog"], "").as_dict()["distance"]
     2
@@ -182,6 +178,7 @@ class Hit:
     modalities: tuple[str, ...] = ()
     match: float | None = None
     duplicates: list[str] | None = None
+    by_words: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything but the codes as JSON-able values."""
@@ -286,9 +283,8 @@ def _collapse(hits: Sequence[Hit], radius: int, modality: str, most: int | None 
 def draw_hits(hits: Sequence[Hit], query: str | Path, path: Path) -> None:
     """Draw a query, words or an image file, and its hits as one row of a PNG."""
     cells = [Cell(query, "query") if isinstance(query, Path) else Cell(None, query)]
-    for hit in hits:
-        distance = "" if hit.distance is None else f"{bits(hit.distance)}: "
-        cells.append(Cell(Path(hit.image) if hit.image else None, distance + (hit.text or hit.id)))
+    for rank, hit in enumerate(hits, start=1):
+        cells.append(Cell(Path(hit.image) if hit.image else None, f"{rank}. {hit.text or hit.id}"))
     write_contact_sheet([cells], path)
 
 
@@ -349,7 +345,8 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     if close is False and _WORDS in code_rankings and order:  # all of the words need no code to confirm them
         complete = store.search_words(query.words, len(order), options.where, query.without, coverage=1.0)
         close = not set(complete.ids).isdisjoint(order[:n_found])
-    hits = list(judged)
+    by_words = set(code_rankings[_WORDS].ids) if _WORDS in rankings else set()
+    hits = [replace(hit, by_words=hit.id in by_words) for hit in judged]
     if options.collapse is not None:
         hits = _collapse(hits, options.collapse, store.choose_modality(), count)
     note = "" if query.words_coded or options.by == _WORDS else f"what you wrote is looked for by its words: {ALONE}"
