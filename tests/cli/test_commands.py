@@ -108,7 +108,7 @@ def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path):
         ([codes, "--text", "dog"], "add --model with the run that made these codes"),
         ([tmp_path, "--text", "dog"], "neither a run's folder nor a Parquet file"),
         ([tmp_path / "gone", "dog"], "gone: no such folder; check the name"),
-        ([tmp_path / "gone.parquet", "dog"], "gone.parquet: no such file; check the name"),
+        ([tmp_path / "gone.parquet", "dog"], "gone.parquet: no such folder or file; check"),
     ):
         assert_refused(capsys, "search", *arguments, says=says)
 

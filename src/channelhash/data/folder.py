@@ -74,10 +74,11 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
 def no_such(path: object) -> InputError:
     """Return what to raise where a path leads to nothing.
 
-    >>> no_such("photos"), no_such("items.csv")
-    (InputError('photos: no such folder; check the name'), InputError('items.csv: no such file; check the name'))
+    >>> print(no_such("photos"), no_such("photos.store"), sep="\\n")
+    photos: no such folder; check the name
+    photos.store: no such folder or file; check the name
     """
-    return InputError(f"{path}: no such {'file' if Path(str(path)).suffix else 'folder'}; check the name")
+    return InputError(f"{path}: no such folder{' or file' if Path(str(path)).suffix else ''}; check the name")
 
 
 def _load_folder(root: Path, skip_bad: bool = False) -> Records:
