@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from channelhash.cli.options import AsJson, Seed, SkipBad, command_group
-from channelhash.cli.output import percent, print_json, print_table, progress_bars, say, show, working
+from channelhash.cli.output import percent, print_either, print_json, print_table, progress_bars, say, show, working
 
 app = command_group("Make, inspect and check data sets.")
 
@@ -112,10 +112,7 @@ def _describe(
             records, splits, resolve_data_kind(name).expected, decode, progress("decode pictures") if decode else None
         )
     result["problems"] += problems
-    if as_json:
-        print_json(result)
-    else:
-        _print_description(result)
+    print_either(result, as_json, _print_description, result)
 
 
 def _print_description(result: dict[str, Any]) -> None:

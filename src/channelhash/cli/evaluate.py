@@ -57,14 +57,14 @@ def encode(
                 raise InputError(f"{option}: is for shards; name a folder instead of the file {out}, or leave it out")
         result = _encode_one(run, Path(data), target, Path(root) if root else None, skip_bad)
     else:
-        from channelhash.bulk import SHARD_ITEMS, encode_bulk
-        from channelhash.bulk import workers as engines
+        from channelhash import bulk
 
         if skip_bad:
             raise InputError("--skip-bad: bad items never stop the encoding of shards; leave it out")
-        on = engines.Workers(engine or "local", workers)
+        on = bulk.workers.Workers(engine or "local", workers)
         with output.working(f"finished shards are kept in {out}") as progress:
-            result = encode_bulk(run, data, target, on, root, shard_items or SHARD_ITEMS, progress("encode"))
+            items = shard_items or bulk.SHARD_ITEMS
+            result = bulk.encode_bulk(run, data, target, on, root, items, progress("encode"))
     codes = " and ".join(result["modalities"])
     where = f"{result['shards']} shards in {out}" if "shards" in result else out
     lines = [f"{result['items']} items, {result['n_bits']} bits, {codes} codes in {where}"]
@@ -150,10 +150,7 @@ def evaluate(
         title = f"{query} searches {database}"
     else:
         raise InputError("--query and --database go together; one of them is missing")
-    if as_json:
-        output.print_json(result)
-    else:
-        _print_result(result, title, written)
+    output.print_either(result, as_json, _print_result, result, title, written)
 
 
 def _print_result(result: dict[str, Any], title: str, written: str) -> None:
@@ -194,12 +191,11 @@ def _evaluate_files(
         from channelhash.metrics.report import evaluate_code_files
 
         return evaluate_code_files(query, database, out, conventions)
-    from channelhash.bulk import evaluate_shards
-    from channelhash.bulk import workers as engines
+    from channelhash import bulk
 
     with output.progress_bars() as progress:
-        on = engines.Workers(engine or "local", workers)
-        return evaluate_shards(query, database, on, out, progress("evaluate"), conventions)
+        on = bulk.workers.Workers(engine or "local", workers)
+        return bulk.evaluate_shards(query, database, on, out, progress("evaluate"), conventions)
 
 
 def _check_sources(sources: Mapping[str, object], options: Mapping[str, Mapping[str, object]]) -> None:
@@ -240,10 +236,7 @@ def recall(
 
     with output.working("features of images are kept, scores are printed at the end") as progress:
         result = evaluate_pairs(model, data, images, checkpoint, progress)
-    if as_json:
-        output.print_json(result)
-    else:
-        _print_recall(result)
+    output.print_either(result, as_json, _print_recall, result)
 
 
 def _print_scores(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
@@ -365,11 +358,10 @@ def experiment(
     with trusting(grid.python_names), output.working(kept) as progress:
         results = study.run(grid, folder, Execution(jobs, places, output.say, progress))
         tables = write_outputs(study, folder)
-    if as_json:
-        output.print_json({"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]})
-    else:
-        typer.echo(next(path for path in tables if path.suffix == ".md").read_text(encoding="utf-8"))
-        typer.echo(f"All tables, plots and scores are in {folder}. Next: channelhash report {folder}")
+    summary = {"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]}
+    table = next(path for path in tables if path.suffix == ".md").read_text(encoding="utf-8")
+    written = f"All tables, plots and scores are in {folder}. Next: channelhash report {folder}"
+    output.show(summary, as_json, table, written)
     failed = [result for result in results if result.status != "finished"]
     if failed:
         raise JobError(f"{len(failed)} of {len(results)} runs failed, the first: {failed[0].name}: {failed[0].error}")

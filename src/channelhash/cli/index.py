@@ -195,14 +195,12 @@ def _export_faiss(
 
     Example: channelhash index export-faiss photos.store photos.faiss
     """
-    from channelhash.search import open_store
-    from channelhash.search.transfer import export_faiss as export
-    from channelhash.search.transfer import items_file
+    from channelhash.search import open_store, transfer
 
     with working(f"{out} is not half written") as progress, closing(open_store(store)) as opened:
-        count = export(opened, out, modality, progress("export"))
-    result = {"out": str(out), "items_file": str(items_file(out)), "items": count}
-    show(result, as_json, f"{count} codes in {out}, their ids in {items_file(out)}")
+        count = transfer.export_faiss(opened, out, modality, progress("export"))
+    result = {"out": str(out), "items_file": str(transfer.items_file(out)), "items": count}
+    show(result, as_json, f"{count} codes in {out}, their ids in {transfer.items_file(out)}")
 
 
 @app.command("import-faiss")

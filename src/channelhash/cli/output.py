@@ -39,11 +39,15 @@ def print_json(result: Mapping[str, Any]) -> None:
 
 def show(result: Mapping[str, Any], as_json: bool, *lines: str) -> None:
     """Print the result of a command, as one JSON object or in lines."""
+    print_either(result, as_json, typer.echo, "\n".join(lines))
+
+
+def print_either(result: Mapping[str, Any], as_json: bool, function: Callable[..., None], *arguments: Any) -> None:
+    """Print the result of a command, as one JSON object or by ``function`` of ``arguments``."""
     if as_json:
         print_json(result)
-        return
-    for line in lines:
-        typer.echo(line)
+    else:
+        function(*arguments)
 
 
 def say(line: str) -> None:

@@ -6,15 +6,18 @@ A plain folder of photographs may stand in the place of a store: it is indexed f
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from channelhash.cli import options
-from channelhash.cli.output import print_json, print_table, printable, say, say_left_out, working
+from channelhash.cli.interrupts import when_stopped
+from channelhash.cli.output import print_either, print_json, print_table, printable, say, say_left_out, working
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
@@ -26,11 +29,6 @@ if TYPE_CHECKING:
     from channelhash.search.duplicates import DuplicateGroup
     from channelhash.search.hits import Hits, SearchOptions
     from channelhash.search.store import Store
-from concurrent.futures import Future
-from functools import partial
-from typing import Any
-
-from channelhash.cli.interrupts import when_stopped
 
 _By = Literal["all", "image", "text", "words"]
 # Typer takes no list of literals.
@@ -230,10 +228,7 @@ def explain(
 
     settings = MapSettings(cells, patch, fill) if maps else None
     explanation = explain_items(store, image, text, like, by, model, settings)
-    if as_json:
-        print_json(explanation.as_dict())
-        return
-    _print_explanation(explanation)
+    print_either(explanation.as_dict(), as_json, _print_explanation, explanation)
 
 
 def _print_explanation(explanation: "Explanation") -> None:

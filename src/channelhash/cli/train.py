@@ -104,18 +104,12 @@ def train(
     resolved = read_config(config, [*short, *_read_overrides(settings, skip_bad)])
     if dry_run:
         plan = plan_run(resolved)
-        if as_json:
-            output.print_json(plan)
-        else:
-            output.print_plan("Plan", plan)
+        output.print_either(plan, as_json, output.print_plan, "Plan", plan)
         return
     folder = out or Path("runs") / config.stem
     if (result := _run(resolved, folder, resume)) is None:
         return
-    if as_json:
-        output.print_json(result)
-    else:
-        _print_trained(result, folder)
+    output.print_either(result, as_json, _print_trained, result, folder)
 
 
 def _read_overrides(settings: Sequence[str], skip_bad: bool) -> list[str]:
@@ -201,16 +195,15 @@ def distill(
 
     Example: channelhash distill runs/features --student small --data items.csv --set data.root=images
     """
-    from channelhash.runs.distill import distill as train_student
-    from channelhash.runs.distill import student_config
+    from channelhash.runs import distill as student_runs
     from channelhash.runs.folder import open_run
     from channelhash.training.distributed import launched_rank
 
     teacher = open_run(run)
-    config = student_config(teacher.config, student, data, settings)
+    config = student_runs.student_config(teacher.config, student, data, settings)
     folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
     with output.working(f"{folder} keeps all up to its last checkpoint", resumed_command) as progress:
-        result = train_student(teacher, config, folder, modalities, resume, progress)
+        result = student_runs.distill(teacher, config, folder, modalities, resume, progress)
     if launched_rank() > 0:
         return  # the first process speaks for all
     if as_json:

@@ -101,9 +101,7 @@ class CodeSet:
         """
         with naming_extra():  # PyArrow, which codes in memory and in stores do not need
             from channelhash.codes.parquet import write_codes
-        from channelhash.utils.addresses import place
-
-        write_codes(vars(self), place(path))
+        write_codes(vars(self), path)
 
     @classmethod
     def load(cls, path: "str | Place") -> "CodeSet":

@@ -22,7 +22,7 @@ _FORMAT = "channelhash codes 2"
 _Codes = TypeVar("_Codes")
 
 
-def write_codes(fields: Mapping[str, Any], path: Place) -> None:
+def write_codes(fields: Mapping[str, Any], path: str | Place) -> None:
     """Write what `CodeSet.save` describes."""
     n_bits, labels = fields["n_bits"], fields["labels"]
     columns: dict[str, pa.Array] = {"id": pa.array(fields["ids"], pa.string())}
@@ -42,7 +42,7 @@ def write_codes(fields: Mapping[str, Any], path: Place) -> None:
         "columns": _checksums(fields),
     }
     metadata = {"channelhash.format": _FORMAT, "channelhash": dump_checked(description)}
-    with whole_file(path) as temporary:
+    with whole_file(place(path)) as temporary:
         pq.write_table(table.replace_schema_metadata(metadata), temporary, write_page_checksum=True)
 
 

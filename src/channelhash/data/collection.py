@@ -4,7 +4,7 @@ That of a run holds the items of the runs that it extends, then its new ones.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -116,10 +116,6 @@ class Collection:
     def n_old(self) -> int:
         """Number of rows of the extended runs, 0 if there are none."""
         return sum(len(part) for part in self.parts[:-1])
-
-    def map_parts(self, function: Callable[[Records], Records]) -> Records:
-        """Return ``function`` of each part, joined."""
-        return join_records([function(part) for part in self.parts])
 
 
 def load_collection(sources: Sequence[DataSource], progress: Progress | None = None) -> Collection:

@@ -1,7 +1,7 @@
 """Read image files, one by one or in worker processes, and find those that cannot be used."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,12 +13,10 @@ from PIL import Image, ImageOps
 
 from channelhash.errors import InputError
 from channelhash.utils.image_files import HEIF_REMEDY, decode, open_image, reads_heif
+from channelhash.utils.processes import interrupts_held
 
 if TYPE_CHECKING:
     from torch import Tensor
-from collections.abc import Callable, Iterable, Iterator
-
-from channelhash.utils.processes import interrupts_held
 
 #: An image file, or an opened image.
 ImageInput = Path | str | Image.Image

@@ -19,15 +19,7 @@ from channelhash.data.splits import Method, Splits, TrainRows, draw_splits, load
 from channelhash.data.synthetic import load_synthetic
 from channelhash.data.table import load_table
 from channelhash.errors import InputError
-from channelhash.utils.typed_settings import (
-    Settings,
-    absolute,
-    apply_override,
-    is_python_name,
-    look_up,
-    read_both,
-    settings_of,
-)
+from channelhash.utils import typed_settings
 
 
 @dataclass(frozen=True)
@@ -78,8 +70,8 @@ def resolve_data_kind(name: str) -> DataKind:
     >>> resolve_data_kind("python:channelhash.data.features:load_features").load.__name__
     'load_features'
     """
-    entry = look_up(DATA_KINDS, name, "data.kind")
-    if isinstance(entry, DataKind) or not is_python_name(name):
+    entry = typed_settings.look_up(DATA_KINDS, name, "data.kind")
+    if isinstance(entry, DataKind) or not typed_settings.is_python_name(name):
         kind: DataKind = entry
         return kind
     if not callable(entry):
@@ -87,7 +79,7 @@ def resolve_data_kind(name: str) -> DataKind:
     return DataKind(entry)
 
 
-class SplitSettings(Settings):
+class SplitSettings(typed_settings.Settings):
     """How the rows are split; keys of the section ``data`` beside those of the data set's loader.
 
     Attributes:
@@ -112,7 +104,7 @@ class SplitSettings(Settings):
     without_labels: list[str] | None = None
 
 
-def check_data(kind: str, values: dict[str, Any]) -> tuple[Settings, SplitSettings]:
+def check_data(kind: str, values: dict[str, Any]) -> tuple[typed_settings.Settings, SplitSettings]:
     """Check the keys of a section ``data`` beside ``kind`` and return the loader's arguments and the split.
 
     >>> source, split = check_data("synthetic", {"root": "drawn", "n_images": 60, "queries": 10})
@@ -120,12 +112,14 @@ def check_data(kind: str, values: dict[str, Any]) -> tuple[Settings, SplitSettin
     (60, 10)
     """
     data_kind = resolve_data_kind(kind)
-    loader = settings_of(data_kind.load, frozenset({"progress"}))  # a callback is no setting
-    source, split = read_both(loader, SplitSettings, {**data_kind.split_sizes, **values}, "data", f"kind {kind!r}")
-    return absolute(source), absolute(split)
+    loader = typed_settings.settings_of(data_kind.load, frozenset({"progress"}))  # a callback is no setting
+    source, split = typed_settings.read_both(
+        loader, SplitSettings, {**data_kind.split_sizes, **values}, "data", f"kind {kind!r}"
+    )
+    return typed_settings.absolute(source), typed_settings.absolute(split)
 
 
-def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[Settings, SplitSettings]:
+def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[typed_settings.Settings, SplitSettings]:
     """Return `check_data` of keys given as ``"key=value"``.
 
     >>> read_data_section("synthetic", ["root=drawn", "queries=10"])[1].queries
@@ -133,7 +127,7 @@ def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[Settings, Sp
     """
     values: dict[str, Any] = {"data": {}}
     for override in overrides:
-        apply_override(values, f"data.{override}")
+        typed_settings.apply_override(values, f"data.{override}")
     return check_data(kind, values["data"])
 
 

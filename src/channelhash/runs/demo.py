@@ -34,7 +34,7 @@ _TEXT_QUERIES = {
 }
 
 
-def demo_config(folder: Path, loss: str, quick: bool, seed: int = 0) -> RunConfig:
+def demo_config(folder: Path, loss: str, quick: bool) -> RunConfig:
     """Return the demo's configuration of one loss: the recommendation, with small encoders from scratch where the
     networks of ``channelhash[photos]`` are not installed.
 
@@ -59,7 +59,6 @@ def demo_config(folder: Path, loss: str, quick: bool, seed: int = 0) -> RunConfi
                 "epochs": epochs,
                 "batch_size": 128,
                 "learning_rate": 1e-3,
-                "seed": seed,
                 "validate_every": 10,
                 "checkpoint_every": 10,
             },

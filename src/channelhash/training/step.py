@@ -255,9 +255,10 @@ class Steps:
 
     def run(self, batches: Iterable[TrainingBatch]) -> Tensor:
         """Train on ``batches`` and return the loss of each, ``(batches,)`` on the device."""
-        remaining, losses = iter(batches), []
-        while group := list(islice(remaining, self.settings.accumulate)):
-            self._set_learning_rates(group[0].time)
+        remaining, losses, settings = iter(batches), [], self.settings
+        while group := list(islice(remaining, settings.accumulate)):
+            for parameters, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+                parameters["lr"] = _learning_rate(group[0].time, settings.epochs, rate, settings.schedule)
             self.optimizer.zero_grad(set_to_none=True)
             for number, batch in enumerate(group):
                 with self._exchange(last=number == len(group) - 1):
@@ -265,9 +266,9 @@ class Steps:
                     (value / len(group)).backward()  # type: ignore[no-untyped-call]
                 losses.append(value.detach())
             distributed.sum_gradients(self.loss)
-            if self.settings.clip_gradient:
+            if settings.clip_gradient:
                 trained = [values for group in self.optimizer.param_groups for values in group["params"]]
-                nn.utils.clip_grad_norm_(trained, self.settings.clip_gradient)
+                nn.utils.clip_grad_norm_(trained, settings.clip_gradient)
             self.optimizer.step()
             if self.average:
                 self.average.update()
@@ -289,11 +290,6 @@ class Steps:
     def averaged(self) -> AbstractContextManager[None]:
         """Return a context in which the model has its averaged weights, where they are averaged."""
         return self.average.in_place() if self.average else nullcontext()
-
-    def _set_learning_rates(self, time: float) -> None:
-        settings = self.settings
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = _learning_rate(time, settings.epochs, rate, settings.schedule)
 
     def _exchange(self, last: bool) -> "nullcontext[None]":
         """Return a context in which gradients are exchanged between ranks only for the last batch of a step."""
@@ -338,17 +334,13 @@ def epoch_steps(
             return _epoch_batches(n, settings.batch_size, settings.seed, *names)
         return _image_batches(images, settings.batch_size, settings.seed, *names)
 
-    if not anchors:
-        for rows in batches(epoch):
-            yield rows, None
-    elif settings.alternate == "epoch":
+    if anchors and settings.alternate == "epoch":
         for anchor in anchors:
             for rows in batches(epoch, anchor):
                 yield rows, anchor
     else:
         for rows in batches(epoch):
-            for anchor in anchors:
-                yield rows, anchor
+            yield from ((rows, anchor) for anchor in anchors or (None,))
 
 
 def _epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:

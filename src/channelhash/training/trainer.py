@@ -26,16 +26,8 @@ from channelhash.metrics.recall import instance_recall
 from channelhash.models import HashModel
 from channelhash.models.aligned import fit_scales, rotate_outputs
 from channelhash.models.backbones import load_weights, memory_advice, read_weights
+from channelhash.training import inputs
 from channelhash.training.distributed import from_first, local_device, rank, wait_for_all
-from channelhash.training.inputs import (
-    Source,
-    TrainingSet,
-    collection_features,
-    encoder_of_rows,
-    feature_mode,
-    prepare_inputs,
-    training_sources,
-)
 from channelhash.training.step import Steps, load_checkpoint, save_checkpoint
 from channelhash.utils.environment import pick_device
 from channelhash.utils.files import reading, space_for, write_text
@@ -90,7 +82,7 @@ def measure_of(log: Sequence[Mapping[str, Any]]) -> str:
 def train(
     model: HashModel,
     loss: HashLoss,
-    data: TrainingSet,
+    data: inputs.TrainingSet,
     settings: TrainSettings,
     folder: Path,
     validate: _Validator | None = None,
@@ -250,7 +242,7 @@ class Trainee:
     model: HashModel
     feature_model: HashModel
     features: Records
-    sources: dict[str, Source]
+    sources: dict[str, inputs.Source]
     images: Tensor | None = None
     stored: CodeSet | None = None
 
@@ -262,9 +254,9 @@ def prepare(
     train_records = collection.records.take(rows)
     images = training_images(train_records, settings)
     model.to(local_device(pick_device(settings.device)))
-    mode = feature_mode(model, settings)
-    features = collection_features(model, collection, settings, progress)
-    sources = training_sources(model, train_records, features.take(rows), mode, settings, progress)
+    mode = inputs.feature_mode(model, settings)
+    features = inputs.collection_features(model, collection, settings, progress)
+    sources = inputs.training_sources(model, train_records, features.take(rows), mode, settings, progress)
     feature_model = model.on_features()
     return Trainee(model if mode == "online" else feature_model, feature_model, features, sources, images)
 
@@ -274,7 +266,7 @@ def fit_scales_of(trainee: Trainee, rows: Rows) -> None:
     model = trainee.feature_model
     if model.name == "aligned":
         records = trainee.features.take(rows[:: -(-len(rows) // _SAMPLE)])
-        fit_scales(model, {modality: prepare_inputs(model, records, modality) for modality in model.modalities})
+        fit_scales(model, {modality: inputs.prepare_inputs(model, records, modality) for modality in model.modalities})
 
 
 def training_images(train: Records, settings: TrainSettings) -> Tensor | None:
@@ -308,7 +300,7 @@ def fit(
     validate = _validation(trainee, splits, settings, progress)
     if settings.keep == "best" and not (validate and settings.validate_every):
         raise InputError("train.keep is best, but nothing is validated; give validation rows, or keep the last")
-    data = TrainingSet(trainee.sources, targets, trainee.images)
+    data = inputs.TrainingSet(trainee.sources, targets, trainee.images)
     train(trainee.model, loss, data, settings, folder, validate, progress("train"))
     _rotate(trainee, splits.train, settings.seed)
     return trainee.model
@@ -319,8 +311,8 @@ def _rotate(trainee: Trainee, rows: Rows, seed: int) -> None:
     model = trainee.feature_model
     if n_leading := model.architecture.get("nested"):
         records = trainee.features.take(rows)
-        inputs = {modality: prepare_inputs(model, records, modality) for modality in model.modalities}
-        rotate_outputs(model, inputs, _images_of_rows(records), n_leading, seed)
+        values = {modality: inputs.prepare_inputs(model, records, modality) for modality in model.modalities}
+        rotate_outputs(model, values, _images_of_rows(records), n_leading, seed)
 
 
 def _validation(
@@ -338,7 +330,9 @@ def _validation(
             f"none of the {len(query)} validation queries shares a label with the validation retrieval set; "
             "give more labelled rows, or set data.validation_queries to 0"
         )
-    encode_query, encode_database = (encoder_of_rows(model, part, settings, progress) for part in (query, database))
+    encode_query, encode_database = (
+        inputs.encoder_of_rows(model, part, settings, progress) for part in (query, database)
+    )
     fixed = np.isin(splits.validation_retrieval, splits.retrieval[: len(stored) if stored else 0])
     stored_rows = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
 
@@ -365,7 +359,7 @@ def _validation_by_recall(
     model, query = trainee.feature_model, trainee.features.take(splits.validation_query)
     if len(model.modalities) < 2:
         return None
-    encode, images = encoder_of_rows(model, query, settings, progress), query.display_values("image")
+    encode, images = inputs.encoder_of_rows(model, query, settings, progress), query.display_values("image")
 
     def scores() -> Validation:
         codes = CodeSet(query.ids, encode(), None, model.n_bits, images=images)
