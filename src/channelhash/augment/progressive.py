@@ -175,7 +175,7 @@ _OPERATIONS: dict[str, Callable[..., Tensor]] = {
 #: Operations with draws in addition to those of their rows: places in [0, 1], a seed, a partner.
 _PLACED = frozenset({"crop", "erase", "picture_in_picture"})
 _SEEDED = frozenset({"uniform_noise", "elastic"})
-PARTNERED = frozenset({"blend", "picture_in_picture"})
+_WITH_PARTNER = frozenset({"blend", "picture_in_picture"})
 
 
 _Level = Literal["none", "easy", "medium", "hard"]
@@ -384,7 +384,7 @@ def _draw(row: Augmentation, random: np.random.Generator, sample: int, n_samples
     if row.name in _SEEDED:
         parameters["seed"] = int(random.integers(2**62))
     partner = None
-    if row.name in PARTNERED:
+    if row.name in _WITH_PARTNER:
         partner = int(random.integers(n_samples - 1)) if n_samples > 1 else 0
         partner += partner >= sample and n_samples > 1  # any sample but this one
     return _Step(row.name, parameters, partner)

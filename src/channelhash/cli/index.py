@@ -9,7 +9,7 @@ import typer
 
 from channelhash.cli import options
 from channelhash.cli.interrupts import same_command
-from channelhash.cli.output import print_json, print_table, progress_bars, say, say_left_out, show, working
+from channelhash.cli.output import print_either, print_table, progress_bars, say, say_left_out, show, working
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
@@ -156,10 +156,8 @@ def _info(store: options.SearchableStore, as_json: options.AsJson = False) -> No
     opened = open_filled_store(store)
     facts = {**opened.info(), **fit_of(opened), "labels": opened.label_counts()}
     opened.close()
-    if as_json:
-        print_json(facts)
-    else:
-        print_table(str(facts.pop("address")), ["", ""], [[name, _in_words(value)] for name, value in facts.items()])
+    rows = [[name, _in_words(value)] for name, value in facts.items() if name != "address"]
+    print_either(facts, as_json, print_table, str(facts["address"]), ["", ""], rows)
 
 
 @app.command("push")

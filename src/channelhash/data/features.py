@@ -160,7 +160,7 @@ def load_features(
     by_role, ids = _arrays_by_role(arrays, names, path, turned)
     display = {} if ids else _display(arrays, path)
     if "labels" in by_role:
-        labels, label_names = read_labels(by_role["labels"], arrays, path)
+        labels, label_names = _read_labels(by_role["labels"], arrays, path)
     else:
         n_rows = len(np.atleast_1d(next(by_role[role] for role in _MODALITIES if role in by_role)))
         labels, label_names = np.zeros((n_rows, 0), dtype=bool), ()
@@ -217,7 +217,7 @@ def load_simulated(
     arrays = read_arrays(path)
     if "labels" not in arrays:
         raise InputError(f"{path}: has no array 'labels'; it has {', '.join(sorted(arrays)) or 'none'}")
-    labels, names = read_labels(arrays["labels"], arrays, path)
+    labels, names = _read_labels(arrays["labels"], arrays, path)
     labelled = np.flatnonzero(labels.any(axis=1))
     if not 1 <= rows <= len(labelled):
         raise InputError(f"data.rows is {rows}, but {path} has {len(labelled)} rows with a label")
@@ -288,10 +288,10 @@ def _repeated(names: tuple[str, ...]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
-def read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+def _read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
     """Return labels as a Boolean matrix ``(n, c)``, and the names of its columns.
 
-    >>> matrix, names = read_labels(np.array([3, 7, 3]), {}, Path("f.npz"))
+    >>> matrix, names = _read_labels(np.array([3, 7, 3]), {}, Path("f.npz"))
     >>> names, matrix.tolist()
     (('label 3', 'label 7'), [[True, False], [False, True], [True, False]])
     """

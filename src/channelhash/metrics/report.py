@@ -124,8 +124,8 @@ def paired_test(first: Scores, second: Scores, resamples: int = 10_000, seed: in
 # Enough for a percentile interval (Efron and Tibshirani 1993, chapter 14).
 _RESAMPLES = 1000
 
-#: z of mAP@z and P@z that the literature prints.
-DEFAULT_CUTOFFS = (50, 100, 500, 1000, 5000)
+# z of mAP@z and P@z that the literature prints.
+_DEFAULT_CUTOFFS = (50, 100, 500, 1000, 5000)
 
 
 class TaskReport(TypedDict):
@@ -184,7 +184,7 @@ class TaskReport(TypedDict):
 
 
 def evaluate(
-    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = DEFAULT_CUTOFFS, conventions: Sequence[str] = ()
+    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = _DEFAULT_CUTOFFS, conventions: Sequence[str] = ()
 ) -> dict[str, TaskReport]:
     """Compute every score of every task, keyed by name: ``"image->text"`` searches the texts with the images.
 
@@ -209,7 +209,7 @@ def evaluate(
 
 
 def _evaluate_tasks(
-    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = DEFAULT_CUTOFFS, conventions: Sequence[str] = ()
+    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = _DEFAULT_CUTOFFS, conventions: Sequence[str] = ()
 ) -> tuple[dict[str, TaskReport], dict[str, HammingHistogram]]:
     """Evaluate as `evaluate` does, and also return the counts that the scores are made from; none without labels.
 
@@ -302,7 +302,7 @@ def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
 def report_tasks(
     counts: Mapping[str, HammingHistogram],
     n_items: int,
-    cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
+    cutoffs: Sequence[int] = _DEFAULT_CUTOFFS,
     in_order: Mapping[str, Scores] | None = None,
 ) -> dict[str, TaskReport]:
     """Compute the scores of each task from its counts over ``n_items``; ``in_order``: see `report`.
@@ -376,7 +376,7 @@ def evaluate_sets(
     query: CodeSet,
     database: CodeSet,
     where: str,
-    cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
+    cutoffs: Sequence[int] = _DEFAULT_CUTOFFS,
     conventions: Sequence[str] = (),
 ) -> tuple[dict[str, TaskReport], dict[str, HammingHistogram]]:
     """Compute the scores of every task, and the counts that they and the plots are made from.

@@ -72,10 +72,9 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
     if not resolve_loss(loss).needs_teacher:
         raise InputError(f"loss.name: {loss!r} takes no teacher; a student's loss is {', '.join(TEACHER_LOSSES)}")
     train = teacher.train.model_dump(mode="json", exclude=set(_OF_ENCODERS))
-    evaluate = teacher.evaluate.model_dump(mode="json")
     sections["data"] |= split
     sections["train"] = train | sections.get("train", {})
-    sections["evaluate"] = evaluate | sections.get("evaluate", {})
+    sections["evaluate"] = teacher.evaluate.model_dump(mode="json") | sections.get("evaluate", {})
     return make_config(sections)
 
 
