@@ -105,7 +105,7 @@ def test_texts_are_computed_as_by_the_runtime():
 
 def test_the_error_function_is_close():
     x = np.linspace(-6, 6, 2001, dtype=np.float32)
-    np.testing.assert_allclose(photo.gelu(x), torch.nn.functional.gelu(torch.from_numpy(x).double()), atol=1e-6)
+    np.testing.assert_allclose(photo._gelu(x), torch.nn.functional.gelu(torch.from_numpy(x).double()), atol=1e-6)
 
 
 def test_photos_images_have_features(tmp_path):

@@ -11,7 +11,7 @@ import channelhash as ch
 from channelhash.data.folder import _OF_OTHERS
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError
-from channelhash.photos import encode
+from channelhash.photos import changes, encode
 from channelhash.photos.changes import STATE, content_of, state_of_file
 from channelhash.photos.source import read_source
 from channelhash.search.items import date_of
@@ -151,7 +151,7 @@ def test_a_file_that_is_replaced_before_it_is_read_is_read_again_the_next_time(t
             new.rename(path)
         return state
 
-    monkeypatch.setattr(encode, "state_of_file", replaced)
+    monkeypatch.setattr(changes, "state_of_file", replaced)
     assert encode_into(store, model, read_source(folder)).added == 3
     done = encode_into(store, model, read_source(folder))
     assert (done.replaced, done.unchanged, done.problems) == (1, 2, ())

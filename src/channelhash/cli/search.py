@@ -24,7 +24,6 @@ from channelhash.utils.optional_imports import naming_extra
 if TYPE_CHECKING:
     from channelhash.explanation.api import Explanation
     from channelhash.explanation.bit_labels import Bit
-    from channelhash.photos.changes import Indexed
     from channelhash.photos.stores import Index
     from channelhash.search.duplicates import DuplicateGroup
     from channelhash.search.hits import Hits, SearchOptions
@@ -78,7 +77,7 @@ def search(
         raise InputError("--text: the query is given twice; leave one of them out")
     text = text if question is None else question
     settings = SearchOptions(k, radius, None, modality, where, rerank)
-    opened, loaded, problems = _open_searched(store, model, encoder, captions, exclude, by == "words")
+    opened, problems = _open_searched(store, model, encoder, captions, exclude, by == "words")
     if collapse:
         settings = replace(settings, collapse=default_radius(opened.n_bits or 0))
     hits = search_store(
@@ -90,7 +89,7 @@ def search(
         by=by,
         minus=[Path(what) if Path(what).is_file() else what for what in minus],
         minus_like=minus_like,
-        model=loaded,
+        model=model,
     )
     if sheet:
         draw_hits(hits, text if text is not None else image or like or "", sheet)
@@ -174,7 +173,7 @@ def duplicates(
     """
     from channelhash.search.duplicates import draw_groups, find_duplicates
 
-    opened, _, problems = _open_searched(store, exclude=exclude)
+    opened, problems = _open_searched(store, exclude=exclude)
     groups = find_duplicates(opened, radius, modality, where, pictures)
     if sheet and groups:
         draw_groups(opened, groups[:_GROUPS], sheet, _IDS)
@@ -270,8 +269,8 @@ def _open_searched(
     captions: Path | None = None,
     exclude: Sequence[str] = (),
     words_alone: bool = False,
-) -> tuple["Store", Path | None, Sequence[str]]:
-    """Return a store that has items, the model that encodes queries if it is known, and what cannot be read.
+) -> tuple["Store", Sequence[str]]:
+    """Return a store that has items, and what cannot be read.
 
     The store of a plain folder is brought up to date first.
 
@@ -283,22 +282,16 @@ def _open_searched(
     from channelhash.search.query import open_filled_store
 
     if words_alone and not encoder and captions is None and not exclude and find_store(Path(store)):
-        return open_filled_store(store), model, ()
-    done, photos = _bring_up_to_date(store, model, encoder, captions, exclude)
-    problems = done.problems if done else ()
-    if photos and len(photos.store):
-        return photos.store, model, problems
-    return open_filled_store(store), model, problems
+        return open_filled_store(store), ()
+    photos = _bring_up_to_date(store, model, encoder, captions, exclude)
+    return (photos.store, photos.indexed.problems) if photos and len(photos.store) else (open_filled_store(store), ())
 
 
 def _bring_up_to_date(
     store: str, model: Path | None, encoder: Sequence[str], captions: Path | None, exclude: Sequence[str]
-) -> tuple["Indexed | None", "Index | None"]:
-    """Make a store of a plain folder of photographs, or bring its store up to date.
-
-    Returns:
-        What became of the folder's items, None for other addresses and where the store can only be read; and the store,
-        None likewise and for a folder whose store lacks nothing, to be opened by its address.
+) -> "Index | None":
+    """Make a store of a plain folder of photographs, or bring its store up to date; None for other addresses and where
+    the store can only be read.
 
     Raises:
         InputError: an encoder, captions or exclusions are given for anything but a plain folder; or as
@@ -311,11 +304,11 @@ def _bring_up_to_date(
         for option, value in {"--encoder": encoder, "--captions": captions, "--exclude": exclude}.items():
             if value:
                 raise InputError(f"{option}: goes with a plain folder of pictures, {store} is none; leave it out")
-        return None, None
+        return None
     place = find_store(Path(store))
     if place is not None and not StoreFolder(place).writable:
         say(f"{place}: can only be read, so that new pictures are not found")
-        return None, None
+        return None
     from channelhash.models.description import extra_of, read_words
 
     word = read_words(list(encoder)) if encoder else None
@@ -326,19 +319,20 @@ def _bring_up_to_date(
         photos = index(
             store, model=model, encoder=word, captions=captions, exclude=exclude, prune=True, progress=progress
         )
-    _report(photos.indexed, photos.store)
-    return photos.indexed, photos
+    _report(photos)
+    return photos
 
 
-def _report(done: "Indexed", store: "Store") -> None:
+def _report(photos: "Index") -> None:
     """Say what cannot be read, and what changed."""
+    done = photos.indexed
     say_left_out(done.problems, _MOST)
     counts = {"added": done.added, "changed": done.replaced, "moved": done.moved, "removed": done.pruned}
     if not any(counts.values()):
         return
     say_left_out([f"{count:,} × {reason}" for reason, count in done.skipped.items()])
     changed = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-    say(f"{changed}: {done.items:,} pictures in {store.address} ({done.seconds:.0f} s)")
+    say(f"{changed}: {done.items:,} pictures in {photos.store.address} ({done.seconds:.0f} s)")
 
 
 def serve(
@@ -367,8 +361,7 @@ def serve(
     limits = Limits(upload_bytes=round(max_upload * 1e6))
     when_stopped(f"{store} keeps every write that was answered")
     with listen(host, port) as listening:
-        _, photos = _bring_up_to_date(store, model, encoder, captions, exclude)
-        if photos:
+        if photos := _bring_up_to_date(store, model, encoder, captions, exclude):
             photos.store.close()
         hosts = allowed_hosts(host, allow_host)
         make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1)

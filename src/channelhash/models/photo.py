@@ -157,7 +157,7 @@ def text_features(tokens: NDArray[np.int64]) -> _Array:
 
 @cache
 def _bert() -> "_Bert":
-    weights = read_onnx_weights(weights_file(TEXTS))
+    weights = _read_onnx_weights(weights_file(TEXTS))
     # The exporter numbered the matrices in the order of their use, six a layer.
     matrices = [name[:-2] for name in weights if name.startswith("val_") and name.endswith("_q")]
     return _Bert({name.removeprefix("inner."): values for name, values in weights.items()}, matrices)
@@ -196,7 +196,7 @@ class _Bert:
             attended = (shares / shares.sum(axis=3, keepdims=True) @ value).swapaxes(1, 2).reshape(n, m, TEXT_WIDTH)
             attended = self._linear(attended, joined, f"{layer}.attention.output.dense")
             x = self._normalized(attended + x, f"{layer}.attention.output")
-            hidden = gelu(self._linear(x, widened, f"{layer}.intermediate.dense"))
+            hidden = _gelu(self._linear(x, widened, f"{layer}.intermediate.dense"))
             x = self._normalized(self._linear(hidden, narrowed, f"{layer}.output.dense") + x, f"{layer}.output")
         total = (x * real).sum(axis=1)  # the mean's direction
         features: _Array = total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), np.float32(1e-12))
@@ -220,10 +220,10 @@ class _Bert:
         return normalized
 
 
-def gelu(x: _Array) -> _Array:
+def _gelu(x: _Array) -> _Array:
     """Compute x Φ(x), erf by formula 7.1.26 of Abramowitz and Stegun (1964), whose error is at most 1.5e-7.
 
-    >>> gelu(np.array([-1.0, 0.0, 1.0], np.float32)).round(4).tolist()
+    >>> _gelu(np.array([-1.0, 0.0, 1.0], np.float32)).round(4).tolist()
     [-0.15870000422000885, 0.0, 0.8413000106811523]
     """
     z = np.abs(x) * np.float32(0.5**0.5)
@@ -257,7 +257,7 @@ class Head(NamedTuple):
         x = (features - self.weights["mean"]) / self.weights["scale"]
         hidden: _Array = x
         for number in range(sum(name.endswith(".weight") for name in self.weights) - 1):
-            hidden = self._linear(gelu(hidden) if number else hidden, f"mlp.{number}")
+            hidden = self._linear(_gelu(hidden) if number else hidden, f"mlp.{number}")
         outputs: _Array = self._linear(x, "linear") + hidden
         return outputs
 
@@ -269,7 +269,7 @@ class Head(NamedTuple):
 _ONNX_TYPES = {1: np.float32, 3: np.int8, 7: np.int64, 9: np.bool_}
 
 
-def read_onnx_weights(file: Path) -> dict[str, NDArray[Any]]:
+def _read_onnx_weights(file: Path) -> dict[str, NDArray[Any]]:
     """Read the weights in an ONNX file, in their order; they stay in the file until they are used.
 
     Only a file that has been checked is read: of https://onnx.ai/onnx/api/classes.html#tensorproto, the fields that

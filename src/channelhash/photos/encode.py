@@ -16,18 +16,8 @@ from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model
-from channelhash.photos.changes import (
-    STATE,
-    Indexed,
-    content_of,
-    find_changes,
-    modalities_of,
-    reads_files,
-    state_of_file,
-    state_of_reading,
-    state_of_values,
-    still_unread,
-)
+from channelhash.photos import changes
+from channelhash.photos.changes import STATE, Indexed
 from channelhash.photos.source import Source, Unread, with_modalities
 from channelhash.search.items import DATES, Value, file_date
 from channelhash.search.store import Listed, Store
@@ -82,9 +72,9 @@ def index_source(
     began, ids = time.perf_counter(), source.records.ids
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
-    changed, stored, missing = find_changes(store, source, progress("look"))
+    changed, stored, missing = changes.find_changes(store, source, progress("look"))
     moved = _keep_moved(store, source, [row for row in changed if row not in stored], missing)
-    unread = still_unread(source, changed)
+    unread = changes.still_unread(source, changed)
     todo = [row for row in changed if row not in moved and row not in unread]
     encoding, advance = time.perf_counter(), progress("encode")
     written, done = set[int](), 0
@@ -139,10 +129,10 @@ def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterato
     """Encode rows of a source that `encodable` returned, batch by batch in order."""
     batches = [list(todo[start : start + _BATCH]) for start in range(0, len(todo), _BATCH)]
     modalities = tuple(source.records.items)
-    if not reads_files(source):
+    if not changes.reads_files(source):
         for rows in batches:
             outputs = {name: np.asarray(model.outputs(name, _take(source, name, rows))) for name in modalities}
-            metadata = [{**source.metadata[row], STATE: state_of_values(source, row)} for row in rows]
+            metadata = [{**source.metadata[row], STATE: changes.state_of_values(source, row)} for row in rows]
             yield Batch(rows, outputs, metadata, {})
         return
     for batch_rows, readings in zip(batches, _read_images(source, model, batches), strict=True):
@@ -217,15 +207,15 @@ def _read_images(source: Source, model: Model, batches: Sequence[list[int]]) -> 
 
 def _read_image(model: Model, path: Path) -> _Reading | Unread:
     """Return what a model takes of an image and what its file says; an error that is not the file's fault is raised."""
-    before = state = ""
+    before = ""
     try:
-        before = state_of_reading(path)
-        state = state_of_file(path)
+        before = changes.state_of_reading(path)
+        state = changes.state_of_file(path)
         return np.asarray(model.prepare("image", [path])[0]), {**_header(path, int(state.split()[1])), STATE: state}
     except (InputError, OSError) as error:
         if problem := image_problem(path):
             return Unread(problem, before)
-        if isinstance(error, OSError) or not _is_still(path, state):
+        if isinstance(error, OSError) or changes.state_of_reading(path) != before:
             return Unread(f"{path}: changed while it was read; index it again", "")
         raise
 
@@ -236,13 +226,6 @@ def _header(path: Path, changed_ns: int) -> _Header:
         width, height = upright_size(opened)
         taken = date_taken(opened)
     return {"taken": taken, "date": None if taken else file_date(changed_ns), "width": width, "height": height}
-
-
-def _is_still(path: Path, state: str) -> bool:
-    try:
-        return state_of_file(path) == state
-    except OSError:
-        return False
 
 
 _AT_ONCE = 1000  # items renamed in two transactions, the new ones first: a killed job has both
@@ -261,7 +244,7 @@ def _keep_moved(store: Store, source: Source, new: Sequence[int], missing: Seque
         path = Path(source.records.items["image"][row])
         try:
             candidates = lost.get(str(path.stat().st_size), [])
-            state = state_of_file(path) if candidates else ""
+            state = changes.state_of_file(path) if candidates else ""
         except OSError:
             continue  # encoding it says what is wrong
         for item in candidates:
@@ -278,8 +261,8 @@ def _is_moved(item: Listed, state: str, source: Source, row: int) -> bool:
     """Return whether an item was encoded from the content of a row, and its own file is gone."""
     text = source.metadata[row].get("text")
     return (
-        content_of(str(item.metadata.get(STATE, ""))) == content_of(state)
-        and modalities_of(source, row) <= set(item.modalities)
+        changes.content_of(str(item.metadata.get(STATE, ""))) == changes.content_of(state)
+        and changes.modalities_of(source, row) <= set(item.modalities)
         and text in (None, item.metadata.get("text"))
         and not os.path.lexists(str(item.metadata["image"]))
     )

@@ -14,18 +14,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.errors import InputError
-from channelhash.models import load_model
+from channelhash.models import fitted, load_model
 from channelhash.models.description import FEATURES, Model, Word, in_one_word
 from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open_encoder
-from channelhash.models.fitted import (
-    MIN_PAIRS,
-    N_BITS,
-    Codes,
-    FittedModel,
-    feature_widths,
-    features_model,
-    fit_codes,
-)
 from channelhash.photos.changes import Indexed, described_fit, fit_of
 from channelhash.photos.code_files import claim_folder
 from channelhash.photos.encode import Batch, encodable, encode_batches, index_source, with_captions
@@ -61,29 +52,29 @@ class NewCodes:
     """
 
     encoder: Word | None = None
-    codes: Codes = "auto"
-    n_bits: int = N_BITS
+    codes: fitted.Codes = "auto"
+    n_bits: int = fitted.N_BITS
     seed: int = 0
 
     def __post_init__(self) -> None:
-        fitted = (self.codes, self.n_bits, self.seed) != ("auto", N_BITS, 0)
-        if self.encoder is not None and not is_encoder(self.encoder) and fitted:
+        chosen = (self.codes, self.n_bits, self.seed) != ("auto", fitted.N_BITS, 0)
+        if self.encoder is not None and not is_encoder(self.encoder) and chosen:
             raise InputError(
                 f"--encoder {self.encoder}: a run has its own codes; leave out --codes, --bits and --seed, or name an "
                 "encoder"
             )
 
 
-def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[FittedModel, list[Batch]]:
+def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[fitted.FittedModel, list[Batch]]:
     """Fit codes to at most 20,000 items of a source, images that cannot be read left out.
 
     Memory grows with the sample's features, about 5 KB an image with ``photo-backbones``.
     """
-    widths = feature_widths(source.records)
+    widths = fitted.feature_widths(source.records)
     encoder = open_encoder(new.encoder or (FEATURES if widths else "photo"), widths)
     if not encoder.modalities:
         raise InputError("--encoder features: the items are images or texts; name the encoder of these, such as photo")
-    extract = features_model(encoder)
+    extract = fitted.features_model(encoder)
     source = encodable(source, extract)
     rows = _sample(source, encoder, new)
     plain, batches, texts = replace(source, captions=None), list[Batch](), list[NDArray[np.float32]]()
@@ -95,7 +86,7 @@ def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[Fitt
     if not any(batch.rows for batch in batches):
         problems = [*(each.problem for batch in batches for each in batch.unread.values()), *source.records.problems]
         raise InputError(f"{problems[0]}; none of the {len(rows):,} pictures can be read, give others")
-    model = fit_codes(encoder, _features(source, encoder, batches, texts), new.n_bits, new.codes, new.seed)
+    model = fitted.fit_codes(encoder, _features(source, encoder, batches, texts), new.n_bits, new.codes, new.seed)
     return model, list(_encode_features(model, source, batches, texts))
 
 
@@ -104,7 +95,7 @@ def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
     candidates = np.arange(len(source.records))
     if source.captions and not encoder.one_space and new.codes in ("auto", "cca-itq"):
         captioned = np.flatnonzero([bool(texts) for texts in source.captions])
-        if len(captioned) >= MIN_PAIRS or new.codes == "cca-itq":
+        if len(captioned) >= fitted.MIN_PAIRS or new.codes == "cca-itq":
             candidates = captioned
     drawn = generator(new.seed, "fit", len(candidates)).permutation(candidates)[:_SAMPLE]
     return [int(row) for row in np.sort(drawn)]
@@ -118,14 +109,14 @@ def _features(
     features = {name: np.concatenate([batch.outputs[name] for batch in batches if batch.rows]) for name in names}
     captions = [source.captions[row] for batch in batches for row in batch.rows] if source.captions else []
     counts = [len(several) for several in captions if several]
-    if counts and (len(counts) == len(captions) or (encoder.one_space and len(counts) >= MIN_PAIRS)):
+    if counts and (len(counts) == len(captions) or (encoder.one_space and len(counts) >= fitted.MIN_PAIRS)):
         each = np.split(np.concatenate([rows for rows in texts if len(rows)]), np.cumsum(counts)[:-1])
         features["text"] = np.stack([rows.mean(axis=0) for rows in each])
     return features
 
 
 def _encode_features(
-    model: FittedModel, source: Source, batches: list[Batch], texts: list[NDArray[np.float32]]
+    model: fitted.FittedModel, source: Source, batches: list[Batch], texts: list[NDArray[np.float32]]
 ) -> Iterator[Batch]:
     """Yield the batches with the model's outputs instead of features."""
     for batch, features in zip(batches, texts, strict=True):
@@ -191,8 +182,8 @@ def index(
     *,
     model: str | PathLike[str] | None = None,
     encoder: Word | None = None,
-    codes: Codes = "auto",
-    bits: int = N_BITS,
+    codes: fitted.Codes = "auto",
+    bits: int = fitted.N_BITS,
     root: str | Path | None = None,
     exclude: Sequence[str] = (),
     captions: str | Path | None = None,
@@ -380,9 +371,9 @@ def _add_to_store(
     with closing(open_store(address)) as store:
         if not store.writable:
             raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
-        fitted = described_fit(store)
-        if model is None and fitted and source.folder is not None:  # whose networks only changes need
-            source = with_modalities(source, list(fitted["architecture"]["widths"]))
+        description = described_fit(store)
+        if model is None and description and source.folder is not None:  # whose networks only changes need
+            source = with_modalities(source, list(description["architecture"]["widths"]))
             load: Callable[[Store], Model] = load_encoder
             made_by = store.model
         else:
