@@ -36,25 +36,26 @@ _HIDDEN = "hidden"
 _LONG = 1000
 # Folders of iPhoto and Aperture that hold no originals.
 _DERIVED = ("thumbnails", "previews", "resources", "data", "data.noindex", "database", "apdb", "faces")
-# In lower case: of Synology, QNAP, Windows, Linux, macOS, Lightroom, Capture One, and in libraries of Apple's programs.
-_OTHERS = match_any(
-    [
-        "@eadir/",
-        "@recycle/",
-        "@recently-snapshot/",
-        "#recycle/",
-        "#snapshot/",
-        "$recycle.bin/",
-        "recycler/",
-        "system volume information/",
-        "lost+found/",
-        "__macosx/",
-        "*.lrdata/",
-        "captureone/",
-        *(f"**/*.photoslibrary/{part}/" for part in ("resources", "database", "private", "scopes")),
-        *(f"**/*.{kind}library/{part}/" for kind in ("photo", "migratedphoto", "ap") for part in _DERIVED),
-    ]
-)
+# In lower case: of Synology, QNAP, Windows, Linux, macOS and Capture One.
+_BINS = frozenset((
+    *("@eadir", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "$recycle.bin", "recycler"),
+    *("system volume information", "lost+found", "__macosx", "captureone"),
+))  # fmt: skip
+# Ending of a library of Apple's programs -> folders in it.
+_IN_LIBRARIES = {
+    "photoslibrary": ("resources", "database", "private", "scopes"),
+    **dict.fromkeys(("photolibrary", "migratedphotolibrary", "aplibrary"), _DERIVED),
+}
+
+
+def _is_of_others(folder: str, name: str) -> bool:
+    """Return whether a folder in another one belongs to a program that keeps copies there.
+
+    >>> _is_of_others("2019", "@eaDir"), _is_of_others("My.photoslibrary", "Resources"), _is_of_others("2019", "faces")
+    (True, True, False)
+    """
+    name, ending = name.lower(), folder.lower().rpartition(".")[2]
+    return name in _BINS or name.endswith(".lrdata") or name in _IN_LIBRARIES.get(ending, ())
 
 
 def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Records:
@@ -144,7 +145,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
             reason = _no_image(entry, is_folder)
             if exclude and left_out(name, is_folder):
                 skipped["excluded"] += 1
-            elif is_folder and _OTHERS(f"{where.name}/{name}".lower(), True):
+            elif is_folder and _is_of_others(where.name, name):
                 skipped[_OF_OTHERS] += 1
             elif reason is not None:
                 skipped[reason] += bool(reason)

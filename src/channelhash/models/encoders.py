@@ -94,7 +94,7 @@ class Encoder:
 
 def _photo() -> Encoder:
     """Open the encoder ``photo``: `_photo_backbones` and the heads that ship with the package; errors as there."""
-    sides, heads = {}, read_heads(photo.WEIGHTS)
+    sides, heads = {}, heads_of(read_arrays(photo.WEIGHTS / "model.safetensors"))
     expected = read_description(photo.WEIGHTS / "config.json")["backbones"]
     for name, side in _photo_backbones().sides.items():
         if side.identity != expected[name]:
@@ -103,10 +103,10 @@ def _photo() -> Encoder:
     return Encoder("photo", sides, one_space=True, own_bits=sides["image"].width)
 
 
-def read_heads(folder: Path) -> dict[str, photo.Head]:
-    """Read the heads in a folder of a saved model ``fitted``: modality -> head; none where the encoder has none."""
+def heads_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, photo.Head]:
+    """Return the heads in the arrays of a saved model ``fitted``: modality -> head; none where the encoder has none."""
     heads: dict[str, dict[str, NDArray[Any]]] = {}
-    for name, values in read_arrays(folder / "model.safetensors").items():
+    for name, values in arrays.items():
         modality, _, weight = name.partition(".head.")
         if weight:
             heads.setdefault(modality, {})[weight] = np.asarray(values, np.float32)

@@ -27,7 +27,7 @@ from channelhash.models.description import (
     read_description,
     weights_checksum,
 )
-from channelhash.models.encoders import Encoder, open_encoder, read_arrays, read_heads
+from channelhash.models.encoders import Encoder, heads_of, open_encoder, read_arrays
 from channelhash.models.extractors import FeatureRows
 from channelhash.models.photo import one_blas_thread
 from channelhash.utils.files import atomic_path, content_hash, reading, write_text
@@ -334,7 +334,8 @@ def read_fitted_model(folder: Path, trust_code: bool = False) -> FittedModel:
             check_trusted(description, file)
         form = dict(description["architecture"])
         encoder = open_encoder(form.get("extractors") or form["encoder"], form["widths"], form.get("seen"))
-        heads, arrays = read_heads(folder), read_arrays(folder / "model.safetensors")
+        arrays = read_arrays(folder / "model.safetensors")
+        heads = heads_of(arrays)
         sides = {name: side._replace(head=heads.get(name)) for name, side in encoder.sides.items()}
         maps = {
             name: _LinearMap(arrays[f"{name}.map.mean"], arrays[f"{name}.map.weights"])
