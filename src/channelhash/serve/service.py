@@ -25,6 +25,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.explanation.api import encode_items
 from channelhash.explanation.bit_labels import BitLabels, load_bit_labels
 from channelhash.models.description import QueryEncoder
+from channelhash.models.fitted import FittedModel
 from channelhash.search.hits import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.items import Catalogue, Order, make_catalogue, month_filter
@@ -235,7 +236,7 @@ class Service:
         self.grouping = limiter(1)
 
     def _make_encoding(self) -> _Encoding:
-        """Load the model, and encode a first text and a first image: no request waits while it loads."""
+        """Load the model, and encode a first text and mostly a first image: no request waits while it loads."""
         model = self.load()
         if model is not None:
             _check_model(self.store, model)
@@ -358,6 +359,8 @@ def _problem(model: QueryEncoder | None, modality: str) -> str:
         return "it has no model; start it with --model, or search by id or code"
     if modality == "text" and modality not in model.modalities:
         return ALONE
+    if modality == "image" and isinstance(model, FittedModel) and not model.takes_rows(modality):
+        return ""  # the first image opens the network: 75 MB that a server of words does without
     probe: Any = "a picture" if modality == "text" else Image.new("RGB", (64, 64))
     try:
         encode_items(model, modality, [probe])
