@@ -21,7 +21,7 @@ BOUNDS: dict[str, float] = {
     "public names per 100 code lines": 4.0,
     "lines of tests": 28_958,
     "lines of tools and benchmarks": 2906,
-    "words of docs": 44_820,
+    "words of docs": 44_967,
 }
 _SILENT = {
     tokenize.COMMENT,
