@@ -236,14 +236,14 @@ def still_unread(source: Source, rows: Sequence[int]) -> dict[int, Unread]:
 
 
 def state_of_reading(path: str | Path) -> str:
-    """Return what may decide whether an image can be read: its file, and the library's version.
+    """Return what may decide whether an image can be read, its file and the library's version, and where it lies.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file:
     ...     state_of_reading(file.name).startswith("0 ")
     True
     """
-    return f"{_size_and_times(path)} Pillow {PIL.__version__}"
+    return f"{_size_and_times(path)} Pillow {PIL.__version__} {path}"
 
 
 def described_fit(store: Store) -> dict[str, Any]:

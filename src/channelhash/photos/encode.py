@@ -30,7 +30,6 @@ _BATCH = 256  # items encoded and written at once
 _Header = dict[str, Value]
 _Outputs = NDArray[np.float32]
 
-
 #: What a model takes of an image, and the metadata of its file.
 _Reading = tuple[NDArray[Any], _Header]
 
@@ -194,7 +193,9 @@ def _take(source: Source, modality: str, rows: Sequence[int]) -> Any:
 
 def _read_images(source: Source, model: Model, batches: Sequence[list[int]]) -> Iterator[list[_Reading | Unread]]:
     """Yield the images of each batch of rows; while a batch is encoded, threads read the next one."""
-    with ThreadPoolExecutor(usable_cores()) as threads:
+    # An extractor may be anyone's code: it is called by one thread.
+    threads = ThreadPoolExecutor(1 if model.takes_rows("image") else usable_cores())
+    try:
         waiting = (
             [threads.submit(_read_image, model, Path(source.records.items["image"][row])) for row in rows]
             for rows in batches
@@ -203,6 +204,8 @@ def _read_images(source: Source, model: Model, batches: Sequence[list[int]]) -> 
         while ahead:
             ahead += islice(waiting, 1)
             yield [future.result() for future in ahead.pop(0)]
+    finally:
+        threads.shutdown(cancel_futures=True)
 
 
 def _read_image(model: Model, path: Path) -> _Reading | Unread:
