@@ -145,7 +145,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
             reason = _no_image(entry, is_folder)
             if exclude and left_out(name, is_folder):
                 skipped["excluded"] += 1
-            elif is_folder and _is_of_others(where.name, name):
+            elif is_folder and _is_of_others((where / folder).name, entry.name):
                 skipped[_OF_OTHERS] += 1
             elif reason is not None:
                 skipped[reason] += bool(reason)
