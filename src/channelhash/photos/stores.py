@@ -122,10 +122,8 @@ def _encode_features(
     for batch, features in zip(batches, texts, strict=True):
         encoded = {name: model.project(name, rows) for name, rows in batch.outputs.items() if name in model.modalities}
         batch = batch._replace(outputs=encoded)
-        if len(features) and "text" in model.modalities:
-            yield from with_captions(source, batch, model.project("text", features))
-        else:
-            yield batch
+        captioned = len(features) and "text" in model.modalities
+        yield from with_captions(source, batch, model.project("text", features)) if captioned else [batch]
 
 
 @dataclass(frozen=True)

@@ -145,14 +145,11 @@ class WordPieces:
             ends = range(len(word), start, -1)
             known = (end for end in ends if ("##" if start else "") + word[start:end] in self._token)
             end = next(known, None)
-            if end is None or len(word) > _LONGEST_WORD:
+            if end is None or len(word) > 100:  # as the library of its authors
                 return [self._token["[UNK]"]]
             pieces.append(self._token[("##" if start else "") + word[start:end]])
             start = end
         return pieces
-
-
-_LONGEST_WORD = 100
 
 
 def _split_bert_words(text: str) -> list[str]:
