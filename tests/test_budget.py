@@ -19,7 +19,7 @@ BOUNDS: dict[str, float] = {
     "Python files in src": 188,
     "imports, % of code": 9.9,
     "public names per 100 code lines": 4.0,
-    "lines of tests": 28_958,
+    "lines of tests": 28_959,
     "lines of tools and benchmarks": 2906,
     "words of docs": 44_967,
 }
