@@ -17,7 +17,7 @@ SMALL = {
     "metrics": "--queries 6 --items 200 --sample 2 --sizes 100",
     "search": "--sizes 2000 --bits 64 --batch 5",
     "serve": "--seconds 0.3 --codes 2000 --clients 2 --workers 1",
-    "start": "--codes 200 --repeats 1 --models small",
+    "start": "--codes 200 --repeats 1",
     "stores": "--codes 2000 --engines folder,postgres",
     "train": "--rows 256 --device cpu",
     "words": "--sizes 2000",
