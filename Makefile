@@ -104,12 +104,13 @@ wheel: dev  ## the package as a wheel, in dist/
 	rm -rf dist
 	$(BIN)/python -m build --wheel --outdir dist
 
-test-wheel: wheel  ## the wheel in an empty environment: a folder of photographs, then channelhash demo --quick
+test-wheel: wheel  ## the wheel in an empty environment: a folder of photographs, then with PyTorch channelhash demo --quick
 	rm -rf build/wheel
 	$(PYTHON) tools/install.py build/wheel "$$(echo dist/channelhash-*.whl)[photos,serve]"
 	cp -r examples/photographs build/wheel/photographs
 	rm -rf build/wheel/photographs/.channelhash  # codes of an earlier search
 	cd build/wheel && bin/channelhash search photographs "a bird sitting on a branch" -k 3
+	$(PYTHON) tools/install.py build/wheel "$$(echo dist/channelhash-*.whl)[train]"
 	cd build/wheel && bin/channelhash demo --quick --out demo
 
 # What lists the packages of an environment stays out of the one that it lists, and of .venv.
