@@ -14,14 +14,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 22_828,
+    "code lines of src without lab": 22_812,
     "code lines of lab": 2568,
     "Python files in src": 188,
     "imports, % of code": 9.9,
     "public names per 100 code lines": 4.0,
     "lines of tests": 28_959,
     "lines of tools and benchmarks": 2906,
-    "words of docs": 44_967,
+    "words of docs": 44_953,
 }
 _SILENT = {
     tokenize.COMMENT,

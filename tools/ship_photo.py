@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save
 
-from channelhash.models.description import CHECKSUM, described_with_checksum, read_description, weights_checksum
+from channelhash.models.description import checked_content, described_with_checksum, read_description
 from channelhash.models.encoders import read_arrays
 from channelhash.models.photo import WEIGHTS
 from channelhash.models.pretrained import image_layers
@@ -82,7 +82,7 @@ def ship_heads(run: Path) -> None:
     fit["widths"] = dict.fromkeys(form["architecture"]["widths"], n_bits)
     form |= {"name": "fitted", "architecture": fit}
     (WEIGHTS / "config.json").write_text(described_with_checksum(form), encoding="utf-8")
-    (WEIGHTS / "model.safetensors").write_bytes(save(weights, {CHECKSUM: weights_checksum(save(weights))}))
+    (WEIGHTS / "model.safetensors").write_bytes(checked_content(save, weights))
 
 
 if __name__ == "__main__":

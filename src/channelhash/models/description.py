@@ -1,7 +1,7 @@
 """Saved models in words: their ``config.json`` and card, and the words that name encoders; read without PyTorch."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -179,7 +179,7 @@ def model_card(
     return card + _LIMITS
 
 
-CHECKSUM = "checksum"
+_CHECKSUM = "checksum"
 
 
 def described_with_checksum(description: dict[str, Any]) -> str:
@@ -188,7 +188,7 @@ def described_with_checksum(description: dict[str, Any]) -> str:
     >>> json.loads(described_with_checksum({"name": "small", "architecture": {}}))["name"]
     'small'
     """
-    return json.dumps(description | {CHECKSUM: _of_description(description)}, indent=2)
+    return json.dumps(description | {_CHECKSUM: _of_description(description)}, indent=2)
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -197,9 +197,9 @@ def read_description(path: Path) -> dict[str, Any]:
         description = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(description, dict):
             raise ValueError("not an object")
-    if description.pop(CHECKSUM, None) not in (None, _of_description(description)):
+    if description.pop(_CHECKSUM, None) not in (None, _of_description(description)):
         raise InputError(
-            f"{path}: has changed since it was saved; restore it or, if you have edited it, remove its {CHECKSUM!r}"
+            f"{path}: has changed since it was saved; restore it or, if you have edited it, remove its {_CHECKSUM!r}"
         )
     return description
 
@@ -242,12 +242,12 @@ def in_one_word(word: str | Mapping[str, str]) -> str:
     return word if isinstance(word, str) else " ".join(f"{modality}={name}" for modality, name in sorted(word.items()))
 
 
-def weights_checksum(content: bytes) -> str:
+def _weights_checksum(content: bytes) -> str:
     """Return a checksum of the tensors in the content of a safetensors file, with their names, types and shapes.
 
     >>> from safetensors.numpy import save
     >>> import numpy as np
-    >>> weights_checksum(save({"a": np.zeros(2)})) == weights_checksum(save({"a": np.zeros(2)}, {"of": "example"}))
+    >>> _weights_checksum(save({"a": np.zeros(2)})) == _weights_checksum(save({"a": np.zeros(2)}, {"of": "example"}))
     True
     """
     import safetensors  # of the extras photos and train
@@ -258,17 +258,22 @@ def weights_checksum(content: bytes) -> str:
     return content_hash(*parts)
 
 
+def checked_content(save: Callable[..., bytes], weights: Mapping[str, Any]) -> bytes:
+    """Return weights as safetensors' ``save`` for tensors or arrays writes them, with their `_weights_checksum`."""
+    return save(weights, {_CHECKSUM: _weights_checksum(save(weights))})
+
+
 def read_checked(path: Path) -> bytes:
-    """Read the safetensors file of a saved model, which says its `weights_checksum`."""
+    """Read the safetensors file of a saved model, which says its `_weights_checksum`."""
     try:
         content = path.read_bytes()
     except OSError as error:
         check_exhausted(error, path)
         raise InputError(f"{path}: weights cannot be read ({error.strerror})") from None
     with reading(path, "weights cannot be read"):
-        checksum = weights_checksum(content)
+        checksum = _weights_checksum(content)
         length = int.from_bytes(content[:8], "little")
-        expected = json.loads(content[8 : 8 + length]).get("__metadata__", {}).get(CHECKSUM)
+        expected = json.loads(content[8 : 8 + length]).get("__metadata__", {}).get(_CHECKSUM)
     if expected not in (None, checksum):
         raise InputError(f"{path}: is damaged: the weights have changed since they were saved; restore the file")
     return content

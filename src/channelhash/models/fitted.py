@@ -15,17 +15,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.codes import PackedCodes, binarize, pack, unit_rows
 from channelhash.data.images import ImageInput
 from channelhash.data.records import Items, Records
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import (
-    CHECKSUM,
+    checked_content,
     described_with_checksum,
     in_one_word,
     model_card,
     read_description,
-    weights_checksum,
 )
 from channelhash.models.encoders import Encoder, heads_of, open_encoder, read_arrays
 from channelhash.models.extractors import FeatureRows
@@ -235,7 +234,7 @@ class FittedModel:
         """Compute outputs ``(n, k)`` of features of the encoder."""
         if modality not in self._maps:
             return features[:, : self.n_bits]
-        return self._maps[modality](_unit(features) if self.architecture["unit"] else features).astype(np.float32)
+        return self._maps[modality](unit_rows(features) if self.architecture["unit"] else features).astype(np.float32)
 
     def outputs_prepared(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
         """Compute outputs ``(n, k)`` of inputs that `prepare` returned."""
@@ -251,8 +250,10 @@ class FittedModel:
         for start in range(0, len(items), _BATCH):
             inputs = self.prepare(modality, items[start : start + _BATCH])
             parts.append(self.outputs_prepared({modality: inputs})[modality])
-            if not np.isfinite(parts[-1]).all():
-                raise JobError(f"{modality}: an output is not finite; the weights are damaged, fit the codes again")
+            broken = np.flatnonzero(~np.isfinite(parts[-1]).all(axis=1))
+            if len(broken):
+                row = start + int(broken[0])
+                raise JobError(f"{modality} in row {row}: the output is not finite; the weights are damaged, fit again")
             if progress:
                 progress(min(start + _BATCH, len(items)), len(items))
         return np.concatenate(parts) if parts else np.empty((0, self.n_bits), np.float32)
@@ -308,7 +309,7 @@ class FittedModel:
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: np.ascontiguousarray(values) for name, values in self._weights().items()}
         with atomic_path(folder / "model.safetensors") as path:
-            path.write_bytes(save(weights, {CHECKSUM: weights_checksum(save(weights))}))
+            path.write_bytes(checked_content(save, weights))
         write_text(folder / "config.json", described_with_checksum(self._description()))
         n_weights = sum(values.size for values in weights.values())
         card = model_card(self.name, self.n_bits, self.modalities, n_weights, self.fingerprint())
@@ -429,22 +430,16 @@ def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, s
         return {}
     if chosen == "cca-itq":
         n_items = len(next(iter(features.values())))
-        views = {name: _unit(values) if encoder.one_space else values for name, values in features.items()}
+        views = {name: unit_rows(values) if encoder.one_space else values for name, values in features.items()}
         n_features = sum(values.shape[1] for values in views.values())
         return _cca_itq(views, n_bits, seed, rho=_CCA_RHO * n_features / n_items)
     method = _random_rotation if chosen == "sign" else _pca_itq
     if not encoder.one_space:
         return {name: method(values, n_bits, seed, name) for name, values in features.items()}
     # One rotation for both modalities of the space, each around its own mean.
-    views = {name: _unit(values) for name, values in features.items()}
+    views = {name: unit_rows(values) for name, values in features.items()}
     means = {name: values.mean(axis=0) for name, values in views.items()}
     shared = method(np.concatenate([values - means[name] for name, values in views.items()]), n_bits, seed, "all")
     if "text" in encoder.sides and "text" not in means:
-        means["text"] = _unit(encoder.features("text", _PHRASES)).mean(axis=0)
+        means["text"] = unit_rows(encoder.features("text", _PHRASES)).mean(axis=0)
     return {name: _LinearMap(mean, shared.weights) for name, mean in sorted(means.items())}
-
-
-def _unit(values: NDArray[np.float32]) -> NDArray[np.float64]:
-    rows = np.asarray(values, dtype=np.float64)
-    unit: NDArray[np.float64] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return unit

@@ -20,13 +20,7 @@ from channelhash.data.images import ImageFiles, ImageInput, image_batches
 from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Frozen, Precision, load_weights, read_saved_weights
-from channelhash.models.description import (
-    CHECKSUM,
-    described_with_checksum,
-    model_card,
-    read_description,
-    weights_checksum,
-)
+from channelhash.models.description import checked_content, described_with_checksum, model_card, read_description
 from channelhash.models.extractors import FeatureRows, check_rows
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, content_hash, reading, write_text
@@ -322,7 +316,7 @@ class HashModel(nn.Module, ModelHubMixin):
         with atomic_path(save_directory / "model.safetensors") as path:
             # Not `save_file`: only the owner may read its files.
             weights = {name: values.contiguous() for name, values in self.trained_state().items()}
-            path.write_bytes(save(weights, {CHECKSUM: weights_checksum(save(weights))}))
+            path.write_bytes(checked_content(save, weights))
         extends = {"extends": list(self.extends)} if self.extends else {}
         write_text(save_directory / "config.json", described_with_checksum(self._description() | extends))
 

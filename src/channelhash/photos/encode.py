@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.codes import PackedCodes, binarize, pack, unit_rows
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model
@@ -164,8 +164,7 @@ def with_captions(source: Source, batch: Batch, each: _Outputs) -> Iterator[Batc
     """
     captions = [source.captions[row] if source.captions else () for row in batch.rows]
     ends = np.cumsum([len(texts) for texts in captions if texts])[:-1]
-    unit = each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12)
-    text = np.stack([outputs.mean(axis=0) for outputs in np.split(unit, ends)])
+    text = np.stack([outputs.mean(axis=0) for outputs in np.split(unit_rows(each), ends)]).astype(np.float32)
     captioned = [place for place, texts in enumerate(captions) if texts]
     others = [place for place, texts in enumerate(captions) if not texts]
     first = _take_places(batch, captioned)

@@ -396,10 +396,9 @@ def _add(
 ) -> Indexed:
     with closing(store):
         photos = None if store.address.startswith(tuple(STORES)) else source.photos
-        folder = None if photos is None else find_or_keep(Path(store.address))
-        if folder is not None and photos is not None:  # a job that is killed goes on with it
-            write_photo_source(folder, photos)
+        if photos is not None:  # a job that is killed goes on with it
+            write_photo_source(find_or_keep(Path(store.address)), photos)
         indexed, unread = index_source(store, partial(load, store), source, progress, prune, ready)
-        if folder is not None and photos is not None and unread != photos.unread:
-            write_photo_source(folder, replace(photos, unread=unread))
+        if photos is not None and unread != photos.unread:
+            write_photo_source(find_or_keep(Path(store.address)), replace(photos, unread=unread))
         return indexed

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, binarize, hamming_distances, pack
+from channelhash.codes import PackedCodes, binarize, hamming_distances, pack, unit_rows
 from channelhash.search.store import Store
 from channelhash.utils.seeds import generator
 
@@ -111,7 +111,7 @@ def is_close(
     [True, False, None]
     """
     limits, common = reference.limits, reference.common
-    against = 0.0 if common is None or outputs is None else float(_unit_rows(outputs[None])[0] @ common)
+    against = 0.0 if common is None or outputs is None else float(unit_rows(outputs[None])[0] @ common)
     if reference.cosine_limits is not None and cosines is not None:
         limits, distances = reference.cosine_limits, [1 - cosine for cosine in cosines]
     elif common is not None:
@@ -120,12 +120,6 @@ def is_close(
         return None
     first = sorted(distances)[: len(limits)]
     return bool(sum(first) / len(first) + against <= limits[len(first) - 1])
-
-
-def _unit_rows(outputs: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return ``(n, n_bits)`` outputs, each of length 1, or all zero."""
-    norms = np.linalg.norm(outputs, axis=1, keepdims=True)
-    return outputs / np.where(norms > 0, norms, 1).astype(np.float64)
 
 
 def find_reference(store: Store, question: str, modality: str) -> _Reference | None:
@@ -222,7 +216,7 @@ def _nonsense_limits(
     outputs = _nonsense.get(store, {}).get(question)
     if outputs is None:
         return None, None, None
-    units = _unit_rows(outputs)
+    units = unit_rows(outputs)
     common = units.mean(axis=0)
     common /= np.linalg.norm(common) or 1
     against = units @ common[:, None]
