@@ -412,12 +412,12 @@ class _Browser:
     def catalogue(self) -> Catalogue:
         """Return the catalogue as of now; of a large store that is being written to, as of some seconds ago."""
         with self._lock:
-            version, start = self._store.version, time.monotonic()
-            due = self._seconds < _QUICK or start - self._made > _TIMES * self._seconds
+            version = self._store.version
+            due = self._seconds < _QUICK or time.monotonic() - self._made > _TIMES * self._seconds
             if self._catalogue is None or (version != self._version and due):
+                start = time.thread_time()  # of this thread: a busy machine does not make a store large
                 self._catalogue = make_catalogue((item.id, item.metadata) for item in self._store.listed())
-                self._version, self._made = version, time.monotonic()
-                self._seconds = self._made - start
+                self._version, self._made, self._seconds = version, time.monotonic(), time.thread_time() - start
             return self._catalogue
 
     def forget(self) -> None:
