@@ -63,6 +63,18 @@ def test_noise_of_tags_changes_their_share_and_no_padding(name):
         assert kept / 3000 == pytest.approx(1 - size, abs=0.04)
 
 
+def test_tags_are_dropped_in_their_order_but_the_last_and_replaced_by_all_alike():
+    dropped, replaced = (_TAG_NOISE[f"tags {what}"][0] for what in ("dropped", "replaced"))
+    tokens = torch.arange(1, 7, dtype=torch.int32).repeat(500, 1)
+    for share in (0.4, 1):
+        for row in dropped(tokens, share, 0).tolist():
+            real = [token for token in row if token]
+            assert row == sorted(real) + [0] * (6 - len(real))
+            assert len(real) == 1 if share == 1 else real
+    drawn = replaced(tokens, 1, 0).flatten().bincount(minlength=7)
+    assert (drawn[1:] / 3000).tolist() == pytest.approx([1 / 6] * 6, abs=0.04)
+
+
 @pytest.mark.parametrize("epsilon", [1 / 255, 4 / 255])
 def test_an_attack_stays_within_its_bound_and_moves_more_bits_than_noise(pixels, epsilon):
     torch.manual_seed(0)

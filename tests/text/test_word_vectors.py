@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 
 from channelhash.errors import InputError
 from channelhash.text import word_vectors
-from channelhash.text.word_vectors import (
-    _TextReader,
-    cached_vector_tokens,
-    encode_vectors,
-    open_word_vectors,
-    vector_reader,
-)
+from channelhash.text.word_vectors import WordVectors, _TextReader
 from small_runs import run_command, run_json
 
 WORDS = ["Sea", "sea", "café", "##", "Sunset"]
@@ -43,7 +37,7 @@ def write_text(path, words=WORDS, vectors=VECTORS):
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_binary_and_text_files_give_the_same_vectors(tmp_path, newline, dtype):
     for path in (write_binary(tmp_path / "v.bin", newline=newline), write_text(tmp_path / "v.txt")):
-        vectors = open_word_vectors(path, tmp_path / "cache", dtype)
+        vectors = WordVectors.open(path, tmp_path / "cache", dtype)
         assert len(vectors) == 4
         assert vectors.vectors.dtype == dtype
         assert [vectors.word(row) for row in range(4)] == ["sea", "café", "##", "sunset"]
@@ -58,7 +52,7 @@ def test_every_word_is_found_in_its_row(tmp_path_factory, words):
     words = list(dict.fromkeys(word.lower().lower() for word in words)) or ["x"]
     root = tmp_path_factory.mktemp("vectors")
     vectors = np.random.default_rng(0).normal(size=(len(words), 2)).astype(np.float32)
-    opened = open_word_vectors(write_binary(root / "v.bin", words, vectors), root / "cache", "float32")
+    opened = WordVectors.open(write_binary(root / "v.bin", words, vectors), root / "cache", "float32")
     first = {word.lower(): i for i, word in reversed(list(enumerate(words)))}
     for word, i in first.items():
         np.testing.assert_array_equal(opened.vectors[opened.row(word)], vectors[i])
@@ -69,10 +63,10 @@ def test_opening_a_cache_reads_samples_of_it_and_builds_no_dictionary(tmp_path, 
     vectors = np.random.default_rng(0).normal(size=(count, width)).astype("<f4")
     entries = b"".join(f"Word{i} ".encode() + vector.tobytes() for i, vector in enumerate(vectors))
     (tmp_path / "v.bin").write_bytes(f"{count} {width}\n".encode() + entries)
-    open_word_vectors(tmp_path / "v.bin", tmp_path / "cache", "float32")
+    WordVectors.open(tmp_path / "v.bin", tmp_path / "cache", "float32")
     tracemalloc.start()
     monkeypatch.setattr("channelhash.text.word_vectors._build", None)  # it is not built twice
-    opened = open_word_vectors(tmp_path / "v.bin", tmp_path / "cache", "float32")
+    opened = WordVectors.open(tmp_path / "v.bin", tmp_path / "cache", "float32")
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 1e6  # 50,000 words in a dictionary are more than 5 MB
@@ -83,8 +77,8 @@ def test_opening_a_cache_reads_samples_of_it_and_builds_no_dictionary(tmp_path, 
 
 
 def test_another_file_of_the_same_name_gets_a_cache_of_its_own(tmp_path):
-    first = open_word_vectors(write_binary(tmp_path / "v.bin"), tmp_path / "cache")
-    second = open_word_vectors(write_binary(tmp_path / "v.bin", vectors=VECTORS + 1), tmp_path / "cache")
+    first = WordVectors.open(write_binary(tmp_path / "v.bin"), tmp_path / "cache")
+    second = WordVectors.open(write_binary(tmp_path / "v.bin", vectors=VECTORS + 1), tmp_path / "cache")
     assert first.hash != second.hash
     np.testing.assert_array_equal(second.vectors[0], VECTORS[0] + 1)
 
@@ -96,9 +90,9 @@ def test_an_interrupted_build_is_never_read(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        open_word_vectors(path, tmp_path / "cache", progress=stop)
+        WordVectors.open(path, tmp_path / "cache", progress=stop)
     assert not any(entry.is_dir() and not entry.name.startswith(".") for entry in (tmp_path / "cache").iterdir())
-    assert len(open_word_vectors(path, tmp_path / "cache")) == 20001
+    assert len(WordVectors.open(path, tmp_path / "cache")) == 20001
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
@@ -107,9 +101,9 @@ def test_two_builds_at_the_same_time_do_not_disturb_each_other(tmp_path):
     second = []
 
     def build_too(done, total):
-        second.append(open_word_vectors(path, tmp_path / "cache"))
+        second.append(WordVectors.open(path, tmp_path / "cache"))
 
-    first = open_word_vectors(path, tmp_path / "cache", progress=build_too)
+    first = WordVectors.open(path, tmp_path / "cache", progress=build_too)
     assert first.hash == second[0].hash
     np.testing.assert_array_equal(first.vectors, second[0].vectors)
     assert len(list((tmp_path / "cache").iterdir())) == 1
@@ -118,25 +112,25 @@ def test_two_builds_at_the_same_time_do_not_disturb_each_other(tmp_path):
 @pytest.mark.parametrize("name", ["hashes.npy", "rows.npy", "offsets.npy", "vectors.bin", "words.bin"])
 def test_a_cache_whose_pages_were_lost_is_not_read_as_zeros(tmp_path, name):
     path = write_binary(tmp_path / "v.bin")
-    open_word_vectors(path, tmp_path / "cache")
+    WordVectors.open(path, tmp_path / "cache")
     lost = next((tmp_path / "cache").iterdir()) / name
     keep = 0 if name.endswith(".bin") else 128  # the header of a .npy file
     lost.write_bytes(lost.read_bytes()[:keep] + bytes(lost.stat().st_size - keep))
     with pytest.raises(InputError, match="damaged cache of word vectors"):
-        open_word_vectors(path, tmp_path / "cache")
+        WordVectors.open(path, tmp_path / "cache")
 
 
 def test_a_damaged_cache_is_named(tmp_path):
     path = write_binary(tmp_path / "v.bin")
-    open_word_vectors(path, tmp_path / "cache")
+    WordVectors.open(path, tmp_path / "cache")
     folder = next((tmp_path / "cache").iterdir())
     (folder / "words.bin").write_bytes(b"x")
     with pytest.raises(InputError, match=r"damaged cache of word vectors .* remove it"):
-        open_word_vectors(path, tmp_path / "cache")
+        WordVectors.open(path, tmp_path / "cache")
     meta = json.loads((folder / "meta.json").read_text())
     (folder / "meta.json").write_text(json.dumps(meta | {"source": "another"}))
     with pytest.raises(InputError, match="damaged cache"):
-        open_word_vectors(path, tmp_path / "cache")
+        WordVectors.open(path, tmp_path / "cache")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +156,7 @@ def test_files_that_do_not_fit_are_named(tmp_path, name, content, says):
     if content:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError) as caught:
-        open_word_vectors(tmp_path / name, tmp_path / "cache")
+        WordVectors.open(tmp_path / name, tmp_path / "cache")
     assert str(tmp_path / name) in str(caught.value)
     assert says in str(caught.value)
     assert not [*(tmp_path / "cache").glob("[!.]*")]
@@ -172,12 +166,12 @@ def test_files_that_do_not_fit_are_named(tmp_path, name, content, says):
 def vectors(tmp_path_factory):
     root, words = tmp_path_factory.mktemp("vectors"), ["Sunset", "####", "golden", "gate", "zyxwv"]
     file = write_binary(root / "v.bin", words, np.repeat(np.arange(5, dtype=np.float32)[:, None], 2, axis=1))
-    return open_word_vectors(file, root / "cache")
+    return WordVectors.open(file, root / "cache")
 
 
 @pytest.mark.usefixtures("few_english_words")
 def test_a_token_is_the_row_of_its_vector_plus_one(vectors):
-    ids = encode_vectors(["#SUNSET qqqq 2007 goldengate", "", "sunset " * 9], vector_reader(vectors), vectors, 6)
+    ids = vectors.encode(["#SUNSET qqqq 2007 goldengate", "", "sunset " * 9], vectors.reader(), 6)
     assert ids.tolist() == [[1, 2, 3, 4, 0, 0], [0] * 6, [1] * 6]
     assert ids.dtype == np.int32
     assert vectors.vectors[ids[0, :4] - 1, 0].tolist() == [0, 1, 2, 3]
@@ -185,32 +179,32 @@ def test_a_token_is_the_row_of_its_vector_plus_one(vectors):
 
 @pytest.mark.usefixtures("few_english_words")
 def test_only_the_most_frequent_words_help_the_segmentation(vectors):
-    assert vector_reader(vectors).tokens("goldenzyxwv") == ["golden", "zyxwv"]
-    assert vector_reader(vectors, segmentation_words=4).tokens("goldenzyxwv") != ["golden", "zyxwv"]
+    assert vectors.reader().tokens("goldenzyxwv") == ["golden", "zyxwv"]
+    assert vectors.reader(segmentation_words=4).tokens("goldenzyxwv") != ["golden", "zyxwv"]
 
 
 @pytest.mark.usefixtures("few_english_words")
 def test_ids_are_cached_by_vocabulary_and_reading(vectors, tmp_path, monkeypatch):
     texts = ["sunset 2007", "goldengate", "nothing"] * 5
     monkeypatch.setattr(word_vectors, "_CHUNK", 4)
-    first = cached_vector_tokens(texts, vectors, tmp_path, max_tokens=4)
-    np.testing.assert_array_equal(first, encode_vectors(texts, vector_reader(vectors), vectors, 4))
-    assert cached_vector_tokens(texts, vectors, tmp_path, max_tokens=3).shape == (15, 3)
-    cached_vector_tokens(texts, vectors, tmp_path, segmentation_words=0, max_tokens=4)
+    first = vectors.encode_cached(texts, tmp_path, max_tokens=4)
+    np.testing.assert_array_equal(first, vectors.encode(texts, vectors.reader(), 4))
+    assert vectors.encode_cached(texts, tmp_path, max_tokens=3).shape == (15, 3)
+    vectors.encode_cached(texts, tmp_path, segmentation_words=0, max_tokens=4)
     assert len(list(tmp_path.glob("*.npy"))) == 3
-    reverse = cached_vector_tokens(texts[::-1], vectors, tmp_path, max_tokens=4)
+    reverse = vectors.encode_cached(texts[::-1], tmp_path, max_tokens=4)
     np.testing.assert_array_equal(reverse, first[::-1])
     monkeypatch.setattr(word_vectors, "_speller", None)  # a cache that is there needs no speller
-    assert isinstance(cached_vector_tokens(texts, vectors, tmp_path, max_tokens=4), np.memmap)
-    assert cached_vector_tokens([], vectors, tmp_path, max_tokens=4).shape == (0, 4)
+    assert isinstance(vectors.encode_cached(texts, tmp_path, max_tokens=4), np.memmap)
+    assert vectors.encode_cached([], tmp_path, max_tokens=4).shape == (0, 4)
 
 
 @pytest.mark.usefixtures("few_english_words")
 def test_rows_in_another_order_are_damage(vectors, tmp_path):
-    tokens = np.array(cached_vector_tokens(["sunset", "2007"], vectors, tmp_path, max_tokens=4))
+    tokens = np.array(vectors.encode_cached(["sunset", "2007"], tmp_path, max_tokens=4))
     np.save(next(tmp_path.glob("*.npy")), tokens[::-1].copy())
     with pytest.raises(InputError, match=r"tokens-.*\.npy: block 0 is damaged; remove the file"):
-        cached_vector_tokens(["sunset", "2007"], vectors, tmp_path, max_tokens=4)
+        vectors.encode_cached(["sunset", "2007"], tmp_path, max_tokens=4)
 
 
 KNOWN = {"golden", "gate", "bridge", "sunset", "####", "d##", "blue", "sky", "zyxwv"}

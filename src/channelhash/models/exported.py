@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from channelhash.data.images import resize_of
 from channelhash.errors import InputError, JobError
-from channelhash.text.tokens import Vocabulary, encode_vocabulary
+from channelhash.text.tokens import Vocabulary
 from channelhash.utils.files import file_hash, reading
 from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime
 
@@ -154,9 +154,7 @@ def _features(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
 
 
 def _vocabulary(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
-    return partial(
-        encode_vocabulary, vocabulary=Vocabulary(tuple(recipe["words"])), max_tokens=int(recipe["max_tokens"])
-    )
+    return partial(Vocabulary(tuple(recipe["words"])).encode, max_tokens=int(recipe["max_tokens"]))
 
 
 def _open_clip(recipe: Mapping[str, Any], folder: Path) -> _Prepare:

@@ -18,7 +18,7 @@ from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
-from channelhash.text.tokens import PUNCTUATION, Vocabulary, encode_vocabulary
+from channelhash.text.tokens import PUNCTUATION, Vocabulary
 from channelhash.utils.typed_settings import Count
 
 _STEPS = [
@@ -41,7 +41,7 @@ class VocabularyTokens:
     max_tokens: int
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
-        return torch.from_numpy(encode_vocabulary(list(texts), self.vocabulary, self.max_tokens))
+        return torch.from_numpy(self.vocabulary.encode(texts, self.max_tokens))
 
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, how to do the same without this package."""

@@ -25,14 +25,7 @@ from channelhash.models.photo import IMAGE_WIDTH, IMAGES
 from channelhash.models.pretrained import image_layers, load_torchvision
 from channelhash.models.small import TransformerText, VocabularyTokens, WordTable
 from channelhash.text.tokens import Vocabulary
-from channelhash.text.word_vectors import (
-    SEGMENTATION_WORDS,
-    WordVectors,
-    cached_vector_tokens,
-    encode_vectors,
-    open_word_vectors,
-    vector_reader,
-)
+from channelhash.text.word_vectors import SEGMENTATION_WORDS, WordVectors
 from channelhash.utils.files import cache_folder
 from channelhash.utils.progress import Progress
 from channelhash.utils.typed_settings import Count
@@ -170,18 +163,16 @@ class _VectorTexts:
 
     def __init__(self, vectors: WordVectors, segmentation_words: int, max_tokens: int) -> None:
         self.vectors, self.segmentation_words, self.max_tokens = vectors, segmentation_words, max_tokens
-        self._reader = cache(lambda: vector_reader(vectors, segmentation_words))
+        self._reader = cache(lambda: vectors.reader(segmentation_words))
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
         """Encode ``n`` texts as ``(n, max_tokens)`` int32."""
-        return torch.from_numpy(encode_vectors(texts, self._reader(), self.vectors, self.max_tokens))
+        return torch.from_numpy(self.vectors.encode(texts, self._reader(), self.max_tokens))
 
     def collection(self, texts: Sequence[str], progress: Progress | None = None) -> Tensor:
         """Encode a collection through the token cache."""
         folder = cache_folder() / "tokens"
-        tokens = cached_vector_tokens(
-            list(texts), self.vectors, folder, self.segmentation_words, self.max_tokens, progress
-        )
+        tokens = self.vectors.encode_cached(texts, folder, self.segmentation_words, self.max_tokens, progress)
         return torch.from_numpy(np.array(tokens))
 
     def recipe(self) -> dict[str, Any]:
@@ -190,4 +181,4 @@ class _VectorTexts:
 
 
 def _open(path: str) -> WordVectors:
-    return open_word_vectors(Path(path), cache_folder() / "word-vectors")
+    return WordVectors.open(Path(path), cache_folder() / "word-vectors")

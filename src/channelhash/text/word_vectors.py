@@ -12,7 +12,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import as_file, files
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from symspellpy import SymSpell
 
 from channelhash.errors import InputError
-from channelhash.text.tokens import TokenIds, pad_tokens, split_words
+from channelhash.text.tokens import pad_tokens, split_words
 from channelhash.utils.array_files import row_file
 from channelhash.utils.files import content_hash, sync_file, temporary_folder
 from channelhash.utils.progress import Progress
@@ -154,6 +153,13 @@ def _speller(more_words: tuple[str, ...]) -> SymSpell:
     return speller
 
 
+#: Number of most frequent words of word vectors that help the segmentation. The protocol names all of them, but
+#: SymSpell keeps about 1.2 kB for each: 3.6 GB for 3,000,000.
+SEGMENTATION_WORDS = 100_000
+
+_CHUNK = 2048  # texts encoded at once
+_READING = "reading 2"  # part of a cache's key: raise the number when texts are read differently
+
 _FORMAT = "channelhash word vectors 3"
 _BLOCK = 1 << 20
 _SAMPLES = 16  # blocks of a file that enter its hash, with its size
@@ -180,6 +186,25 @@ class WordVectors:
     _offsets: NDArray[np.int64]
     _words: NDArray[np.uint8]
 
+    @classmethod
+    def open(
+        cls, path: Path, cache: Path, dtype: _DType = "float16", progress: Progress | None = None
+    ) -> "WordVectors":
+        """Open a word2vec file (binary if it ends in ``.bin``, else text) through a cache.
+
+        The first call converts the file, streaming, to a folder below ``cache`` named after the file and a hash (format
+        version, size and 16 blocks of 1 MiB spread over the file), so that another file or format has another cache. An
+        interrupted conversion starts over. Words are lower-cased; of two casings of a word the earlier, more frequent
+        one is used (``protocol.md`` § 2).
+        """
+        if not path.is_file():
+            raise InputError(f"{path}: no such file of word vectors")
+        source = content_hash(_FORMAT.encode(), _sampled_hash(path).encode())
+        folder = cache / f"{path.stem}-{dtype}-{source[:16]}"
+        if not folder.is_dir():
+            _build(path, folder, source, dtype, progress)
+        return _open(folder, source)
+
     def __len__(self) -> int:
         return len(self.vectors)
 
@@ -197,24 +222,45 @@ class WordVectors:
         start, end = int(self._offsets[row]), int(self._offsets[row + 1])
         return self._words[start:end].tobytes().decode()
 
+    def reader(self, segmentation_words: int = SEGMENTATION_WORDS) -> _TextReader:
+        """Make a reader that knows these words; the ``segmentation_words`` most frequent help to segment."""
+        return _TextReader(
+            lambda word: self.row(word) is not None, map(self.word, range(min(segmentation_words, len(self))))
+        )
 
-def open_word_vectors(
-    path: Path, cache: Path, dtype: _DType = "float16", progress: Progress | None = None
-) -> WordVectors:
-    """Open a word2vec file (binary if it ends in ``.bin``, else text) through a cache.
+    def encode(self, texts: Sequence[str], reader: _TextReader, max_tokens: int = 128) -> NDArray[np.int32]:
+        """Encode the known words of each text; token ``t`` is row ``t − 1`` of ``vectors``."""
+        rows = ([self.row(word) for word in reader.tokens(text, max_tokens)] for text in texts)
+        return pad_tokens([[row + 1 for row in tag if row is not None] for tag in rows], max_tokens)
 
-    The first call converts the file, streaming, to a folder below ``cache`` named after the file and a hash (format
-    version, size and 16 blocks of 1 MiB spread over the file), so that another file or format has another cache. An
-    interrupted conversion starts over. Words are lower-cased; of two casings of a word the earlier, more frequent one
-    is used (``protocol.md`` § 2).
-    """
-    if not path.is_file():
-        raise InputError(f"{path}: no such file of word vectors")
-    source = content_hash(_FORMAT.encode(), _sampled_hash(path).encode())
-    folder = cache / f"{path.stem}-{dtype}-{source[:16]}"
-    if not folder.is_dir():
-        _build(path, folder, source, dtype, progress)
-    return _open(folder, source)
+    def encode_cached(
+        self,
+        texts: Sequence[str],
+        folder: Path,
+        segmentation_words: int = SEGMENTATION_WORDS,
+        max_tokens: int = 128,
+        progress: Progress | None = None,
+    ) -> NDArray[np.int32]:
+        """Encode a collection through a cache of token ids, not of vectors (``protocol.md`` § 2).
+
+        An interrupted build goes on with the first missing chunk. SymSpell is loaded only if one is missing.
+        """
+        if not texts:
+            return np.zeros((0, max_tokens), np.int32)
+        reader = cache(lambda: self.reader(segmentation_words))
+        chunks = [texts[start : start + _CHUNK] for start in range(0, len(texts), _CHUNK)]
+        key = {
+            "reading": f"{_READING} {segmentation_words}",
+            "vocabulary": self.hash,
+            "texts": content_hash(*(text.encode() for text in texts)),
+        }
+
+        def compute(first: int) -> Iterator[NDArray[np.int32]]:
+            for chunk in chunks[first:]:
+                yield self.encode(chunk, reader(), max_tokens)
+
+        sizes = [len(chunk) for chunk in chunks]
+        return row_file(folder / "tokens", key, sizes, max_tokens, "int32", compute, progress).check().rows
 
 
 def _open(folder: Path, source: str) -> WordVectors:
@@ -357,55 +403,3 @@ def _sampled_hash(path: Path) -> str:
 
 def _hash_word(word: str) -> int:
     return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
-
-
-#: Number of most frequent words of word vectors that help the segmentation. The protocol names all of them, but
-#: SymSpell keeps about 1.2 kB for each: 3.6 GB for 3,000,000.
-SEGMENTATION_WORDS = 100_000
-
-_CHUNK = 2048  # texts encoded at once
-_READING = "reading 2"  # part of a cache's key: raise the number when texts are read differently
-
-
-def vector_reader(vectors: WordVectors, segmentation_words: int = SEGMENTATION_WORDS) -> _TextReader:
-    """Make a reader that knows the words of ``vectors``; the ``segmentation_words`` most frequent help to segment."""
-    return _TextReader(
-        lambda word: vectors.row(word) is not None,
-        islice((vectors.word(row) for row in range(len(vectors))), segmentation_words),
-    )
-
-
-def encode_vectors(texts: Sequence[str], reader: _TextReader, vectors: WordVectors, max_tokens: int = 128) -> TokenIds:
-    """Encode the known words of each text; token ``t`` is row ``t − 1`` of ``vectors``."""
-    rows = ([vectors.row(word) for word in reader.tokens(text, max_tokens)] for text in texts)
-    return pad_tokens([[row + 1 for row in tag if row is not None] for tag in rows], max_tokens)
-
-
-def cached_vector_tokens(
-    texts: Sequence[str],
-    vectors: WordVectors,
-    folder: Path,
-    segmentation_words: int = SEGMENTATION_WORDS,
-    max_tokens: int = 128,
-    progress: Progress | None = None,
-) -> TokenIds:
-    """Apply `encode_vectors` to a collection through a cache of token ids, not of vectors (``protocol.md`` § 2).
-
-    An interrupted build goes on with the first missing chunk. SymSpell is loaded only if one is missing.
-    """
-    if not texts:
-        return np.zeros((0, max_tokens), np.int32)
-    reader = cache(lambda: vector_reader(vectors, segmentation_words))
-    starts = range(0, len(texts), _CHUNK)
-    key = {
-        "reading": f"{_READING} {segmentation_words}",
-        "vocabulary": vectors.hash,
-        "texts": content_hash(*(text.encode() for text in texts)),
-    }
-
-    def compute(first: int) -> Iterator[TokenIds]:
-        for start in starts[first:]:
-            yield encode_vectors(texts[start : start + _CHUNK], reader(), vectors, max_tokens)
-
-    sizes = [len(texts[start : start + _CHUNK]) for start in starts]
-    return row_file(folder / "tokens", key, sizes, max_tokens, "int32", compute, progress).check().rows
