@@ -9,7 +9,8 @@ import yaml
 from pydantic import Field
 
 from channelhash.data.collection import DataSource
-from channelhash.data.registry import SplitSettings, check_data
+from channelhash.data.registry import check_data
+from channelhash.data.splits import SplitSettings
 from channelhash.errors import InputError
 from channelhash.losses import Terms, loss_settings, resolve_loss, with_published, with_recommended
 from channelhash.models import resolve_model

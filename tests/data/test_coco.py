@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from channelhash.data.coco import load_coco
-from channelhash.data.registry import read_data_section
+from channelhash.data.registry import check_data
 from channelhash.errors import InputError
 from refusals import check_refusal, refusal
 
@@ -163,5 +163,5 @@ def test_two_parts_must_not_contradict_each_other(tmp_path):
 def test_the_configuration_takes_a_file_or_a_list(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first, second = tmp_path / "a.json", tmp_path / "b.json"
-    for value, expected in (("a.json", first), ("[a.json, b.json]", [first, second])):
-        assert read_data_section("coco", [f"instances={value}"])[0].instances == expected
+    for value, expected in (("a.json", first), (["a.json", "b.json"], [first, second])):
+        assert check_data("coco", {"instances": value})[0].instances == expected

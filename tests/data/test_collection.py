@@ -11,13 +11,12 @@ from PIL import Image
 
 from channelhash.data.collection import (
     _PROTOCOLS,
+    Collection,
     DataSource,
+    Partners,
     _choose_by_labels,
     _recognise,
     describe,
-    find_partners,
-    join_records,
-    join_splits,
     labels_as,
     readable,
 )
@@ -55,7 +54,7 @@ def test_rows_are_chosen_by_their_labels():
 
 def test_collections_are_joined_by_the_names_of_labels_or_refused():
     other = records("j", [[1, 1], [0, 1]], "db")
-    joined = join_records([ABC, other])
+    joined = Collection((ABC, other)).records
     assert joined.ids == ("i0", "i1", "i2", "i3", "j0", "j1")
     assert joined.label_names == ("a", "b", "c", "d")
     np.testing.assert_array_equal(
@@ -63,24 +62,25 @@ def test_collections_are_joined_by_the_names_of_labels_or_refused():
     )
     assert joined.items["text"] == joined.ids
     assert joined.found == 6
-    assert join_records([ABC]) is ABC
+    assert Collection((ABC,)).records is ABC
     np.testing.assert_array_equal(labels_as(other.labels, "db", "bxd"), [[1, 0, 1], [1, 0, 0]])
     wide, narrow = np.zeros((4, 3), np.float32), np.zeros((2, 2), np.float32)
     features = records("i", np.eye(4), "abcd", image=wide, text=wide)
-    with pytest.raises(InputError, match="1 ids are in both collections, such as 'i0'"):
-        join_records([features, records("i", [[1]], "a", image=wide[:1], text=wide[:1])])
-    with pytest.raises(InputError, match="the new items have no texts"):
-        join_records([features, records("j", np.eye(2), "ab", image=wide[:2])])
-    with pytest.raises(InputError, match="new images are features of width 2, the old ones features of width 3"):
-        join_records([features, records("j", np.eye(2), "ab", image=narrow, text=wide[:2])])
-    with pytest.raises(InputError, match="new texts are raw items, the old ones features of width 3"):
-        join_records([features, records("j", np.eye(2), "ab", image=wide[:2], text=("x", "y"))])
+    for new, says in (
+        (records("i", [[1]], "a", image=wide[:1], text=wide[:1]), "1 ids are in both collections, such as 'i0'"),
+        (records("j", np.eye(2), "ab", image=wide[:2]), "the new items have no texts"),
+        (records("j", np.eye(2), "ab", image=narrow, text=wide[:2]),
+         "new images are features of width 2, the old ones features of width 3"),
+        (records("j", np.eye(2), "ab", image=wide[:2], text=("x", "y")),
+         "new texts are raw items, the old ones features of width 3"),
+    ):  # fmt: skip
+        check_refusal(says, getattr, Collection((features, new)), "records")
 
 
 def test_partitions_are_joined_row_by_row():
     first = draw_splits(records("i", np.ones((20, 1)), "a"), seed=1)
     second = draw_splits(records("j", np.ones((30, 1)), "a"), seed=2)
-    both = join_splits(first, second, 20)
+    both = first.join(second, 20)
     for name, rows in vars(both).items():
         np.testing.assert_array_equal(rows[rows < 20], getattr(first, name))
         np.testing.assert_array_equal(rows[rows >= 20] - 20, getattr(second, name))
@@ -100,9 +100,9 @@ names = st.lists(st.sampled_from("abcdefghij"), unique=True, min_size=1)
 def test_partners_are_the_rows_of_one_id(own, theirs):
     common = set(own) & set(theirs)
     if not common:
-        check_refusal("joined by id", find_partners, named(own), named(theirs))
+        check_refusal("joined by id", Partners.match, named(own), named(theirs))
         return
-    found = find_partners(named(own), named(theirs))
+    found = Partners.match(named(own), named(theirs))
     assert {own[i]: theirs[j] for i, j in enumerate(found.of_student) if j >= 0} == {name: name for name in common}
     assert {theirs[j]: own[i] for j, i in enumerate(found.of_teacher) if i >= 0} == {name: name for name in common}
     alone = {line.split(":")[0].removeprefix("item ") for line in found.unmatched}
@@ -111,16 +111,16 @@ def test_partners_are_the_rows_of_one_id(own, theirs):
 
 
 def test_partitions_follow_their_items_whose_ids_occur_once():
-    found = find_partners(named("zyxba"), named("abcyx"))
+    found = Partners.match(named("zyxba"), named("abcyx"))
     rows = {name: np.array(part) for name, part in (("query", [0, 2]), ("retrieval", [1, 3, 4]), ("train", [1, 4]))}
     none = np.array([], dtype=np.int64)
     splits = found.splits(Splits(**rows, validation_query=none, validation_retrieval=none))
     assert [part.tolist() for part in vars(splits).values()] == [[4], [1, 2, 3], [2, 3], [], []]
     with pytest.raises(InputError, match="none of the teacher's query items"):
         found.splits(Splits(np.array([2]), np.array([0]), none, none, none))
-    twice = find_partners(named("aab"), named("aab"))
+    twice = Partners.match(named("aab"), named("aab"))
     assert twice.of_student.tolist() == twice.of_teacher.tolist() == [0, 1, 2]
-    check_refusal("the teacher's data has the id 'a' twice", find_partners, named("ab"), named("aab"))
+    check_refusal("the teacher's data has the id 'a' twice", Partners.match, named("ab"), named("aab"))
 
 
 ONE_LABEL = np.ones((2, 1), dtype=bool)

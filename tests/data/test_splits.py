@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.data.records import Records
-from channelhash.data.splits import _per_class_sample, _stratified_sample, draw_splits, load_splits, save_splits
+from channelhash.data.splits import Splits, _per_class_sample, _stratified_sample, draw_splits
 from refusals import check_refusal
 
 
@@ -89,16 +89,16 @@ def test_the_rest_is_trained_on(rows_an_id, seed):
 def test_splits_come_back_and_are_bound_to_their_data(tmp_path):
     data, path = numbered(40), tmp_path / "splits.json"
     splits = draw_splits(data, 10, 20)
-    save_splits(splits, data, path, {"seed": 0})
-    for name, rows in vars(load_splits(path, data)).items():
+    splits.save(data, path, {"seed": 0})
+    for name, rows in vars(Splits.load(path, data)).items():
         np.testing.assert_array_equal(rows, vars(splits)[name])
-    check_refusal("belong to another collection", load_splits, path, numbered(41))
+    check_refusal("belong to another collection", Splits.load, path, numbered(41))
     document = json.loads(path.read_text())
     document["rows"]["query"][0] += 1
     path.write_text(json.dumps(document))
-    check_refusal("do not match their hash", load_splits, path, data)
+    check_refusal("do not match their hash", Splits.load, path, data)
     path.write_text("{")
-    check_refusal("not a readable splits file", load_splits, path, data)
+    check_refusal("not a readable splits file", Splits.load, path, data)
 
 
 def test_splits_that_cannot_be_drawn_or_read_are_refused(tmp_path):
@@ -110,7 +110,7 @@ def test_splits_that_cannot_be_drawn_or_read_are_refused(tmp_path):
     says = "per_class needs queries and train, as numbers a label"
     check_refusal(says, draw_splits, records(list("abcd")), method="per_class")
     check_refusal("stratified needs unique ids", draw_splits, records(list("aabb")), method="stratified")
-    check_refusal("no such splits file", load_splits, tmp_path / "splits.json", records(list("ab")))
+    check_refusal("no such splits file", Splits.load, tmp_path / "splits.json", records(list("ab")))
     check_refusal("all 3 usable rows have the same id", draw_splits, records(["a", "a", "a"]), 1, 1)
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from channelhash.codes import binarize, pack
-from channelhash.data.collection import load_collection
-from channelhash.data.records import noisy_labels
+from channelhash.data.collection import Collection
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import robustness
 from channelhash.lab.experiments.studies.robustness import _CORRUPTIONS, _TAG_NOISE, _attack, _perturbed_scores
@@ -23,6 +22,7 @@ from channelhash.models.small import _SmallConvNet, unit_pixels
 from channelhash.runs import train as train_module
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
+from channelhash.runs.train import _noisy_labels
 from lab.grids import assert_made_again
 from small_runs import assert_refused, grid_base, run_command
 
@@ -106,13 +106,13 @@ labels = arrays(bool, st.tuples(st.integers(1, 12), st.integers(1, 4)))
 @settings(max_examples=50)
 @given(labels=labels, share=st.floats(0, 1), seed=st.integers(0, 99))
 def test_noisy_labels_are_those_of_other_rows(labels, share, seed):
-    noisy = noisy_labels(labels, share, seed)
+    noisy = _noisy_labels(labels, share, seed)
     changed = (noisy != labels).any(axis=1)
     assert changed.sum() <= round(share * len(labels))
     rows = {tuple(row) for row in labels.tolist()}
     assert {tuple(row) for row in noisy.tolist()} <= rows
     distinct, expected = np.eye(len(labels), dtype=bool), round(share * len(labels)) if len(labels) > 1 else 0
-    assert (noisy_labels(distinct, share, seed) != distinct).any(axis=1).sum() == expected
+    assert (_noisy_labels(distinct, share, seed) != distinct).any(axis=1).sum() == expected
 
 
 @pytest.fixture
@@ -170,9 +170,9 @@ def check_that_labels_are_wrong_in_training_alone(noisy, monkeypatch):
     given = []
     monkeypatch.setattr(train_module, "fit", lambda made, loss, targets, *more: given.append(targets) or made.model)
     train_module._train(run.config, noisy.folder, lambda stage: None)
-    records = load_collection(run.config.sources).records
+    records = Collection.load(run.config.sources).records
     right = records.labels[run.splits.train]
-    np.testing.assert_array_equal(given[0].numpy(), noisy_labels(right, 0.5, seed=0))
+    np.testing.assert_array_equal(given[0].numpy(), _noisy_labels(right, 0.5, seed=0))
     assert 20 <= (given[0].numpy() != right).any(axis=1).sum() <= 32
     np.testing.assert_array_equal(run_codes(noisy.folder).query.labels, records.labels[run.splits.query])
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import channelhash as ch
 from channelhash.codes import binarize, pack
 from channelhash.config import read_run_config
-from channelhash.data.collection import load_collection
+from channelhash.data.collection import Collection
 from channelhash.data.features import load_features
 from channelhash.errors import InputError
 from channelhash.runs.distill import student_config
@@ -54,8 +54,8 @@ def extended(place):
 def test_the_joint_run_keeps_the_old_codes(place, extended):
     config, description = read_run_config(extended), json.loads((extended / "extension.json").read_text())
     records, old_records = (
-        load_collection(config.sources).records,
-        load_collection(read_run_config(place / "old").sources).records,
+        Collection.load(config.sources).records,
+        Collection.load(read_run_config(place / "old").sources).records,
     )
     assert records.label_names == (*(f"label {j}" for j in range(5)), "label 5")
     assert description["labels"] == {"old": list(records.label_names[:5]), "new": ["label 5"]}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from channelhash.config import TrainSettings, read_config
-from channelhash.data.collection import load_collection
+from channelhash.data.collection import Collection
 from channelhash.data.images import ImageFiles
 from channelhash.errors import JobError
 from channelhash.models import MODELS
@@ -216,7 +216,7 @@ def test_pictures_that_do_not_fit_into_memory_are_read_from_disk(items, tmp_path
 
 def test_codes_do_not_depend_on_workers(items, tmp_path):
     config = read_config(picture_config(tmp_path / "c.yaml", items, small_resnet()))
-    records = load_collection(config.sources).records
+    records = Collection.load(config.sources).records
     model = create_model(config, records)
     assert (
         encode_items(model, "image", records.items["image"], 2) == model.encode("image", records.items["image"])

@@ -9,7 +9,7 @@ import griffe
 
 from channelhash.config import ExtendSettings, TrainSettings, _EvaluateSettings
 from channelhash.data import DATA_KINDS
-from channelhash.data.registry import SplitSettings
+from channelhash.data.splits import SplitSettings
 from channelhash.losses import LOSSES, loss_settings
 from channelhash.models import MODELS
 from channelhash.utils.typed_settings import Settings, settings_of

@@ -93,19 +93,23 @@ def _describe(
     Example: channelhash data describe table --path items.csv --root images
     """
     from channelhash.data import collection, resolve_data_kind
-    from channelhash.data.registry import make_splits, read_data_section
+    from channelhash.data.registry import check_data
     from channelhash.errors import InputError
+    from channelhash.utils.typed_settings import apply_override
 
     overrides = [*settings, *(["skip_bad=true"] if skip_bad else [])]
     overrides += [f"{key}={value}" for key, value in (("root", root), ("path", path)) if value is not None]
-    source, split = read_data_section(name, overrides)
+    values: dict[str, Any] = {"data": {}}
+    for override in overrides:
+        apply_override(values, f"data.{override}")
+    source, split = check_data(name, values["data"])
     problems = []
     splits = None
     with progress_bars() as progress:
         data = collection.DataSource(name, vars(source), split.only_labels, split.without_labels)
         records = data.load(progress("read"))
         try:
-            splits = make_splits(split, records)
+            splits = split.draw(records)
         except InputError as error:  # counted all the same: this command is for diagnosis
             problems.append(str(error))
         result = collection.describe(

@@ -45,7 +45,7 @@ class DataSource:
     def load(self, progress: Progress | None = None) -> Records:
         """Return the records; ``progress`` goes to loaders that report any.
 
-        With ``skip_bad`` among the arguments, images that cannot be decoded are left out (`readable`).
+        With ``skip_bad`` among the arguments, images that cannot be decoded are left out .
         """
         kind = resolve_data_kind(self.kind)
         extra = {"progress": progress} if progress and kind.reports_progress else {}
@@ -56,13 +56,7 @@ class DataSource:
 
 
 def readable(records: Records, progress: Progress | None = None) -> Records:
-    """Return the records whose images can be decoded; the others are counted and listed.
-
-    >>> import numpy as np
-    >>> texts = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
-    >>> readable(texts) is texts
-    True
-    """
+    """Return the records whose images can be decoded; the others are counted and listed."""
     images = records.items.get("image", ())
     if not are_files(images):
         return records
@@ -102,10 +96,24 @@ class Collection:
 
     parts: tuple[Records, ...]
 
+    @classmethod
+    def load(cls, sources: Sequence[DataSource], progress: Progress | None = None) -> "Collection":
+        """Load the collection of ``sources``, of which the last are the new items."""
+        return cls(tuple(source.load(progress) for source in sources))
+
     @cached_property
     def records(self) -> Records:
-        """All rows as one, see `join_records`."""
-        return join_records(self.parts)
+        """All rows as one.
+
+        Labels are joined by name, those of the first part first; a row has none of the labels that its part does not
+        know. Modalities are those of the first part.
+
+        >>> labels = np.array([[True]])
+        >>> dog, cat = (Records((name,), {"text": (name,)}, labels, (name,)) for name in ("dog", "cat"))
+        >>> Collection((dog, cat)).records.labels.tolist()
+        [[True, False], [False, True]]
+        """
+        return reduce(_join_two, self.parts)
 
     @property
     def new(self) -> Records:
@@ -116,11 +124,6 @@ class Collection:
     def n_old(self) -> int:
         """Number of rows of the extended runs, 0 if there are none."""
         return sum(len(part) for part in self.parts[:-1])
-
-
-def load_collection(sources: Sequence[DataSource], progress: Progress | None = None) -> Collection:
-    """Load the collection of ``sources``, of which the last are the new items."""
-    return Collection(tuple(source.load(progress) for source in sources))
 
 
 def _choose_by_labels(
@@ -160,20 +163,6 @@ def _columns(records: Records, names: Sequence[str], key: str) -> list[int]:
         if label_name(name) not in records.label_names:
             raise InputError(f"{key}: the collection has no label {name!r}; it has {', '.join(records.label_names)}")
     return [records.label_names.index(label_name(name)) for name in names]
-
-
-def join_records(parts: Sequence[Records]) -> Records:
-    """Join several collections to one, row after row.
-
-    Labels are joined by name, those of the first collection first; a row has none of the labels that its collection
-    does not know. Modalities are those of the first collection.
-
-    >>> labels = np.array([[True]])
-    >>> dog, cat = (Records((name,), {"text": (name,)}, labels, (name,)) for name in ("dog", "cat"))
-    >>> join_records([dog, cat]).labels.tolist()
-    [[True, False], [False, True]]
-    """
-    return reduce(_join_two, parts)
 
 
 def _join_two(first: Records, second: Records) -> Records:
@@ -220,19 +209,6 @@ def _items(modality: str, first: Items, others: Mapping[str, Items]) -> Items:
     return joined
 
 
-def join_splits(first: Splits, second: Splits, n_first: int) -> Splits:
-    """Return the splits of two joined collections, of which the first has ``n_first`` rows.
-
-    >>> rows = (np.array([row]) for row in range(5))
-    >>> splits = Splits(*rows)
-    >>> join_splits(splits, splits, n_first=5).train.tolist()
-    [2, 7]
-    """
-    return Splits(
-        **{name: np.concatenate([rows, getattr(second, name) + n_first]) for name, rows in vars(first).items()}
-    )
-
-
 @dataclass(frozen=True)
 class Partners:
     """Rows of two collections that are the same item.
@@ -251,6 +227,33 @@ class Partners:
     of_teacher: Rows
     unmatched: tuple[str, ...]
 
+    @classmethod
+    def match(cls, student: Records, teacher: Records) -> "Partners":
+        """Match two collections by id. Time and memory O(n).
+
+        >>> student, teacher = (Records(ids, {}, np.zeros((2, 0), dtype=bool), ()) for ids in (("a", "b"), ("b", "c")))
+        >>> partners = Partners.match(student, teacher)
+        >>> partners.of_student.tolist(), partners.of_teacher.tolist(), len(partners.unmatched)
+        ([-1, 0], [1, -1], 2)
+        """
+        if student.ids == teacher.ids:
+            same = np.arange(len(student), dtype=np.int64)
+            return cls(same, same, ())
+        for whose, ids in (("student", student.ids), ("teacher", teacher.ids)):
+            name, count = Counter(ids).most_common(1)[0]
+            if count > 1:
+                raise InputError(f"the {whose}'s data has the id {name!r} twice; rows are joined by id")
+        of_student, of_teacher = (np.full(len(records), -1, dtype=np.int64) for records in (student, teacher))
+        _, ours, theirs = np.intersect1d(student.ids, teacher.ids, assume_unique=True, return_indices=True)
+        of_student[ours], of_teacher[theirs] = theirs, ours
+        if not len(ours):
+            raise InputError(
+                f"no id is in both data, as {student.ids[0]!r} and {teacher.ids[0]!r}; rows are joined by id"
+            )
+        unmatched = [f"item {student.ids[row]}: only in the student's data" for row in np.flatnonzero(of_student < 0)]
+        unmatched += [f"item {teacher.ids[row]}: only in the teacher's data" for row in np.flatnonzero(of_teacher < 0)]
+        return cls(of_student, of_teacher, tuple(unmatched))
+
     def splits(self, teacher: Splits) -> Splits:
         """Return the teacher's partitions as rows of the student; items that only the student has are in none."""
         parts = {}
@@ -261,31 +264,6 @@ class Partners:
             if not len(parts[name]):
                 raise InputError(f"none of the teacher's {name} items is in the student's data")
         return Splits(**parts)
-
-
-def find_partners(student: Records, teacher: Records) -> Partners:
-    """Match two collections by id. Time and memory O(n).
-
-    >>> student, teacher = (Records(ids, {}, np.zeros((2, 0), dtype=bool), ()) for ids in (("a", "b"), ("b", "c")))
-    >>> partners = find_partners(student, teacher)
-    >>> partners.of_student.tolist(), partners.of_teacher.tolist(), len(partners.unmatched)
-    ([-1, 0], [1, -1], 2)
-    """
-    if student.ids == teacher.ids:
-        same = np.arange(len(student), dtype=np.int64)
-        return Partners(same, same, ())
-    for whose, ids in (("student", student.ids), ("teacher", teacher.ids)):
-        name, count = Counter(ids).most_common(1)[0]
-        if count > 1:
-            raise InputError(f"the {whose}'s data has the id {name!r} twice; rows are joined by id")
-    of_student, of_teacher = (np.full(len(records), -1, dtype=np.int64) for records in (student, teacher))
-    _, ours, theirs = np.intersect1d(student.ids, teacher.ids, assume_unique=True, return_indices=True)
-    of_student[ours], of_teacher[theirs] = theirs, ours
-    if not len(ours):
-        raise InputError(f"no id is in both data, as {student.ids[0]!r} and {teacher.ids[0]!r}; rows are joined by id")
-    unmatched = [f"item {student.ids[row]}: only in the student's data" for row in np.flatnonzero(of_student < 0)]
-    unmatched += [f"item {teacher.ids[row]}: only in the teacher's data" for row in np.flatnonzero(of_teacher < 0)]
-    return Partners(of_student, of_teacher, tuple(unmatched))
 
 
 #: Distinct label sets that are compared with all others at once.

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from channelhash.errors import InputError
 from channelhash.utils.files import content_hash
-from channelhash.utils.seeds import generator
 
 #: Raw values of one modality: image files, texts, or rows of precomputed features ``(n, d)``.
 Items = Sequence[Path] | Sequence[str] | NDArray[np.floating[Any]]
@@ -184,22 +183,3 @@ def labels_from_names(
                 raise InputError(f"{where}: row {i + 1} has the unknown label {name!r}; known: {', '.join(names)}")
             labels[i, column[occurring[name]]] = True
     return labels, names
-
-
-def noisy_labels(labels: NDArray[np.bool_], share: float, seed: int) -> NDArray[np.bool_]:
-    """Give a share of the rows, drawn by ``seed``, the labels of another row each.
-
-    How frequent labels are, and which occur together, stays the same up to chance. Some rows get labels equal to their
-    own.
-
-    >>> labels = np.eye(4, dtype=bool)
-    >>> int((noisy_labels(labels, 0.5, seed=0) != labels).any(axis=1).sum())
-    2
-    """
-    n = len(labels)
-    random = generator(seed, "label noise")
-    chosen = random.permutation(n)[: round(share * n)]
-    others = (chosen + random.integers(1, max(n, 2), size=len(chosen))) % n
-    result = labels.copy()
-    result[chosen] = labels[others]
-    return result

@@ -2,23 +2,25 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.utils.files import content_hash, reading, write_text
 from channelhash.utils.seeds import generator
+from channelhash.utils.typed_settings import Settings
 
 Rows = NDArray[np.int64]
-Method = Literal["random", "stratified", "per_class", "given"]
+_Method = Literal["random", "stratified", "per_class", "given"]
 #: Size of T; ``rest`` is all but Q, V_q and a row.
-TrainRows = int | Literal["rest"] | None
+_TrainRows = int | Literal["rest"] | None
 
 #: Ids of rows from a file of features that comes in parts.
 _PART_ID = re.compile(r"(train|database|query)\d+")
@@ -43,14 +45,90 @@ class Splits:
         """Count the rows of each partition, by name."""
         return {name: len(rows) for name, rows in vars(self).items()}
 
+    def join(self, second: "Splits", n_first: int) -> "Splits":
+        """Return the splits of two joined collections, of which the first, that of these, has ``n_first`` rows.
+
+        >>> splits = Splits(*(np.array([row]) for row in range(5)))
+        >>> splits.join(splits, n_first=5).train.tolist()
+        [2, 7]
+        """
+        return Splits(
+            **{name: np.concatenate([rows, getattr(second, name) + n_first]) for name, rows in vars(self).items()}
+        )
+
+    def save(self, records: Records, path: Path, settings: dict[str, Any]) -> None:
+        """Write splits as JSON, with the hashes of their collection and of the rows."""
+        document = {
+            "data_hash": records.content_hash(),
+            "rows_hash": self._hash(),
+            "settings": settings,
+            "counts": self.counts(),
+            "rows": {name: rows.tolist() for name, rows in vars(self).items()},
+        }
+        write_text(path, json.dumps(document))
+
+    @classmethod
+    def load(cls, path: Path, records: Records) -> "Splits":
+        """Read what `save` has written."""
+        if not path.exists():
+            raise InputError(f"{path}: no such splits file")
+        with reading(path, "not a readable splits file", "remove it to draw the splits again"):
+            document = json.loads(path.read_text(encoding="utf-8"))
+            splits = cls(**{name: np.asarray(rows, dtype=np.int64) for name, rows in document["rows"].items()})
+            data_hash, rows_hash = document["data_hash"], document["rows_hash"]
+        if rows_hash != splits._hash():
+            raise InputError(f"{path}: the rows do not match their hash, the file was changed; remove it to draw again")
+        if data_hash != records.content_hash():
+            raise InputError(f"{path}: these splits belong to another collection (ids or labels differ from the data)")
+        return splits
+
+    def _hash(self) -> str:
+        return content_hash(*(rows.astype("<i8").tobytes() for rows in vars(self).values()))
+
+
+class SplitSettings(Settings):
+    """How the rows are split; keys of the section ``data`` beside those of the data set's loader.
+
+    Attributes:
+        queries: rows of Q; None takes the literature's number for the data set, else a tenth of the rows.
+        train: rows of T, drawn from R = D∖Q; None likewise, else half of R; ``rest``, all that is left beside V_q.
+        validation_queries: rows of V_q, drawn from R∖T; None likewise.
+        seed: of the draw.
+        split_method: at random, stratified by labels, a number of queries and training rows per label, or as in the
+            file.
+        splits: a file of splits to use instead (``splits.json`` of another run).
+        only_labels: keep only the rows that have one of these labels, before the split; all if None.
+        without_labels: leave out the rows that have one of these labels, and the labels themselves.
+    """
+
+    queries: int | None = None
+    train: _TrainRows = None
+    validation_queries: int | None = None
+    seed: int = Field(0, ge=0)
+    split_method: _Method = "random"
+    splits: Path | None = None
+    only_labels: list[str] | None = None
+    without_labels: list[str] | None = None
+
+    def draw(self, records: Records) -> Splits:
+        """Return the splits that the settings ask for: drawn, or read from their file.
+
+        >>> records = Records(tuple("abcdef"), {"text": tuple("abcdef")}, np.ones((6, 1), dtype=bool), ("letter",))
+        >>> SplitSettings(queries=2, train=3).draw(records).counts()["train"]
+        3
+        """
+        if self.splits is not None:
+            return Splits.load(self.splits, records)
+        return draw_splits(records, self.queries, self.train, self.validation_queries, self.seed, self.split_method)
+
 
 def draw_splits(
     records: Records,
     queries: int | None = None,
-    train: TrainRows = None,
+    train: _TrainRows = None,
     validation_queries: int | None = None,
     seed: int = 0,
-    method: Method = "random",
+    method: _Method = "random",
 ) -> Splits:
     """Draw Q from D, T from R = D∖Q, V_q from R∖T; V_r is the rest of R∖T (``protocol.md`` § 1).
 
@@ -102,7 +180,7 @@ def _splits(query: Rows, train: Rows, validation_query: Rows, validation_retriev
     return Splits(*map(np.sort, (query, retrieval, train, validation_query, validation_retrieval)))
 
 
-def _sizes(n: int, queries: int | None, train: TrainRows, validation_queries: int | None) -> tuple[int, int, int]:
+def _sizes(n: int, queries: int | None, train: _TrainRows, validation_queries: int | None) -> tuple[int, int, int]:
     """Return the sizes of Q, T and V_q, defaults filled in; InputError where they do not fit."""
     if n < 2:
         raise InputError(f"{n} usable rows: at least 2 are needed, one to query and one to be found")
@@ -133,10 +211,10 @@ def _splits_by_labels(
     records: Records,
     rows: Rows,
     queries: int | None,
-    train: TrainRows,
+    train: _TrainRows,
     validation_queries: int | None,
     random: np.random.Generator,
-    method: Method,
+    method: _Method,
 ) -> Splits:
     if len(set(records.pair_ids)) < len(records):
         raise InputError(f"data.split_method {method} needs unique ids, and one row an image")
@@ -159,7 +237,7 @@ def _splits_by_labels(
 
 
 def _splits_of_parts(
-    records: Records, queries: int | None, train: TrainRows, validation_queries: int | None, seed: int
+    records: Records, queries: int | None, train: _TrainRows, validation_queries: int | None, seed: int
 ) -> Splits:
     if queries is not None or train is not None:
         raise InputError("data.split_method given takes queries and train from the file; leave both settings out")
@@ -194,38 +272,6 @@ def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
         chosen.append(skipped.pop(int(np.argmin(list(map(len, skipped))))))
     drawn, others = (np.array(list(chain(*groups)), dtype=np.int64) for groups in (chosen, rest + skipped))
     return drawn, others
-
-
-def save_splits(splits: Splits, records: Records, path: Path, settings: dict[str, Any]) -> None:
-    """Write splits as JSON, with the hashes of their collection and of the rows."""
-    rows = {name: values.tolist() for name, values in vars(splits).items()}
-    document = {
-        "data_hash": records.content_hash(),
-        "rows_hash": _rows_hash(splits),
-        "settings": settings,
-        "counts": splits.counts(),
-        "rows": rows,
-    }
-    write_text(path, json.dumps(document))
-
-
-def load_splits(path: Path, records: Records) -> Splits:
-    """Read splits that `save_splits` has written."""
-    if not path.exists():
-        raise InputError(f"{path}: no such splits file")
-    with reading(path, "not a readable splits file", "remove it to draw the splits again"):
-        document = json.loads(path.read_text(encoding="utf-8"))
-        splits = Splits(**{name: np.asarray(rows, dtype=np.int64) for name, rows in document["rows"].items()})
-        data_hash, rows_hash = document["data_hash"], document["rows_hash"]
-    if rows_hash != _rows_hash(splits):
-        raise InputError(f"{path}: the rows do not match their hash, the file was changed; remove it to draw again")
-    if data_hash != records.content_hash():
-        raise InputError(f"{path}: these splits belong to another collection (ids or labels differ from the data)")
-    return splits
-
-
-def _rows_hash(splits: Splits) -> str:
-    return content_hash(*(rows.astype("<i8").tobytes() for rows in asdict(splits).values()))
 
 
 def _stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random: np.random.Generator) -> Rows:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from channelhash.data.collection import load_collection
+from channelhash.data.collection import Collection
 from channelhash.data.folder import find_images, item_ids, load_any, match_captions, read_captions
 from channelhash.data.records import Records
 from channelhash.data.table import TABLE_ENDINGS, Row, read_rows, text_of
@@ -125,7 +125,7 @@ def read_source(
     if path.suffix.lower() in (".yaml", ".yml"):
         from channelhash.config import read_config  # losses and models, which plain folders do without
 
-        records = load_collection(read_config(path).sources).records
+        records = Collection.load(read_config(path).sources).records
     else:
         records = load_any(path, root, skip_bad=True)
     further: list[dict[str, Value]] = [{}] * len(records)

@@ -10,7 +10,7 @@ import numpy as np
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import RunConfig, make_config
-from channelhash.data.collection import load_collection
+from channelhash.data.collection import Collection
 from channelhash.losses import RECOMMENDED
 from channelhash.models import HashModel, load_hash_model
 from channelhash.models.photo import missing_packages
@@ -79,7 +79,7 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callabl
         notify(f"{next(steps)}/{len(_LOSSES) + 2} after {time.perf_counter() - began:.0f} s: {step}")
 
     begin(f"draw the embedded data set into {folder}")
-    records = load_collection(configs["dsch"].sources, progress("draw pictures")).records
+    records = Collection.load(configs["dsch"].sources, progress("draw pictures")).records
     notify(f"{len(records)} usable pictures of {records.found}, {len(records.label_names)} labels")
     runs, tasks = {}, {}
     for loss, config in configs.items():

@@ -14,9 +14,9 @@ from torch import Tensor
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import RunConfig, make_config, read_sections
-from channelhash.data.collection import Collection, Partners, find_partners, load_collection
+from channelhash.data.collection import Collection, Partners
 from channelhash.data.records import Records
-from channelhash.data.registry import SplitSettings
+from channelhash.data.splits import SplitSettings
 from channelhash.errors import InputError
 from channelhash.losses import TEACHER_LOSSES, resolve_loss
 from channelhash.metrics.report import count_tasks
@@ -156,8 +156,8 @@ def distill(
     The student's splits are the teacher's, joined by id. Beside what any run has, ``distillation.json`` holds the
     teacher's folder and fingerprint, and the scores. ``problems.txt`` names the items without partner.
     """
-    records = load_collection(config.sources).records
-    partners = find_partners(records, teacher.collection.records)
+    records = Collection.load(config.sources).records
+    partners = Partners.match(records, teacher.collection.records)
     labelled = _labelled_by(teacher, records, partners, modalities)
     origin: dict[str, Any] = {
         "teacher": str(teacher.folder.resolve()),

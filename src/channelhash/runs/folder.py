@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from channelhash.config import RunConfig, read_run_config, read_sections
-from channelhash.data.collection import Collection, join_records, join_splits, load_collection
+from channelhash.data.collection import Collection
 from channelhash.data.records import Records
-from channelhash.data.registry import make_splits
-from channelhash.data.splits import Splits, load_splits, save_splits
+from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_hash_model
 from channelhash.training import distributed
@@ -23,11 +22,11 @@ from channelhash.utils.typed_settings import python_names, trusting
 
 def draw_run_splits(config: RunConfig, collection: Collection) -> Splits:
     """Return the splits of a run; in an extension the old items keep theirs."""
-    new = make_splits(config.split, collection.new)
+    new = config.split.draw(collection.new)
     if config.extend is None:
         return new
-    old = join_records(collection.parts[:-1])
-    return join_splits(load_splits(config.extend.run / "splits.json", old), new, len(old))
+    old = Collection(collection.parts[:-1]).records
+    return Splits.load(config.extend.run / "splits.json", old).join(new, len(old))
 
 
 _log = logging.getLogger("channelhash.train")
@@ -86,8 +85,8 @@ def open_run(folder: Path, checkpoint: str = "last", trust_code: bool = False) -
     with trusting(trust_code):
         config = read_run_config(folder)
         model = load_hash_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder)
-        collection = load_collection(config.sources)
-    splits = load_splits(folder / "splits.json", collection.records)
+        collection = Collection.load(config.sources)
+    splits = Splits.load(folder / "splits.json", collection.records)
     return OpenedRun(folder, config, model.to(pick_device(config.train.device)), collection, splits)
 
 
@@ -124,9 +123,9 @@ def keep_splits(folder: Path, records: Records, draw: Callable[[], Splits], sett
     """Return the splits in a run's ``splits.json``, which the first process draws if they are not there yet."""
     path = folder / "splits.json"
     if distributed.rank() == 0 and not path.exists():
-        save_splits(draw(), records, path, settings)
+        draw().save(records, path, settings)
     distributed.wait_for_all()
-    return load_splits(path, records)
+    return Splits.load(path, records)
 
 
 def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> None:

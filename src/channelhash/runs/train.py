@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from channelhash.config import RunConfig, make_config, read_config
-from channelhash.data.collection import load_collection
-from channelhash.data.records import Items, Records, noisy_labels
-from channelhash.data.registry import make_splits
+from channelhash.data.collection import Collection
+from channelhash.data.records import Items, Records
 from channelhash.errors import InputError
 from channelhash.losses import HashLoss, make_loss, resolve_loss
 from channelhash.models import HashModel, resolve_model
@@ -23,7 +23,7 @@ from channelhash.training.step import Steps, epoch_steps
 from channelhash.training.trainer import fit, fit_scales_of, prepare, training_images
 from channelhash.utils.environment import peak_bytes, pick_device
 from channelhash.utils.progress import StageProgress, no_stage_progress
-from channelhash.utils.seeds import derive_seed
+from channelhash.utils.seeds import derive_seed, generator
 from channelhash.utils.typed_settings import apply_override, trusting
 
 
@@ -88,7 +88,7 @@ def start_run(
 
 
 def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashModel:
-    collection = load_collection(config.sources)
+    collection = Collection.load(config.sources)
     records = collection.records
     splits = keep_splits(
         folder, records, lambda: draw_run_splits(config, collection), config.split.model_dump(mode="json")
@@ -100,11 +100,30 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
         check_extension(config, config.extend, loss, collection.new)
         return extend(config.extend, config.train, collection, splits, loss, folder, progress)
     model = create_model(config, records.take(splits.train))
-    labels = torch.from_numpy(noisy_labels(records.labels[splits.train], config.train.label_noise, config.train.seed))
+    labels = torch.from_numpy(_noisy_labels(records.labels[splits.train], config.train.label_noise, config.train.seed))
     trainee = prepare(model, collection, splits.train, config.train, progress)
     fit_scales_of(trainee, splits.train)
     del model  # and with it a frozen backbone, whose features are computed
     return fit(trainee, loss, labels, splits, config.train, folder, progress)
+
+
+def _noisy_labels(labels: NDArray[np.bool_], share: float, seed: int) -> NDArray[np.bool_]:
+    """Give a share of the rows, drawn by ``seed``, the labels of another row each.
+
+    How frequent labels are, and which occur together, stays the same up to chance. Some rows get labels equal to their
+    own.
+
+    >>> labels = np.eye(4, dtype=bool)
+    >>> int((_noisy_labels(labels, 0.5, seed=0) != labels).any(axis=1).sum())
+    2
+    """
+    n = len(labels)
+    random = generator(seed, "label noise")
+    chosen = random.permutation(n)[: round(share * n)]
+    others = (chosen + random.integers(1, max(n, 2), size=len(chosen))) % n
+    result = labels.copy()
+    result[chosen] = labels[others]
+    return result
 
 
 #: Items that frozen encoders are timed with on a CPU, where they take long enough, and on a GPU, which has to be busy.
@@ -118,8 +137,8 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     """
     if config.extend is not None:
         raise InputError("--dry-run: plans a training from the start, this configuration extends a run; leave it out")
-    records, settings = load_collection(config.sources).records, config.train
-    splits = make_splits(config.split, records)
+    records, settings = Collection.load(config.sources).records, config.train
+    splits = config.split.draw(records)
     _check_pairs(config, records)
     train = records.take(splits.train)
     images = training_images(train, settings)

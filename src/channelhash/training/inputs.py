@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 from channelhash.augment.progressive import TABLE_EPOCHS, EasyWeights, Progression, apply, augment_batch, plan
 from channelhash.codes import PackedCodes
 from channelhash.config import TrainSettings
-from channelhash.data.collection import Collection, join_records
+from channelhash.data.collection import Collection
 from channelhash.data.images import ImageFiles, image_batches
 from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError
@@ -249,7 +249,7 @@ def collection_features(
     model: HashModel, collection: Collection, settings: TrainSettings, progress: StageProgress
 ) -> Records:
     """Return the `feature_records` of a collection, whose parts have a cache each."""
-    return join_records([feature_records(model, part, settings, progress) for part in collection.parts])
+    return Collection(tuple(feature_records(model, part, settings, progress) for part in collection.parts)).records
 
 
 def training_sources(
