@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from channelhash.data.folder import match_captions, read_captions
+from channelhash.data.folder import _match_captions, _read_captions
 from refusals import check_refusal
 
 EXPECTED = {"a.jpg": ["a dog", "it runs"], "b.jpg": ["the sea"]}
@@ -24,7 +24,7 @@ def test_tables_and_lines_are_read_alike(tmp_path):
     pq.write_table(pa.table(columns), tmp_path / "c.parquet")
     (tmp_path / "c.txt").write_text("a.jpg#0\ta dog\r\n\nb.jpg\tthe sea\n./a.jpg#1\tit runs\n")
     for ending in ("csv", "tsv", "jsonl", "parquet", "txt"):
-        assert read_captions(tmp_path / f"c.{ending}") == EXPECTED, ending
+        assert _read_captions(tmp_path / f"c.{ending}") == EXPECTED, ending
 
 
 @pytest.mark.parametrize(("name", "content", "says"), [
@@ -43,13 +43,13 @@ def test_tables_and_lines_are_read_alike(tmp_path):
 def test_what_holds_no_captions_is_refused_in_one_line(tmp_path, name, content, says):
     if content is not None:
         (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
-    check_refusal(says, read_captions, tmp_path / name)
+    check_refusal(says, _read_captions, tmp_path / name)
 
 
 def test_a_caption_finds_its_image_by_the_end_of_its_path():
     names = ["2019/1.jpg", "2020/1.jpg", "2.jpg"]
     captions = {"2019/1.jpg": ["one"], "/old/2.jpg": ["two"], "1.jpg": ["which?"], "12.jpg": ["x", "y"]}
-    found, lines = match_captions(captions, names, Path("c.csv"))
+    found, lines = _match_captions(captions, names, Path("c.csv"))
     assert found == [("one",), (), ("two",)]
     assert lines == ["c.csv: pictures that are not there: 2, with 3 captions, such as 1.jpg"]
 
@@ -80,17 +80,17 @@ OF_THE_FIELD = {
 def test_files_of_the_field_are_read_as_they_are_downloaded(tmp_path, name, encoding):
     content = OF_THE_FIELD[name]
     (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content), encoding=encoding)
-    assert read_captions(tmp_path / name) == EXPECTED
+    assert _read_captions(tmp_path / name) == EXPECTED
 
 
 def test_captions_may_hold_separators_and_names_folders(tmp_path):
     (tmp_path / "c.txt").write_text('image,caption\na.jpg,A dog , running\nb.jpg,"The sea, ""blue"""\n')
-    assert read_captions(tmp_path / "c.txt") == {"a.jpg": ["A dog , running"], "b.jpg": ['The sea, "blue"']}
+    assert _read_captions(tmp_path / "c.txt") == {"a.jpg": ["A dog , running"], "b.jpg": ['The sea, "blue"']}
     (tmp_path / "c.csv").write_text('image_name| comment_number| comment\na.jpg| 0| "Go" , he | she said .\n')
-    assert read_captions(tmp_path / "c.csv") == {"a.jpg": ['"Go" , he | she said .']}
+    assert _read_captions(tmp_path / "c.csv") == {"a.jpg": ['"Go" , he | she said .']}
     images = [{"filepath": "val2014", "filename": "1.jpg", "sentences": [{"raw": "a dog"}]}]
     (tmp_path / "dataset_coco.json").write_text(json.dumps({"images": images}))
-    assert read_captions(tmp_path / "dataset_coco.json") == {"val2014/1.jpg": ["a dog"]}
+    assert _read_captions(tmp_path / "dataset_coco.json") == {"val2014/1.jpg": ["a dog"]}
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,6 @@ def test_captions_may_hold_separators_and_names_folders(tmp_path):
     [("a/1.JPG", 0), ("A\\1.jpg", 0), ("1", 0), ("C:\\photos\\b\\2.png", 1), ("2.jpg", None), ("b/2", 1), ("3.jpg", 3)],
 )
 def test_names_are_compared_as_strictly_as_they_can_be(name, row):
-    found, lost = match_captions({name: ["x"]}, ["a/1.jpg", "b/2.PNG", "c/3.JPG", "d/3.jpg"], Path("c.csv"))
+    found, lost = _match_captions({name: ["x"]}, ["a/1.jpg", "b/2.PNG", "c/3.JPG", "d/3.jpg"], Path("c.csv"))
     assert [place for place, texts in enumerate(found) if texts] == ([] if row is None else [row])
     assert len(lost) == (row is None)

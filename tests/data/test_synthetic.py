@@ -23,7 +23,7 @@ def root(tmp_path_factory):
 
 def test_labels_have_a_long_tail_and_imply_one_another(root):
     labels = {number: set() for number in range(1, N + 1)}
-    for name in synthetic.WORDS:
+    for name in synthetic._WORDS:
         for line in (root / "annotations" / f"{name}.txt").read_text().splitlines():
             labels[int(line)].add(name)
     for names in labels.values():
@@ -31,7 +31,7 @@ def test_labels_have_a_long_tail_and_imply_one_another(root):
     sizes = [len(names) for names in labels.values()]
     assert min(sizes) == 0
     assert 7 <= max(sizes) <= 14
-    counts = sorted(sum(name in names for names in labels.values()) for name in synthetic.WORDS)
+    counts = sorted(sum(name in names for names in labels.values()) for name in synthetic._WORDS)
     assert (counts[0] >= 1, counts[-1] > 0.3 * N, counts[3] < 0.08 * N) == (True, True, True)
 
 
@@ -46,7 +46,7 @@ def test_hashtags_are_what_people_write():
     assert {"nikon", "2007"} <= set(tags)
     assert any(tag.isupper() for tag in tags)
     assert any(tag.startswith("beautiful") and len(tag) > 9 for tag in tags)  # run together
-    words = {word for synonyms in synthetic.WORDS.values() for word in synonyms.split()}
+    words = {word for synonyms in synthetic._WORDS.values() for word in synonyms.split()}
     letters = {"".join(sorted(word)) for word in words}
     assert sum(tag not in words and "".join(sorted(tag)) in letters for tag in tags) > 5  # letters swapped
 

@@ -1,7 +1,6 @@
 """COCO-style annotations: ``instances_*.json`` for labels, ``captions_*.json`` for texts."""
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,6 @@ from channelhash.errors import InputError
 from channelhash.utils.files import read_json
 
 _Entries = list[dict[str, Any]]
-
-#: Keys that an entry of each list must have, with their types.
-_ID = (int, str)
-_IMAGES: Mapping[str, tuple[type, ...]] = {"id": _ID, "file_name": (str,)}
-_CATEGORIES: Mapping[str, tuple[type, ...]] = {"id": _ID, "name": (str,)}
-_INSTANCES: Mapping[str, tuple[type, ...]] = {"image_id": _ID, "category_id": _ID}
-_CAPTIONS: Mapping[str, tuple[type, ...]] = {"image_id": _ID, "caption": (str,)}
 
 _REMEDY = "mend it, or leave such entries out with --skip-bad"
 
@@ -57,7 +49,9 @@ def load_coco(
     labels: dict[Any, set[str]] = {}
     n_found = 0
     for file in files:
-        document = _read(file, {"images": _IMAGES, "annotations": _INSTANCES, "categories": _CATEGORIES})
+        document = _read(
+            file, images=("id", "file_name"), annotations=("image_id", "category_id"), categories=("id", "name")
+        )
         n_found += len(document["images"])
         names: dict[Any, str] = {}
         for image in document["images"]:
@@ -82,7 +76,7 @@ def load_coco(
                 labels[image].add(categories[category])
     texts: dict[Any, list[str]] = {image: [] for image in paths}
     for file in caption_files:
-        for annotation in _read(file, {"annotations": _CAPTIONS})["annotations"]:
+        for annotation in _read(file, annotations=("image_id", "caption"))["annotations"]:
             image, caption = annotation["image_id"], annotation["caption"].strip()
             if image not in paths:
                 listed = " and ".join(instances.name for instances in files)
@@ -133,8 +127,8 @@ def _add_categories(categories: dict[Any, str], entries: _Entries, instances: Pa
             raise InputError(f"{instances}: category {number} is {name!r}, in another file {categories[number]!r}")
 
 
-def _read(path: Path, lists: Mapping[str, Mapping[str, tuple[type, ...]]]) -> dict[str, _Entries]:
-    """Read lists of a file and check the keys and types of every entry."""
+def _read(path: Path, **lists: tuple[str, ...]) -> dict[str, _Entries]:
+    """Read lists of a file and check that every entry has these keys: those that end in ``id``, and texts."""
     if not path.is_file():
         raise InputError(f"{path}: {'is a folder, not a JSON file' if path.is_dir() else 'no such file'}")
     document = read_json(path, "not JSON, perhaps truncated")
@@ -143,9 +137,9 @@ def _read(path: Path, lists: Mapping[str, Mapping[str, tuple[type, ...]]]) -> di
             raise InputError(f"{path}: has no list {name!r}; it is not a COCO annotation file of this kind")
         for place, entry in enumerate(document[name]):
             values = entry if isinstance(entry, dict) else {}
-            for key, types in keys.items():
-                if not isinstance(values.get(key), types):
-                    expected = "a text" if types == (str,) else "a number or a text"
+            for key in keys:
+                if not isinstance(values.get(key), int | str if key.endswith("id") else str):
+                    expected = "a number or a text" if key.endswith("id") else "a text"
                     value = repr(values[key]) if key in values else "not there"
                     raise InputError(f"{path}: {name}[{place}]: {key!r} is {value}, expected {expected}")
     return {name: document[name] for name in lists}

@@ -4,7 +4,6 @@ Captions are a table, lines ``name#0<TAB>caption``, or JSON.
 """
 
 import csv
-import io
 import json
 import os
 import re
@@ -13,24 +12,35 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from channelhash.data.features import load_features
-from channelhash.data.images import IMAGE_ENDINGS, NOT_A_PICTURE, ending_problem, image_problem
+from channelhash.data.images import IMAGE_ENDINGS, image_problem
 from channelhash.data.records import Records
-from channelhash.data.table import has_labels, load_table, read_rows, text_of
+from channelhash.data.table import csv_rows, load_table, read_rows, text_of
 from channelhash.errors import InputError
 from channelhash.utils.addresses import match_any
 from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.files import read_text, reading
+from channelhash.utils.image_files import HEIF_REMEDY, reads_heif
 
 #: The store that belongs to a folder of photographs.
 STORE_FOLDER = ".channelhash"
 #: Why something is left out that other programs made of the photographs, or keep for a while after they were deleted.
 _OF_OTHERS = "thumbnails or a bin of another program"
 _HIDDEN = "hidden"
+#: Why any other file is left out.
+_NOT_A_PICTURE = "not a picture"
+_OTHERS = {
+    "raw photographs are not read": ".3fr .arw .cr2 .cr3 .crw .dcr .dng .erf .fff .gpr .iiq .k25 .kdc .mef .mos .mrw "
+    ".nef .nrw .orf .pef .raf .raw .rw2 .rwl .sr2 .srf .srw .x3f",
+    "videos are not read": ".3gp .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .webm .wmv",
+    "pictures of this format are not read": ".ai .bpg .dcm .dds .emf .eps .exr .fits .hdr .ico .j2k .jp2 .jpx .jxl "
+    ".jxr .psb .psd .qoi .svg .tga .wmf .xcf",
+}
+_PROBLEMS = {ending: problem for problem, endings in _OTHERS.items() for ending in endings.split()}
 
 # Paths longer than this may be too long for the system; only these are looked at twice.
 _LONG = 1000
@@ -69,7 +79,8 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
         return _load_folder(path, skip_bad)
     if path.suffix.lower() in ENDINGS:
         return load_features(path, skip_bad=skip_bad)
-    return load_table(path, root, label_columns=None if has_labels(path) else [], skip_bad=skip_bad)
+    has_labels = "labels" in read_rows(path, [])[0]
+    return load_table(path, root, label_columns=None if has_labels else [], skip_bad=skip_bad)
 
 
 def no_such(path: object) -> InputError:
@@ -92,13 +103,13 @@ def _load_folder(root: Path, skip_bad: bool = False) -> Records:
         raise InputError(f"{next(iter(bad.values()))}; mend it, or leave such pictures out with --skip-bad")
     if len(bad) == len(paths):
         raise InputError(f"{root}: no picture of {len(paths)} can be read; the first problem is {problems[0]}")
-    expected = (NOT_A_PICTURE, _OF_OTHERS, _HIDDEN)
+    expected = (_NOT_A_PICTURE, _OF_OTHERS, _HIDDEN)
     removed = {reason: count for reason, count in listing.skipped.items() if reason not in expected}
     if bad:
         removed["unreadable picture"] = len(bad)
     labels = np.zeros((len(paths), 0), dtype=bool)
     items = {"image": tuple(paths)}
-    records = Records(tuple(item_ids(listing.names)), items, labels, (), removed, problems, found=len(paths))
+    records = Records(listing.ids, items, labels, (), removed, problems, found=len(paths))
     return records.take([row for row in range(len(paths)) if row not in bad]) if bad else records
 
 
@@ -121,6 +132,19 @@ class _Found(NamedTuple):
     skipped: dict[str, int]
     problems: tuple[str, ...]
     unread: tuple[str, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The names, composed (NFC) whichever form the system gives.
+
+        Of two files whose names differ only in their form, each keeps its own.
+
+        >>> _Found(["cafe\u0301.jpg"], {}, ()).ids == ("caf\u00e9.jpg",)
+        True
+        """
+        composed = [unicodedata.normalize("NFC", name) for name in self.names]
+        counts = Counter(composed)
+        return tuple(new if counts[new] == 1 else name for name, new in zip(self.names, composed, strict=True))
 
 
 def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
@@ -166,19 +190,6 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
     )
 
 
-def item_ids(names: Sequence[str]) -> list[str]:
-    """Return the ids of files: their names, composed (NFC) whichever form the system gives.
-
-    Of two files whose names differ only in their form, each keeps its own.
-
-    >>> item_ids(["cafe\u0301.jpg"]) == ["caf\u00e9.jpg"]
-    True
-    """
-    composed = [unicodedata.normalize("NFC", name) for name in names]
-    counts = Counter(composed)
-    return [new if counts[new] == 1 else name for name, new in zip(names, composed, strict=True)]
-
-
 def _shown(name: str) -> str:
     """Return a name that can be printed: bytes that are not UTF-8, which are half surrogate pairs in it, as �."""
     return os.fsencode(name).decode(errors="replace")
@@ -189,7 +200,11 @@ def _no_image(entry: os.DirEntry[str], is_folder: bool) -> str | None:
     ending = os.path.splitext(entry.name)[1].lower()
     if entry.name.startswith("."):
         return _HIDDEN if (is_folder or ending in IMAGE_ENDINGS) and entry.name != STORE_FOLDER else ""
-    return None if is_folder else ending_problem(ending) or None
+    if ending in (".heic", ".heif", ".hif") and not is_folder and not reads_heif():
+        return HEIF_REMEDY
+    if is_folder or ending in IMAGE_ENDINGS:
+        return None
+    return f"{ending}: {_PROBLEMS[ending]}" if ending in _PROBLEMS else _NOT_A_PICTURE
 
 
 def _no_file(entry: os.DirEntry[str], name: str) -> str:
@@ -219,14 +234,19 @@ _NUMBERED = re.compile(r"(?P<name>.+?)((#\w+)?#\d+)?")
 _Pairs = Iterator[tuple[str, Any, Any]]
 
 
-def read_captions(path: Path) -> dict[str, list[str]]:
+def find_captions(path: Path, names: Sequence[str]) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Return the captions in a file of each image, and a line if some are of images that are not there."""
+    return _match_captions(_read_captions(path), names, path)
+
+
+def _read_captions(path: Path) -> dict[str, list[str]]:
     """Read image file -> its captions, in the order of the file; empty captions are left out.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     tokens = Path(folder, "tokens.txt")
     ...     _ = tokens.write_text("a.jpg#0\\tA dog .\\na.jpg#1\\tIt runs .\\n")
-    ...     read_captions(tokens)
+    ...     _read_captions(tokens)
     {'a.jpg': ['A dog .', 'It runs .']}
     """
     captions: dict[str, list[str]] = {}
@@ -243,7 +263,7 @@ def read_captions(path: Path) -> dict[str, list[str]]:
     return captions
 
 
-def match_captions(
+def _match_captions(
     captions: dict[str, list[str]], names: Sequence[str], path: Path
 ) -> tuple[list[tuple[str, ...]], list[str]]:
     """Return the captions of each image, and a line if some are of images that are not there.
@@ -252,7 +272,7 @@ def match_captions(
     may be written in either form of Unicode. Where none is the same, letters are compared without their case, ``\\``
     counts as ``/``, and a file without ending is any image.
 
-    >>> match_captions({"1.jpg": ["sea"], "lost.jpg": ["x", "y"]}, ["2019/1.jpg", "2.jpg"], Path("c.csv"))
+    >>> _match_captions({"1.jpg": ["sea"], "lost.jpg": ["x", "y"]}, ["2019/1.jpg", "2.jpg"], Path("c.csv"))
     ([('sea',), ()], ['c.csv: pictures that are not there: 1, with 2 captions, such as lost.jpg'])
     """
     rows = {name: row for row, name in enumerate(names)}
@@ -318,27 +338,19 @@ def _pairs(path: Path) -> _Pairs:
 
 def _of_table(path: Path, text: str, separator: str) -> _Pairs:
     # Captions hold quotation marks; only commas and semicolons come with cells that are quoted because of them.
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
-    began = 1
-    try:
-        columns = next((cells for cells in reader if cells), [])
-        file, caption = (columns.index(column) for column in _columns(path, columns))
-        began = reader.line_num + 1
-        for cells in reader:
-            place, began = f"{path}, line {began}", reader.line_num + 1
-            if caption == len(columns) - 1 and len(cells) > len(columns):  # separators in a caption without quotes
-                cells[caption:] = [separator.join(cells[caption:])]
-            if separator == "|" and len(cells) == 2 < len(columns):  # in one row of Flickr30k "4|" lacks its bar
-                cells[1:] = cells[1].split(maxsplit=1)
-            if cells and len(cells) != len(columns):
-                raise InputError(f"{place}: has {len(cells)} cells, but the header has {len(columns)}; mend the row")
-            if cells:
-                yield place, cells[file], cells[caption]
-    except csv.Error as error:
-        raise InputError(
-            f"{path}, line {began}: a quotation mark is not closed or not doubled ({error}); mend it"
-        ) from None
+    rows = csv_rows(path, text, separator, csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL)
+    columns = next((cells for _, cells in rows if cells), [])
+    file, caption = (columns.index(column) for column in _columns(path, columns))
+    for line, cells in rows:
+        if caption == len(columns) - 1 and len(cells) > len(columns):  # separators in a caption without quotes
+            cells[caption:] = [separator.join(cells[caption:])]
+        if separator == "|" and len(cells) == 2 < len(columns):  # in one row of Flickr30k "4|" lacks its bar
+            cells[1:] = cells[1].split(maxsplit=1)
+        place = f"{path}, line {line}"
+        if cells and len(cells) != len(columns):
+            raise InputError(f"{place}: has {len(cells)} cells, but the header has {len(columns)}; mend the row")
+        if cells:
+            yield place, cells[file], cells[caption]
 
 
 def _of_rows(path: Path) -> _Pairs:

@@ -115,7 +115,7 @@ def _read_labels(
     labels: dict[str, set[int]] = {}
     for path in files:
         numbers = labels.setdefault(path.stem.lower(), set())
-        for place, line in enumerate(_decode(path, problems).splitlines(), start=1):
+        for place, line in enumerate(decode_text(path, problems).splitlines(), start=1):
             text = line.strip()
             if text.isdecimal() and int(text) in images:
                 numbers.add(int(text))
@@ -134,7 +134,7 @@ def _read_tags(path: Path, problems: Problems) -> list[str]:
     if not path.exists():
         problems.add(f"{path}: no such tag file", "unpack the archive again, or use --skip-bad")
         return []
-    lines = (line.strip() for line in _decode(path, problems).splitlines())
+    lines = (line.strip() for line in decode_text(path, problems).splitlines())
     return list(dict.fromkeys(line for line in lines if line and "=" not in line))
 
 
@@ -148,18 +148,12 @@ def _frequent_tags(tags: Iterable[list[str]], min_tag_count: int, top_tags: int 
     return set(by_count[:top_tags]), f"none of the {top_tags} most frequent tags"
 
 
-def decode_text(path: Path) -> tuple[str, bool]:
-    """Decode UTF-8, or Latin-1 where a file is not UTF-8 (some tag files are not); return whether it is UTF-8."""
+def decode_text(path: Path, problems: Problems | None = None) -> str:
+    """Decode UTF-8, or Latin-1 where a file is not UTF-8 (some tag files are not), and list it then."""
     data = path.read_bytes()
     try:
-        return data.decode("utf-8-sig"), True
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return data.decode("latin-1"), False
-
-
-def _decode(path: Path, problems: Problems) -> str:
-    """Decode a file, and list it where it is not UTF-8."""
-    text, is_utf8 = decode_text(path)
-    if not is_utf8:
-        problems.lines.append(f"{path}: not UTF-8, read as Latin-1")
-    return text
+        if problems is not None:
+            problems.lines.append(f"{path}: not UTF-8, read as Latin-1")
+        return data.decode("latin-1")

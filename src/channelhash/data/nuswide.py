@@ -101,7 +101,7 @@ def count_images(root: Path) -> tuple[int, int]:
 
 def _read_image_list(path: Path) -> tuple[list[str], list[str]]:
     """Return (entries, ids) in the list's order; an entry is ``folder\\0001_<id>.jpg``."""
-    names = [line.strip() for line in decode_text(path)[0].splitlines() if line.strip()]
+    names = [line.strip() for line in decode_text(path).splitlines() if line.strip()]
     ids = []
     for place, name in enumerate(names, start=1):
         stem = name.replace("\\", "/").rpartition("/")[2].partition(".")[0]
@@ -159,7 +159,7 @@ def _find(root: Path, names: tuple[str, ...]) -> Path:
 def _read_tags(path: Path, ids: set[str], problems: Problems) -> dict[str, tuple[str, ...]]:
     """Return id -> its tags, each once; the tags of all its lines where an id has several."""
     tags: dict[str, tuple[str, ...]] = {}
-    for place, line in enumerate(decode_text(path)[0].splitlines(), start=1):
+    for place, line in enumerate(decode_text(path).splitlines(), start=1):
         name, *words = line.split() or [""]
         if name in ids:
             tags[name] = tuple(dict.fromkeys((*tags.get(name, ()), *words)))

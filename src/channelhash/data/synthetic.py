@@ -28,7 +28,7 @@ def _table(text: str) -> dict[str, str]:
 
 
 #: The 24 potential labels of MIRFLICKR-25k -> words that people use for them; some words belong to several labels.
-WORDS = _table("""
+_WORDS = _table("""
 animals = animal animals pet cute wildlife; baby = baby newborn infant child;
 bird = bird birds seagull feathers wings; car = car cars auto vehicle driving; clouds = clouds cloud cloudy cumulus;
 dog = dog puppy doggy canine hound; female = girl woman lady female dress;
@@ -150,7 +150,7 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
     """Draw a scene: an RGB image of 80 … 128 pixels a side, and its labels.
 
     >>> image, labels = _draw_scene(np.random.default_rng(1))
-    >>> image.mode, labels <= WORDS.keys()
+    >>> image.mode, labels <= _WORDS.keys()
     ('RGB', True)
     """
     width, height = (int(side) for side in random.integers(80, 129, 2))
@@ -240,8 +240,8 @@ def _write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list
         return []
     named = [label for label in sorted(labels) if random.random() < 0.55]
     if random.random() < 0.12:
-        named.append(str(random.choice(list(WORDS))))
-    words = [str(random.choice(WORDS[label].split())) for label in named for _ in range(1 + (random.random() < 0.25))]
+        named.append(str(random.choice(list(_WORDS))))
+    words = [str(random.choice(_WORDS[label].split())) for label in named for _ in range(1 + (random.random() < 0.25))]
     tags = [_as_typed(word, random) for word in words]
     irrelevant = random.poisson(1.8 if random.random() < 0.93 else 10)
     tags += [str(tag) for tag in random.choice(_IRRELEVANT_TAGS.split(), irrelevant)]
@@ -295,7 +295,7 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
     images, meta = root / "mirflickr", root / "mirflickr" / "meta"
     for folder in (images, meta / "tags", meta / "tags_raw", root / "annotations"):
         folder.mkdir(parents=True, exist_ok=True)
-    numbers: dict[str, list[int]] = {label: [] for label in WORDS}
+    numbers: dict[str, list[int]] = {label: [] for label in _WORDS}
     for number in range(1, n_images + 1):
         image, labels = _draw_scene(generator(seed, "scene", number))
         for label in labels:

@@ -8,11 +8,11 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from channelhash.data.images import image_problem, locate_image
 from channelhash.data.records import Items, Problems, Records, label_name, labels_from_names
@@ -240,11 +240,6 @@ def load_table(
     return Records(ids, items, matrix, label_set, problems.removed, tuple(problems.lines), found=len(rows))
 
 
-def has_labels(path: Path) -> bool:
-    """Return whether a table has a column ``labels``; errors as in `read_rows`."""
-    return "labels" in read_rows(path, [])[0]
-
-
 def _usable_rows(
     path: Path,
     rows: Sequence[Row],
@@ -352,30 +347,42 @@ def read_rows(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Row]]:
 
 
 def _read_csv(path: Path, delimiter: str) -> tuple[list[str], list[Row]]:
-    # Strict: a quotation mark out of place must not swallow the rows that follow it.
+    table = csv_rows(path, read_text(path), delimiter)
+    _, columns = next(table, (1, []))
+    _check_columns(path, columns)
+    for other in ",;\t":
+        if len(columns) == 1 and other in columns[0] and other != delimiter:
+            raise InputError(f"{path}: its cells are separated by {other!r}; save it with {delimiter!r}")
+    rows = []
+    for line, cells in table:
+        if cells and len(cells) != len(columns):
+            problem = f"has {len(cells)} cells, but the header has {len(columns)}"
+            rows.append(Row(f"line {line}", {}, ("wrong number of cells", problem)))
+        elif cells:  # an empty line is no row
+            rows.append(Row(f"line {line}", dict(zip(columns, cells, strict=True))))
+    return columns, rows
+
+
+def csv_rows(
+    path: Path, text: str, delimiter: str, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number of the line where it begins, cells) of each row of a text; ``path`` is named in errors.
+
+    >>> list(csv_rows(Path("t.csv"), 'id,text\\n1,"two\\nlines"\\n2,b', ","))
+    [(1, ['id', 'text']), (2, ['1', 'two\\nlines']), (4, ['2', 'b'])]
+    """
     csv.field_size_limit(_LONGEST_CELL)
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
-    rows, began = [], 1
+    # Strict: a quotation mark out of place must not swallow the rows that follow it.
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+    began = 1
     try:
-        columns = next(reader, [])
-        _check_columns(path, columns)
-        for other in ",;\t":
-            if len(columns) == 1 and other in columns[0] and other != delimiter:
-                raise InputError(f"{path}: its cells are separated by {other!r}; save it with {delimiter!r}")
-        began = reader.line_num + 1
         for cells in reader:
-            place = f"line {began}"
+            yield began, cells
             began = reader.line_num + 1
-            if cells and len(cells) != len(columns):
-                problem = f"has {len(cells)} cells, but the header has {len(columns)}"
-                rows.append(Row(place, {}, ("wrong number of cells", problem)))
-            elif cells:  # an empty line is no row
-                rows.append(Row(place, dict(zip(columns, cells, strict=True))))
     except csv.Error as error:
         raise InputError(
             f"{path}, line {began}: a quotation mark is not closed or not doubled ({error}); mend it"
         ) from None
-    return columns, rows
 
 
 def _read_jsonl(path: Path) -> tuple[list[str], list[Row]]:

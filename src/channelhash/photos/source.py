@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from channelhash.data.collection import Collection
-from channelhash.data.folder import find_images, item_ids, load_any, match_captions, read_captions
+from channelhash.data.folder import find_captions, find_images, load_any
 from channelhash.data.records import Records
 from channelhash.data.table import TABLE_ENDINGS, Row, read_rows, text_of
 from channelhash.errors import InputError
@@ -137,8 +137,8 @@ def read_source(
 
 def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source:
     listing, where = find_images(root, exclude), os.path.abspath(root)
-    names, ids = listing.names, item_ids(listing.names)
-    texts, lost = (None, []) if captions is None else match_captions(read_captions(captions), names, captions)
+    names, ids = listing.names, listing.ids
+    texts, lost = (None, []) if captions is None else find_captions(captions, names)
     metadata: list[dict[str, Value]] = [{"image": os.path.join(where, name)} for name in names]
     for values, several in zip(metadata, texts or (), strict=False):
         if several:
@@ -146,7 +146,7 @@ def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source
     images = tuple(Path(str(values["image"])) for values in metadata)
     labels = np.zeros((len(names), 0), dtype=bool)
     problems = (*listing.problems, *lost)
-    records = Records(tuple(ids), {"image": images}, labels, (), listing.skipped, problems)
+    records = Records(ids, {"image": images}, labels, (), listing.skipped, problems)
     return Source(records, metadata, _PhotoSource(Path(where), captions, tuple(exclude)), texts, listing.unread)
 
 

@@ -202,7 +202,7 @@ def index(
         bits: with an encoder, the code length.
         root: for a table, the folder of its images.
         exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``; those of the last time if none.
-        captions: for a folder, a file with captions of its images, see `read_captions`; that of the last time if None.
+        captions: for a folder, a file with captions of its images, see `find_captions`; that of the last time if None.
         prune: for a folder, remove the items whose image is no longer in it.
         trust_code: consent to run code of this machine that the model or the store names (``python:module:NAME``).
         progress: stage -> its callback.
