@@ -17,7 +17,6 @@ from bulk import made_inputs
 from bulk.dying import SHARD
 from bulk.made_inputs import N, feature_model, picture_model, write_feature_parquet
 from channelhash.bulk import _open_job, _shard_files, _shard_path, _ShardEncoder
-from channelhash.codes.code_set import joined
 from channelhash.data.table import load_table
 from channelhash.errors import InputError, JobError
 from channelhash.models.hash_model import encode_records
@@ -50,7 +49,7 @@ def test_shards_together_are_the_codes_of_all_items(features, tmp_path, capsys):
                       "modalities": ["image", "text"], "done_before": 0}  # fmt: skip
     shards = [ch.CodeSet.load(path) for path in _shard_files(tmp_path / "out")]
     assert {len(shard) for shard in shards} == {8}
-    codes = joined(shards)
+    codes = ch.CodeSet.join(shards)
     assert codes.ids == tuple(f"{part}-{i:03d}" for part in range(2) for i in range(N))
     loaded = ch.load_model(model)
     for name, rows in made_inputs.feature_rows().items():
@@ -69,7 +68,7 @@ def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_
     for number in range(3):
         made_inputs.write_tar(tmp_path / "tars" / f"{number}.tar", dict(items[4 * number : 4 * number + 4]))
     encoded(capsys, model, "--data", tmp_path / "tars", "--out", tmp_path / "from-tar")
-    codes = joined([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "from-tar")])
+    codes = ch.CodeSet.join([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "from-tar")])
     assert (codes.ids, codes.label_names, codes.texts) == (wanted.ids, wanted.label_names, wanted.texts)
     assert codes.images is None
     np.testing.assert_array_equal(codes.labels, wanted.labels)
@@ -83,7 +82,7 @@ def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_
     one = {"codes-000000.parquet": (tmp_path / "wanted.parquet").read_bytes(), "bad.jsonl": b""}
     assert content(tmp_path / "from-table") == one  # to the byte
     encoded(capsys, model, "--data", tmp_path / "in" / "images", "--out", tmp_path / "from-folder", "--shard-items", 5)
-    codes = joined([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "from-folder")])
+    codes = ch.CodeSet.join([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "from-folder")])
     order = [codes.ids.index(f"{i}.png") for i in range(12)]
     np.testing.assert_array_equal(codes.take(order).codes["image"], wanted.codes["image"])
     assert codes.take(order).images == wanted.images
@@ -104,7 +103,7 @@ def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
     assert bad[0]["reason"] == "not a readable picture (of no known format)"
     assert bad[1]["reason"].startswith("not a readable picture (")
     assert bad[2]["reason"] == f"empty picture {images / '9.png'}"
-    ids = joined([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "out")]).ids
+    ids = ch.CodeSet.join([ch.CodeSet.load(path) for path in _shard_files(tmp_path / "out")]).ids
     assert sorted(ids) == sorted(f"{i}.png" for i in range(12) if i not in (4, 7, 9))
     for number in (4, 7, 9):  # shards of nothing but bad items are empty
         shutil.move(images / f"{number}.png", tmp_path / "bad" / f"{number}.png")

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import channelhash as ch
-from channelhash.codes.code_set import joined
 from channelhash.errors import InputError
 from channelhash.utils.files import dump_checked
 
@@ -103,16 +102,17 @@ def test_a_copy_with_other_types_of_the_same_values_is_read(tmp_path, name, kind
     column = table.column(name).to_pylist()
     copy = pa.array(column).cast(kind) if pa.types.is_dictionary(kind) else pa.array(column, kind)
     pq.write_table(table.set_column(table.column_names.index(name), name, copy), tmp_path / "c.parquet")
-    for loaded in (ch.CodeSet.load(tmp_path / "c.parquet"), joined(list(ch.CodeSet.stream(tmp_path / "c.parquet", 2)))):
+    parts = list(ch.CodeSet.stream(tmp_path / "c.parquet", 2))
+    for loaded in (ch.CodeSet.load(tmp_path / "c.parquet"), ch.CodeSet.join(parts)):
         assert (loaded.ids, loaded.texts, loaded.labels.tolist()) == (codes.ids, codes.texts, codes.labels.tolist())
         assert loaded.codes["image"].tolist() == codes.codes["image"].tolist()
 
 
 def test_parts_with_and_without_image_paths_are_joined():
     codes = make()
-    joint = joined([replace(codes, images=None), replace(codes, images=["p"] * len(codes))])
+    joint = ch.CodeSet.join([replace(codes, images=None), replace(codes, images=["p"] * len(codes))])
     assert joint.images == ("",) * len(codes) + ("p",) * len(codes)
-    assert joined([replace(codes, images=None)] * 2).images is None
+    assert ch.CodeSet.join([replace(codes, images=None)] * 2).images is None
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_file_is_read_in_parts_that_join_to_the_whole(tmp_path):
     codes.save(tmp_path / "c.parquet")
     parts = list(ch.CodeSet.stream(tmp_path / "c.parquet", rows=4))
     assert [len(part) for part in parts] == [4, 4, 3]
-    assert_equal(joined(parts), codes)
+    assert_equal(ch.CodeSet.join(parts), codes)
     codes.take([]).save(tmp_path / "empty.parquet")
     assert sum(len(part) for part in ch.CodeSet.stream(tmp_path / "empty.parquet", rows=4)) == 0
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "c.parquet").read_bytes()[:-9])
@@ -184,7 +184,7 @@ def test_no_flipped_bit_gives_other_codes(tmp_path, labelled):
         damaged = bytearray(content)
         damaged[offset] ^= 1 << int(random.integers(8))
         path.write_bytes(damaged)
-        for load in (ch.CodeSet.load, lambda path: joined(list(ch.CodeSet.stream(path, 7)))):
+        for load in (ch.CodeSet.load, lambda path: ch.CodeSet.join(list(ch.CodeSet.stream(path, 7)))):
             try:
                 assert_equal(load(path), codes)
             except InputError:

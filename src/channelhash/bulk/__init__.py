@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from channelhash.bulk.workers import LOCAL, Workers
-from channelhash.codes.code_set import CodeSet, joined
+from channelhash.codes.code_set import CodeSet
 from channelhash.data.bulk import KINDS, Bad, RawBatch, Shard, input_files
 from channelhash.errors import InputError, JobError
 from channelhash.metrics import HammingHistogram
@@ -237,7 +237,7 @@ class _ShardEncoder:
         count = sum(map(len, parts)) + len(bad)
         if count != shard.items:
             raise JobError(f"{shard.file}: had {shard.items} items, now {count}; it changed meanwhile")
-        codes = joined(parts)
+        codes = CodeSet.join(parts)
         lines = [json.dumps({**item._asdict(), "shard": _shard_path(self._out, number).name}) for item in bad]
         write_whole_text(_bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
         codes.save(_shard_path(self._out, number))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,6 +85,27 @@ class CodeSet:
             images=self.images and [self.images[i] for i in index],
         )
 
+    @classmethod
+    def join(cls, parts: Sequence["CodeSet"]) -> "CodeSet":
+        """Join the items of ``parts``, in order; at least one part, all of the same labels, texts, names and model.
+
+        Of parts with image paths and without, those without get empty ones.
+
+        >>> codes = CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8)
+        >>> CodeSet.join([codes, codes]).ids
+        ('a', 'a')
+        """
+        first = parts[0]
+        with_images = any(part.images for part in parts)
+        return replace(
+            first,
+            ids=[name for part in parts for name in part.ids],
+            codes={modality: np.concatenate([part.codes[modality] for part in parts]) for modality in first.codes},
+            labels=None if first.labels is None else np.concatenate([part.labels for part in parts]),
+            texts=None if first.texts is None else [text for part in parts for text in part.texts or ()],
+            images=[path for part in parts for path in part.images or [""] * len(part)] if with_images else None,
+        )
+
     def names_of(self, row: int) -> list[str]:
         """Return the label names of one item; empty if the names or the labels are not known."""
         if self.labels is None or not self.label_names:
@@ -112,7 +132,8 @@ class CodeSet:
         """
         with naming_extra():
             from channelhash.codes.parquet import read_codes
-        return read_codes(path, cls)
+        (codes,) = read_codes(path, cls)
+        return codes
 
     @classmethod
     def stream(cls, path: "str | Place", rows: int) -> Iterator["CodeSet"]:
@@ -122,30 +143,8 @@ class CodeSet:
             InputError: as `load`; damage further down is found when it is read.
         """
         with naming_extra():
-            from channelhash.codes.parquet import stream_codes
-        return stream_codes(path, rows, cls)
-
-
-def joined(parts: Sequence[CodeSet]) -> CodeSet:
-    """Join the items of ``parts``, in order; at least one part, all of the same labels, texts, names and model.
-
-    Of parts with image paths and without, those without get empty ones.
-
-    >>> codes = CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8)
-    >>> joined([codes, codes]).ids
-    ('a', 'a')
-    """
-    first = parts[0]
-    labels, texts = ([getattr(part, name) for part in parts] for name in ("labels", "texts"))
-    images = [part.images or [""] * len(part) for part in parts] if any(part.images for part in parts) else None
-    return replace(
-        first,
-        ids=list(chain.from_iterable(part.ids for part in parts)),
-        codes={modality: np.concatenate([part.codes[modality] for part in parts]) for modality in first.codes},
-        labels=None if first.labels is None else np.concatenate(labels),
-        texts=None if first.texts is None else list(chain.from_iterable(texts)),
-        images=None if images is None else list(chain.from_iterable(images)),
-    )
+            from channelhash.codes.parquet import read_codes
+        return read_codes(path, cls, rows)
 
 
 def boolean_labels(labels: Any) -> NDArray[np.bool_]:

@@ -46,25 +46,18 @@ def write_codes(fields: Mapping[str, Any], path: str | Place) -> None:
         pq.write_table(table.replace_schema_metadata(metadata), temporary, write_page_checksum=True)
 
 
-def read_codes(path: str | Place, make: Callable[..., _Codes]) -> _Codes:
-    """Read what `write_codes` wrote, and ``make`` a set of its fields; see `CodeSet.load`."""
+def read_codes(path: str | Place, make: Callable[..., _Codes], rows: int | None = None) -> Iterator[_Codes]:
+    """Read what `write_codes` wrote, whole or in parts of so many rows, and ``make`` sets of their fields."""
     with _open(path) as (file, description):
-        fields = _from_table(_stored_types(file.read(), description["n_bits"]), description)
-        codes = make(**fields)
-        _check_columns(description, _checksums(fields))
-        return codes
-
-
-def stream_codes(path: str | Place, rows: int, make: Callable[..., _Codes]) -> Iterator[_Codes]:
-    """Read the same in parts; see `CodeSet.stream`."""
-    with _open(path) as (file, description):
-        sums: dict[str, int] = {}
-        for batch in file.iter_batches(rows):
-            table = _stored_types(pa.Table.from_batches([batch]), description["n_bits"])
-            fields = _from_table(table, description)
+        tables = [file.read()] if rows is None else (pa.Table.from_batches([part]) for part in file.iter_batches(rows))
+        sums = dict.fromkeys(description["columns"], 0)
+        for table in tables:
+            fields = _from_table(_stored_types(table, description["n_bits"]), description)
             yield make(**fields)
             sums = _checksums(fields, sums)
-        _check_columns(description, sums or dict.fromkeys(description["columns"], 0))
+        expected = description["columns"]
+        if names := sorted(name for name in expected.keys() | sums.keys() if expected.get(name) != sums.get(name)):
+            raise ValueError(f"damaged: the column {names[0]} is not as it was written")
 
 
 @contextmanager
@@ -123,12 +116,6 @@ def _checksums(fields: Mapping[str, Any], before: dict[str, int] | None = None) 
     if fields["labels"] is not None:
         columns["labels"] = fields["labels"].tobytes()
     return {name: crc32(content, (before or {}).get(name, 0)) for name, content in columns.items()}
-
-
-def _check_columns(description: dict[str, Any], sums: dict[str, int]) -> None:
-    expected = description["columns"]
-    if names := sorted(name for name in expected.keys() | sums.keys() if expected.get(name) != sums.get(name)):
-        raise ValueError(f"damaged: the column {names[0]} is not as it was written")
 
 
 def is_code_file(path: Path) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from channelhash.codes import unpack
-from channelhash.codes.code_set import CodeSet, joined
+from channelhash.codes.code_set import CodeSet
 from channelhash.config import ExtendSettings, RunConfig, TrainSettings, make_config, read_run_config, read_sections
 from channelhash.data.collection import Collection, labels_as
 from channelhash.data.records import Records
@@ -97,7 +97,7 @@ def database_codes(stored: CodeSet | None, retrieval: Rows, rows: Rows, encode: 
     assert old.labels is not None  # an extension has labels
     # One set for the model that was trained to read both, over the labels of both.
     labels = labels_as(old.labels, old.label_names, encoded.label_names)
-    return joined([replace(old, labels=labels, label_names=encoded.label_names, model=encoded.model), encoded])
+    return CodeSet.join([replace(old, labels=labels, label_names=encoded.label_names, model=encoded.model), encoded])
 
 
 def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress: Progress) -> None:
