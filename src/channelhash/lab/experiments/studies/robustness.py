@@ -21,6 +21,7 @@ from channelhash.models.hash_model import Branch
 from channelhash.models.small import unit_pixels
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
+from channelhash.text.tokens import drop_tokens, replace_tokens
 from channelhash.training.inputs import prepare_inputs
 from channelhash.utils.image_files import open_image
 from channelhash.utils.plotting import arrow
@@ -121,29 +122,11 @@ _CORRUPTIONS: Mapping[str, _Perturbation] = {
 
 
 def _dropped(tokens: Tensor, share: float, seed: int) -> Tensor:
-    """Drop each token with probability ``share`` and close the gaps; a text keeps at least one token."""
-    result = torch.zeros_like(tokens)
-    for row, text in enumerate(tokens):
-        random = generator(seed, "drop tokens", 0, row)
-        real = text[text != 0]
-        remaining = real[random.random(len(real)) >= share]
-        if not len(remaining) and len(real):
-            remaining = real[[int(random.integers(len(real)))]]
-        result[row, : len(remaining)] = remaining
-    return result
+    return torch.from_numpy(drop_tokens(tokens.numpy(), share, seed))
 
 
 def _replaced(tokens: Tensor, share: float, seed: int) -> Tensor:
-    """Replace each token with probability ``share`` by a random one of all texts, all equally likely."""
-    known = torch.unique(tokens[tokens != 0])
-    result = tokens.clone()
-    for row, text in enumerate(tokens):
-        random = generator(seed, "replace tokens", 0, row)
-        hit = torch.from_numpy(random.random(len(text)) < share) & (text != 0)
-        if hit.any():
-            drawn = torch.from_numpy(random.integers(len(known), size=len(text)))
-            result[row, hit] = known[drawn[hit]]
-    return result
+    return torch.from_numpy(replace_tokens(tokens.numpy(), share, seed))
 
 
 #: Changes of token ids ``(n, m)``, 0 for padding: a text keeps a tag, and those that replace others are of other texts.
