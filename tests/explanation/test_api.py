@@ -9,8 +9,9 @@ from PIL import Image
 import channelhash as ch
 from channelhash.codes import hamming_distances
 from channelhash.errors import InputError
-from channelhash.explanation.api import Explanation, MapSettings, Side
-from channelhash.explanation.bit_labels import compare_bits
+from channelhash.explanation.api import Explanation, Side
+from channelhash.explanation.bit_labels import Bit
+from channelhash.explanation.occlusion import MapSettings
 from channelhash.search import open_store
 from picture_runs import picture_records
 from small_runs import assert_refused, feature_config, run_command, write_features
@@ -133,6 +134,8 @@ def test_the_command_prints_a_table_and_json(folder, capsys):
         (("--text", "red", "--like", "nobody"), "no item with this id"),
         (("--text", "red", "--text", "blue", "--by", "text"), "--by"),
         (("--text", "red", "--text", "blue", "--patch", "9"), "patch: a side of 9"),
+        (("--text", "red", "--text", "blue", "--cells", "0"), "give 1 to 64"),
+        (("--text", "red", "--text", "blue", "--cells", "65"), "65 along the short"),
     ],
 )
 def test_what_cannot_be_explained_is_refused_in_a_line(folder, capsys, arguments, says):
@@ -153,12 +156,6 @@ def test_a_model_of_features_has_bits_and_meanings_and_says_why_no_maps(tmp_path
     assert_refused(capsys, "explain", tmp_path / "run", *likes[:2], "--text", "words", says="names no extractor")
 
 
-@pytest.mark.parametrize(("settings", "says"), [({"cells": 0}, "give 1 to 64"), ({"cells": 65}, "65 along the short")])
-def test_a_grid_that_is_too_coarse_or_too_fine_is_refused(settings, says):
-    with pytest.raises(InputError, match=says):
-        MapSettings(**settings)
-
-
 def test_an_item_is_not_explained_by_a_code_that_it_does_not_have(tmp_path):
     store = open_store(tmp_path / "store", 12)
     store.add(["a", "b"], {"text": np.zeros((2, 2), np.uint8)})
@@ -176,11 +173,5 @@ def test_an_item_is_not_explained_by_a_code_that_it_does_not_have(tmp_path):
 )
 def test_a_label_that_would_be_printed_as_nothing_is_not_named(evidence, summary):
     codes = np.ones(2, dtype=np.float32)
-    explanation = Explanation(
-        sides=(Side("text", "a", codes), Side("text", "b", codes)),
-        bits=compare_bits(codes, codes),
-        label_names=("sky", "car"),
-        clear=np.zeros((2, 2)),
-        evidence=np.array(evidence),
-    )
-    assert explanation.summary() == summary
+    side, clear = Side("text", "a", codes), np.array([evidence, evidence])
+    assert Explanation((side, side), Bit.compare(codes, codes), ("sky", "car"), clear).summary() == summary

@@ -9,16 +9,8 @@ from hypothesis import strategies as st
 
 from channelhash.codes import pack
 from channelhash.codes.code_set import CodeSet
-from channelhash.explanation.bit_labels import (
-    _EFFECT,
-    BitLabels,
-    _bit_label_correlation,
-    _clear_threshold,
-    _count_bit_labels,
-    compare_bits,
-    label_evidence,
-    load_bit_labels,
-)
+from channelhash.explanation.api import Explanation, Side
+from channelhash.explanation.bit_labels import _EFFECT, Bit, BitLabels, _bit_label_correlation, _clear_threshold
 from channelhash.search import open_store
 
 N, K = 400, 11
@@ -72,16 +64,17 @@ def test_a_meaning_has_to_be_clear_in_both_modalities_with_the_same_sign():
 def test_agreeing_bits_speak_for_labels_by_their_values_and_shares():
     first, second = np.array([1.0, -2.0, 0.5], np.float32), np.array([0.5, -1.0, -3.0], np.float32)
     clear = np.array([[0.5, -0.3], [-0.4, 0.2], [0.9, 0.9]])
-    bits = compare_bits(first, second)
+    bits = Bit.compare(first, second)
+    sides = Side("image", "a", first), Side("text", "b", second)
     agreeing = [(j, bit) for j, bit in enumerate(bits) if bit.agrees]
     total = sum(bit.share for _, bit in agreeing)
     expected = [
         sum((1 if bit.values[0] else -1) * bit.share / total * clear[j, label] for j, bit in agreeing)
         for label in (0, 1)
     ]
-    np.testing.assert_allclose(label_evidence(bits, clear), expected)
+    np.testing.assert_allclose(Explanation(sides, bits, ("a", "b"), clear).evidence, expected)
     assert expected[0] > 0 > expected[1]
-    assert not label_evidence(compare_bits(first, -first), clear).any()
+    assert not Explanation(sides, Bit.compare(first, -first), ("a", "b"), clear).evidence.any()
 
 
 def run_folder(folder, seed: int = 0) -> CodeSet:
@@ -100,24 +93,24 @@ def run_folder(folder, seed: int = 0) -> CodeSet:
 def test_of_a_store_labelled_items_are_counted_and_of_a_run_and_a_file_all(tmp_path):
     codes = run_folder(tmp_path / "run")
     codes.save(tmp_path / "codes.parquet")
-    whole = _count_bit_labels(codes)
+    whole = {name: _bit_label_correlation(packed, K, codes.labels) for name, packed in codes.codes.items()}
     for place in ("codes.parquet", "run"):
-        found = load_bit_labels(open_store(tmp_path / place))
-        np.testing.assert_array_equal(found.correlations["image"], whole.correlations["image"])
+        found = BitLabels.load(open_store(tmp_path / place))
+        np.testing.assert_array_equal(found.correlations["image"], whole["image"])
     store = open_store(tmp_path / "store", K)
     labelled = [{"labels": codes.names_of(i)} for i in range(N)]
     store.add(list(codes.ids), codes.codes, metadata=labelled)
     store.add(["unlabelled"], codes.codes["image"][:1], "image", [{"year": 1}])
-    counted = load_bit_labels(store)
+    counted = BitLabels.load(store)
     assert counted.rows == {"image": N, "text": N}
-    np.testing.assert_allclose(counted.correlations["text"], whole.correlations["text"])
+    np.testing.assert_allclose(counted.correlations["text"], whole["text"])
 
 
 def test_without_labels_there_are_no_meanings(tmp_path):
     store = open_store(tmp_path / "store", 8)
-    assert load_bit_labels(store) is None
+    assert BitLabels.load(store) is None
     store.add(["a"], pack(np.ones((1, 8), bool)), "image")
-    assert load_bit_labels(store) is None
+    assert BitLabels.load(store) is None
 
 
 def pair(seed: int, k: int = 13) -> tuple[np.ndarray, np.ndarray]:
@@ -129,7 +122,7 @@ def pair(seed: int, k: int = 13) -> tuple[np.ndarray, np.ndarray]:
 def test_strengths_and_shares_are_what_they_say(seed):
     first, second = pair(seed)
     size = {0: math.sqrt(sum(float(x) ** 2 for x in first) / 13), 1: math.sqrt(sum(float(x) ** 2 for x in second) / 13)}
-    for j, bit in enumerate(compare_bits(first, second)):
+    for j, bit in enumerate(Bit.compare(first, second)):
         assert bit.number == j + 1
         assert bit.values == (first[j] >= 0, second[j] >= 0)
         assert bit.agrees == (bit.values[0] == bit.values[1])
@@ -141,12 +134,12 @@ def test_strengths_and_shares_are_what_they_say(seed):
 def test_of_bare_bits_each_counts_the_same_and_none_has_a_strength():
     first = np.array([1, -1, 1, 1], dtype=np.float32)
     second = np.array([0.1, -2, -0.3, 0.4], dtype=np.float32)
-    bits = compare_bits(first, second, (False, True))
+    bits = Bit.compare(first, second, (False, True))
     assert [bit.strengths[0] for bit in bits] == [None] * 4
     assert all(bit.strengths[1] is not None for bit in bits)
-    assert {abs(bit.share) for bit in compare_bits(first, -first, (False, False))} == {0.25}
+    assert {abs(bit.share) for bit in Bit.compare(first, -first, (False, False))} == {0.25}
 
 
 def test_outputs_without_direction_have_no_share():
-    bits = compare_bits(np.zeros(3, np.float32), np.ones(3, np.float32))
+    bits = Bit.compare(np.zeros(3, np.float32), np.ones(3, np.float32))
     assert [(bit.share, bit.strengths[0], bit.agrees) for bit in bits] == [(0.0, 0.0, True)] * 3

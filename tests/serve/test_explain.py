@@ -1,5 +1,7 @@
 """Explaining over HTTP gives what explaining in the process gives; what cannot be explained is refused."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -7,8 +9,8 @@ from fastapi.testclient import TestClient
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.explanation import MapSettings
-from channelhash.explanation.api import _make_encoders, encode_side, explain_pair, load_side
-from channelhash.explanation.bit_labels import load_bit_labels
+from channelhash.explanation.api import Side, encode_items, explain_pair
+from channelhash.explanation.bit_labels import BitLabels
 from channelhash.search import open_store
 from channelhash.serve import Limits, create_app
 from serve.served import N_BITS, ODD_ID, refused, serving
@@ -34,10 +36,11 @@ def close(found, expected) -> bool:
 def test_words_and_a_picture_are_explained_as_in_the_process(client, model):
     found = asked(client, {"text": "a dark red picture"}, {"id": "item007", "modality": "image"})
     assert found.pop("seconds") > 0
-    encoders, (item,) = _make_encoders(model), client.app_store.get(["item007"])
-    text = encode_side("text", "a dark red picture", encoders["text"])
-    sides = text, load_side(item, "image", N_BITS, encoders)
-    expected = explain_pair(sides, load_bit_labels(client.app_store), encoders, MapSettings(**SMALL))
+    encoders = {modality: partial(encode_items, model, modality) for modality in model.modalities}
+    (item,) = client.app_store.get(["item007"])
+    text = Side.encode("text", "a dark red picture", encoders["text"])
+    sides = text, Side.load(item, "image", N_BITS, encoders)
+    expected = explain_pair(sides, BitLabels.load(client.app_store), encoders, MapSettings(**SMALL))
     assert close(found, expected.as_dict())
     assert found["sides"][1]["map"]["rows"] == 3
     assert [word["word"] for word in found["sides"][0]["words"]] == ["a", "dark", "red", "picture"]

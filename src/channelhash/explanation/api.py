@@ -1,27 +1,28 @@
 """From what a person names (words, images, ids) to the explanation of a pair: its bits, labels and maps."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import PackedCodes, binarize, unpack
 from channelhash.errors import InputError
-from channelhash.explanation import occlusion
-from channelhash.explanation.bit_labels import (
-    Bit,
-    BitLabels,
-    Correlations,
-    Outputs,
-    compare_bits,
-    label_evidence,
-    load_bit_labels,
+from channelhash.explanation.bit_labels import Bit, BitLabels, Outputs
+from channelhash.explanation.occlusion import (
+    Encode,
+    ImageMap,
+    MapSettings,
+    WordInfluence,
+    map_image,
+    map_words,
+    reduce_image,
 )
-from channelhash.explanation.occlusion import Encode, Fill, ImageMap, WordInfluence
 from channelhash.models.description import QueryEncoder
 from channelhash.search.query import load_encoder, open_filled_store
 from channelhash.search.store import Item, Store
@@ -57,62 +58,56 @@ class Side:
         """Return whether the outputs are a model's and not only bits."""
         return self.item is not None
 
+    @classmethod
+    def encode(cls, modality: str, item: str | Path | Image.Image, encode: Encode, name: str = "") -> "Side":
+        """Encode words or an image.
 
-def encode_side(modality: str, item: str | Path | Image.Image, encode: Encode, name: str = "") -> Side:
-    """Encode words or an image as one item of a pair.
+        >>> Side.encode("text", "a dog", lambda texts: np.ones((len(texts), 2), np.float32)).outputs.tolist()
+        [1.0, 1.0]
+        """
+        name = name or (item if isinstance(item, str) else item.name if isinstance(item, Path) else "the picture")
+        return cls(modality, name, encode([item])[0], item)
 
-    >>> encode_side("text", "a dog", lambda texts: np.ones((len(texts), 2), np.float32)).outputs.tolist()
-    [1.0, 1.0]
-    """
-    name = name or (item if isinstance(item, str) else item.name if isinstance(item, Path) else "the picture")
-    return Side(modality, name, encode([item])[0], item)
+    @classmethod
+    def unpack(cls, code: PackedCodes, modality: str, name: str, n_bits: int, problem: str) -> "Side":
+        """Return an item of which only the bits are known, as ±1.
 
+        >>> Side.unpack(np.array([128], np.uint8), "image", "item17", 2, "its picture is gone").outputs.tolist()
+        [1.0, -1.0]
+        """
+        return cls(modality, name, unpack(code[None], n_bits)[0].astype(np.float32) * 2 - 1, None, problem)
 
-def unpack_side(code: PackedCodes, modality: str, name: str, n_bits: int, problem: str) -> Side:
-    """Return an item of which only the bits are known, as ±1.
+    @classmethod
+    def load(cls, item: Item, modality: str, n_bits: int, encoders: Mapping[str, Encode]) -> "Side":
+        """Return a stored item.
 
-    >>> unpack_side(np.array([0b10000000], np.uint8), "image", "item17", 2, "its picture is gone").outputs.tolist()
-    [1.0, -1.0]
-    """
-    return Side(modality, name, unpack(code[None], n_bits)[0].astype(np.float32) * 2 - 1, None, problem)
+        Its words or its image are encoded anew, which gives real-valued outputs and maps, if they are known and can be
+        encoded; else only its bits are known.
+        """
+        raw, code = item.metadata.get(modality), item.codes[modality]
+        name = str(item.metadata.get("text") or item.id) if modality == "text" else item.id
+        if not raw:
+            return cls.unpack(code, modality, name, n_bits, _UNKNOWN[modality])
+        if modality not in encoders:
+            return cls.unpack(code, modality, name, n_bits, "there is no model to encode it with")
+        try:
+            side = cls.encode(modality, Path(str(raw)) if modality == "image" else str(raw), encoders[modality], name)
+        except InputError as error:
+            return cls.unpack(code, modality, name, n_bits, str(error))
+        return side.compare_with_stored(code, n_bits)
 
+    def compare_with_stored(self, code: PackedCodes, n_bits: int) -> "Side":
+        """Return this side, with a remark if its code differs from the stored one.
 
-def load_side(item: Item, modality: str, n_bits: int, encoders: dict[str, Encode]) -> Side:
-    """Return a stored item as one item of a pair.
-
-    Its words or its image are encoded anew, which gives real-valued outputs and maps, if they are known and can be
-    encoded; else only its bits are known.
-    """
-    raw, code = item.metadata.get(modality), item.codes[modality]
-    name = str(item.metadata.get("text") or item.id) if modality == "text" else item.id
-    if not raw:
-        return unpack_side(code, modality, name, n_bits, _UNKNOWN[modality])
-    if modality not in encoders:
-        return unpack_side(code, modality, name, n_bits, "there is no model to encode it with")
-    try:
-        side = encode_side(modality, Path(str(raw)) if modality == "image" else str(raw), encoders[modality], name)
-    except InputError as error:
-        return unpack_side(code, modality, name, n_bits, str(error))
-    return compare_with_stored(side, code, n_bits)
-
-
-def compare_with_stored(side: Side, code: PackedCodes, n_bits: int) -> Side:
-    """Return the side, with a remark if its code differs from the stored one.
-
-    >>> side = Side("text", "a dog", np.array([0.3, -0.8], np.float32), item="a dog")
-    >>> compare_with_stored(side, np.array([0b11000000], np.uint8), n_bits=2).problem
-    'encoded anew, it differs in 1 bit from its stored code; explained as it is now'
-    """
-    n_differing = int((unpack(code[None], n_bits)[0] != binarize(side.outputs[None])[0]).sum())
-    if not n_differing:
-        return side
-    problem = f"encoded anew, it differs in {bits_word(n_differing)} from its stored code; explained as it is now"
-    return replace(side, problem=problem)
-
-
-def _make_encoders(model: QueryEncoder) -> dict[str, Encode]:
-    """Return, for each modality of the model, the function from raw items to outputs ``(n, k)``."""
-    return {modality: partial(encode_items, model, modality) for modality in model.modalities}
+        >>> side = Side("text", "a dog", np.array([0.3, -0.8], np.float32), item="a dog")
+        >>> side.compare_with_stored(np.array([0b11000000], np.uint8), n_bits=2).problem
+        'encoded anew, it differs in 1 bit from its stored code; explained as it is now'
+        """
+        n_differing = int((unpack(code[None], n_bits)[0] != binarize(self.outputs[None])[0]).sum())
+        if not n_differing:
+            return self
+        problem = f"encoded anew, it differs in {bits_word(n_differing)} from its stored code; explained as it is now"
+        return replace(self, problem=problem)
 
 
 def encode_items(model: QueryEncoder, modality: str, items: Any) -> Outputs:
@@ -125,37 +120,6 @@ _MIN_RELATIVE_EVIDENCE = 0.1
 _MIN_EVIDENCE = 0.005
 
 
-@dataclass(frozen=True)
-class MapSettings:
-    """How parts of an item are hidden.
-
-    Attributes:
-        cells: cells along an image's short side.
-        patch: side of the hidden patch in cells; it moves by one cell.
-        fill: what the patch shows: grey, or the image blurred.
-        max_words: number of words of a text that are left out in turn, at most.
-        max_positions: number of positions of the patch, at most; an image that needs more gets no map.
-
-    >>> MapSettings(cells=4).patch
-    2
-    """
-
-    cells: int = 8
-    patch: int = 2
-    fill: Fill = "grey"
-    max_words: int = 100
-    max_positions: int = 2000
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.cells <= 64:
-            raise InputError(f"cells: {self.cells} along the short side; give 1 to 64")
-        if not 1 <= self.patch <= self.cells:
-            raise InputError(
-                f"patch: a side of {self.patch} cells; give 1 to {self.cells}, no more than the short side has"
-            )
-
-
-#: The default settings of maps.
 _DEFAULT_MAPS = MapSettings()
 
 
@@ -168,7 +132,6 @@ class Explanation:
         bits: all k bits.
         label_names: c names, none where no labels are known.
         clear: ``(k, c)`` clear correlations of the pair's bits with labels, 0 where unclear.
-        evidence: ``(c,)`` evidence of the agreeing bits for (positive) and against each label.
         image_maps: for each side, the map of its image.
         words: for each side, the influence of its words.
         remarks: what could not be done, a line each.
@@ -177,8 +140,7 @@ class Explanation:
     sides: tuple[Side, Side]
     bits: list[Bit]
     label_names: tuple[str, ...]
-    clear: Correlations
-    evidence: Correlations
+    clear: NDArray[np.float64]
     image_maps: tuple[ImageMap | None, ImageMap | None] = (None, None)
     words: tuple[list[WordInfluence] | None, list[WordInfluence] | None] = (None, None)
     remarks: tuple[str, ...] = ()
@@ -192,6 +154,16 @@ class Explanation:
     def relaxed_distance(self) -> float:
         """Return k/2 (1 − cos) of the outputs."""
         return 0.5 * len(self.bits) * (1 - sum(bit.share for bit in self.bits))
+
+    @cached_property
+    def evidence(self) -> NDArray[np.float64]:
+        """The evidence ``(c,)`` of the agreeing bits for (positive) and against each label: the mean of ±φ_jl weighted
+        by share_j, + for a bit that is 1 and − for a bit that is 0.
+        """
+        shares = np.array([bit.share * bit.agrees for bit in self.bits])
+        signs = np.array([1 if bit.values[0] else -1 for bit in self.bits])
+        evidence: NDArray[np.float64] = (shares * signs) @ self.clear / (shares.sum() or 1.0)
+        return evidence
 
     def bit_labels(self, bit: Bit) -> list[tuple[str, float]]:
         """Return the labels that go with a bit's being 1 (positive correlation) or 0 (negative), strongest first."""
@@ -302,16 +274,19 @@ def explain(
     store = open_filled_store(address)
     try:
         needs_model = images or texts or model or store.model_folder
-        encoders = _make_encoders(load_encoder(store, model, trust_code)) if needs_model else {}
+        encoders: dict[str, Encode] = {}
+        if needs_model:
+            encoder = load_encoder(store, model, trust_code)
+            encoders = {modality: partial(encode_items, encoder, modality) for modality in encoder.modalities}
         items: list[tuple[str, Any]] = [("image", Path(image) if isinstance(image, str) else image) for image in images]
         items += [("text", text) for text in texts]
         if unknown := {modality for modality, _ in items} - set(encoders):
             raise InputError(f"--{min(unknown)}: this model encodes {' and '.join(encoders)}")
-        sides = [encode_side(modality, item, encoders[modality]) for modality, item in items]
+        sides = [Side.encode(modality, item, encoders[modality]) for modality, item in items]
         for item_id, modality in zip(likes, by or [""] * len(likes), strict=True):
             modality = modality or store.choose_modality()
-            sides.append(load_side(_item(store, item_id, modality), modality, store.n_bits or 0, encoders))
-        return explain_pair((sides[0], sides[1]), load_bit_labels(store), encoders, settings)
+            sides.append(Side.load(_item(store, item_id, modality), modality, store.n_bits or 0, encoders))
+        return explain_pair((sides[0], sides[1]), BitLabels.load(store), encoders, settings)
     finally:
         store.close()
 
@@ -332,15 +307,14 @@ def explain_pair(
     1
     """
     first, second = pair
-    bits = compare_bits(first.outputs, second.outputs, (first.real, second.real))
+    bits = Bit.compare(first.outputs, second.outputs, (first.real, second.real))
     names: tuple[str, ...] = ()
     clear = np.zeros((len(bits), 0))
     if bit_labels is not None and all(side.modality in bit_labels.correlations for side in pair):
         names, clear = bit_labels.label_names, bit_labels.clear([side.modality for side in pair])
     image, words, remarks = _map_side(first, encoders, second.outputs, settings)
     image_2, words_2, remarks_2 = _map_side(second, encoders, first.outputs, settings)
-    evidence, remarks = label_evidence(bits, clear), [*remarks, *remarks_2]
-    return Explanation(pair, bits, names, clear, evidence, (image, image_2), (words, words_2), tuple(remarks))
+    return Explanation(pair, bits, names, clear, (image, image_2), (words, words_2), (*remarks, *remarks_2))
 
 
 def _map_side(
@@ -356,18 +330,15 @@ def _map_side(
         text = str(side.item)
         if len(text.split()) > settings.max_words:
             remarks.append(f"{side.name[:40]} …: only its first {settings.max_words} words were left out in turn")
-        return None, occlusion.map_words(text, encoders["text"], partner, settings.max_words), remarks
-    if isinstance(side.item, Image.Image):
-        image = occlusion.reduce_image(side.item)
-    else:
-        with open_image(side.item) as opened:
-            image = occlusion.reduce_image(opened)
-    grid = occlusion.make_grid(image.size, settings.cells, settings.patch)
+        return None, map_words(text, encoders["text"], partner, settings.max_words), remarks
+    with open_image(side.item) if isinstance(side.item, str | Path) else nullcontext(side.item) as opened:
+        image = reduce_image(opened)
+    grid = settings.grid(image.size)
     n_positions = len(grid.positions())
     if n_positions > settings.max_positions:
         problem = f"{n_positions} patches would have to be looked at, more than {settings.max_positions}"
         return None, None, [*remarks, f"no map of {side.name}: {problem}"]
-    return occlusion.map_image(image, grid, encoders["image"], partner, settings.fill), None, remarks
+    return map_image(image, grid, encoders["image"], partner, settings.fill), None, remarks
 
 
 def _item(store: Store, item_id: str, modality: str) -> Item:

@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, binarize, unpack
+from channelhash.codes import PackedCodes, binarize, unit_rows, unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import labels_from_names
 from channelhash.search import kind_of
@@ -20,8 +20,7 @@ from channelhash.search.store import Store
 
 Outputs = NDArray[np.float32]
 
-# As in `channels.unit_rows`: below this norm outputs have no direction.
-_SMALLEST_NORM = 1e-12
+_Correlations = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -50,37 +49,22 @@ class Bit:
         """Return whether both codes have the same bit here."""
         return self.values[0] == self.values[1]
 
+    @classmethod
+    def compare(cls, first: Outputs, second: Outputs, real: tuple[bool, bool] = (True, True)) -> "list[Bit]":
+        """Compare two codes bit by bit.
 
-def compare_bits(first: Outputs, second: Outputs, real: tuple[bool, bool] = (True, True)) -> list[Bit]:
-    """Compare two codes bit by bit.
+        >>> bits = Bit.compare(np.array([1.0, -1.0]), np.array([1.0, 1.0]))
+        >>> [(bit.number, bit.agrees, round(bit.share, 3)) for bit in bits]
+        [(1, True, 0.5), (2, False, -0.5)]
+        """
+        outputs = np.stack([first, second])
+        unit = unit_rows(outputs)
+        values, shares = binarize(outputs).tolist(), (unit[0] * unit[1]).tolist()
+        strengths = (np.abs(unit) * np.sqrt(unit.shape[1])).tolist()
+        rows = [row if is_real else [None] * len(row) for row, is_real in zip(strengths, real, strict=True)]
+        pairs = zip(zip(*values, strict=True), zip(*rows, strict=True), shares, strict=True)
+        return [cls(number, *pair) for number, pair in enumerate(pairs, start=1)]
 
-    >>> bits = compare_bits(np.array([1.0, -1.0]), np.array([1.0, 1.0]))
-    >>> [(bit.number, bit.agrees, round(bit.share, 3)) for bit in bits]
-    [(1, True, 0.5), (2, False, -0.5)]
-    """
-    values = binarize(np.stack([first, second])).tolist()
-    strengths = [
-        _strengths(row) if is_real else [None] * len(row) for row, is_real in zip((first, second), real, strict=True)
-    ]
-    shares = (_unit(first) * _unit(second)).tolist()
-    return [
-        Bit(j + 1, (values[0][j], values[1][j]), (strengths[0][j], strengths[1][j]), shares[j])
-        for j in range(len(shares))
-    ]
-
-
-def _strengths(outputs: Outputs) -> list[float | None]:
-    size = np.sqrt(np.mean(np.square(outputs, dtype=np.float64)))
-    strengths: list[float | None] = (np.abs(outputs) / max(size, _SMALLEST_NORM)).tolist()
-    return strengths
-
-
-def _unit(outputs: Outputs) -> NDArray[np.float64]:
-    norm = float(np.linalg.norm(outputs.astype(np.float64)))
-    return outputs.astype(np.float64) / (norm if norm > _SMALLEST_NORM else 1.0)
-
-
-Correlations = NDArray[np.float64]
 
 #: Probability that any correlation is called clear when bits and labels are independent.
 _ALPHA = 0.05
@@ -88,9 +72,14 @@ _ALPHA = 0.05
 _EFFECT = 0.2
 # Rows unpacked at a time.
 _ROWS = 1 << 16
+#: Largest number of a store's items that are counted; of a run all are.
+_MAX_COUNTED = 20_000
+#: Largest store whose ids are listed; of larger ones nothing is counted.
+_MAX_ITEMS = 5_000_000
+_BLOCK = 1000
 
 
-def _bit_label_correlation(packed: PackedCodes, n_bits: int, labels: NDArray[np.bool_]) -> Correlations:
+def _bit_label_correlation(packed: PackedCodes, n_bits: int, labels: NDArray[np.bool_]) -> _Correlations:
     """Return the phi coefficient of every bit with every label.
 
     φ = (n n₁₁ − b l) / sqrt(b (n − b) l (n − l)), where of n items b have the bit, l the label and n₁₁ both.
@@ -109,7 +98,7 @@ def _bit_label_correlation(packed: PackedCodes, n_bits: int, labels: NDArray[np.
     n, with_label = float(len(packed)), labels.sum(axis=0, dtype=np.float64)
     scale = np.sqrt(np.outer(with_bit * (n - with_bit), with_label * (n - with_label)))
     numerator = n * both - np.outer(with_bit, with_label)
-    correlation: Correlations = np.divide(numerator, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
+    correlation: _Correlations = np.divide(numerator, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
     return np.clip(correlation, -1, 1)
 
 
@@ -127,7 +116,7 @@ def _clear_threshold(n_rows: int, n_tests: int) -> float:
 
 @dataclass(frozen=True)
 class BitLabels:
-    """Correlations of a model's bits with labels.
+    """_Correlations of a model's bits with labels.
 
     Attributes:
         label_names: c names.
@@ -140,10 +129,10 @@ class BitLabels:
     """
 
     label_names: tuple[str, ...]
-    correlations: Mapping[str, Correlations]
+    correlations: Mapping[str, _Correlations]
     rows: Mapping[str, int]
 
-    def clear(self, modalities: Sequence[str]) -> Correlations:
+    def clear(self, modalities: Sequence[str]) -> _Correlations:
         """Return the clear correlations of the bits of a pair of codes: ``(k, c)``, 0 where unclear.
 
         A correlation is clear if it is so, with the same sign, for the codes of each of ``modalities``; the smallest
@@ -157,79 +146,57 @@ class BitLabels:
         same_sign = (clear > 0).all(axis=0) | (clear < 0).all(axis=0)
         return np.where(same_sign, np.sign(clear[0]) * np.abs(clear).min(axis=0), 0.0)
 
+    @classmethod
+    def load(cls, store: Store) -> "BitLabels | None":
+        """Return the labels that go with the bits of a store's codes, or None if no item has labels.
 
-def label_evidence(bits: Sequence[Bit], clear: Correlations) -> Correlations:
-    """Return the evidence of the agreeing bits for each label: the mean of ±φ_jl weighted by share_j.
+        For a run, the whole retrieval set is counted, for a file of codes all codes. For any other store, 20,000 items
+        are counted, evenly spaced in the order of ids; items without the key ``labels`` are skipped. The result is None
+        for a store of more than 5 million items.
+        """
+        path = Path(store.address)
+        if kind_of(path) == "run":
+            path = path / "codes" / "test-retrieval.parquet"
+        if path.suffix != ".parquet":
+            return _count_items(store)
+        codes = CodeSet.load(path)
+        if codes.labels is None or not codes.label_names:
+            return None
+        return _correlate(
+            codes.label_names, codes.n_bits, {name: (rows, codes.labels) for name, rows in codes.codes.items()}
+        )
 
-    The sign is + for a bit that is 1 and − for a bit that is 0.
 
-    >>> bits = [Bit(1, (True, True), (1.0, 1.0), 0.75), Bit(2, (False, False), (1.0, 1.0), 0.25)]
-    >>> label_evidence(bits, np.array([[0.4], [0.8]])).round(6).tolist()
-    [0.1]
+def _correlate(
+    label_names: Sequence[str], n_bits: int, rows: Mapping[str, tuple[PackedCodes, NDArray[np.bool_]]]
+) -> BitLabels:
+    """Correlate the codes of each modality with the labels of their items.
+
+    >>> dog = {"image": (np.array([[128], [0]], np.uint8), np.eye(2, 1, dtype=bool))}
+    >>> _correlate(["dog"], 1, dog).correlations["image"].tolist()
+    [[1.0]]
     """
-    shares = np.array([bit.share * bit.agrees for bit in bits])
-    signs = np.array([1 if bit.values[0] else -1 for bit in bits])
-    evidence: Correlations = (shares * signs) @ clear / (shares.sum() or 1.0)
-    return evidence
-
-
-#: Largest number of a store's items that are counted; of a run all are.
-_MAX_COUNTED = 20_000
-#: Largest store whose ids are listed; of larger ones nothing is counted.
-_MAX_ITEMS = 5_000_000
-_BLOCK = 1000
-
-
-def load_bit_labels(store: Store) -> BitLabels | None:
-    """Return the labels that go with the bits of a store's codes, or None if no item has labels.
-
-    For a run, the whole retrieval set is counted, for a file of codes all codes. For any other store, 20,000 items are
-    counted, evenly spaced in the order of ids; items without the key ``labels`` are skipped. The result is None for a
-    store of more than 5 million items.
-    """
-    path = Path(store.address)
-    if kind_of(path) == "run":
-        path = path / "codes" / "test-retrieval.parquet"
-    return _count_bit_labels(CodeSet.load(path)) if path.suffix == ".parquet" else _count_items(store)
-
-
-def _count_bit_labels(codes: CodeSet) -> BitLabels | None:
-    """Count the labels that go with the bits of all codes of a set; None without labels and their names.
-
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[128], [0]], np.uint8)}, np.eye(2, 1, dtype=bool), 1, ("dog",))
-    >>> bit_labels = _count_bit_labels(codes)
-    >>> bit_labels.label_names, bit_labels.correlations["image"].tolist()
-    (('dog',), [[1.0]])
-    """
-    if codes.labels is None or not codes.label_names:
-        return None
-    labels = codes.labels
-    return BitLabels(
-        codes.label_names,
-        {modality: _bit_label_correlation(packed, codes.n_bits, labels) for modality, packed in codes.codes.items()},
-        {modality: len(codes) for modality in codes.codes},
-    )
+    correlations = {name: _bit_label_correlation(codes, n_bits, labels) for name, (codes, labels) in rows.items()}
+    return BitLabels(tuple(label_names), correlations, {name: len(codes) for name, (codes, _) in rows.items()})
 
 
 def _count_items(store: Store) -> BitLabels | None:
     if not 0 < len(store) <= _MAX_ITEMS:
         return None
     ids = store.ids()
-    picked = [ids[i] for i in np.unique(np.linspace(0, len(ids) - 1, min(_MAX_COUNTED, len(ids))).astype(int))]
-    codes: dict[str, list[NDArray[np.uint8]]] = {}
-    names: dict[str, list[list[str]]] = {}
-    for start in range(0, len(picked), _BLOCK):
-        for item in store.get(picked[start : start + _BLOCK]):
-            item_labels = item.metadata.get("labels")
-            if isinstance(item_labels, list):
+    sample = [ids[i] for i in np.unique(np.linspace(0, len(ids) - 1, min(_MAX_COUNTED, len(ids))).astype(int))]
+    pairs: dict[str, list[tuple[PackedCodes, list[str]]]] = {}
+    for start in range(0, len(sample), _BLOCK):
+        for item in store.get(sample[start : start + _BLOCK]):
+            labels = item.metadata.get("labels")
+            if isinstance(labels, list):
                 for modality, code in item.codes.items():
-                    codes.setdefault(modality, []).append(code)
-                    names.setdefault(modality, []).append(item_labels)
-    label_names = sorted({label for rows in names.values() for row in rows for label in row})
+                    pairs.setdefault(modality, []).append((code, labels))
+    label_names = sorted({label for rows in pairs.values() for _, labels in rows for label in labels})
     if not label_names or store.n_bits is None:
         return None
-    correlations = {}
-    for modality, rows in codes.items():
-        labels, _ = labels_from_names(names[modality], label_names, store.address)
-        correlations[modality] = _bit_label_correlation(np.stack(rows), store.n_bits, labels)
-    return BitLabels(tuple(label_names), correlations, {modality: len(rows) for modality, rows in codes.items()})
+    rows = {}
+    for modality, items in pairs.items():
+        names = [labels for _, labels in items]
+        rows[modality] = np.stack([code for code, _ in items]), labels_from_names(names, label_names, store.address)[0]
+    return _correlate(label_names, store.n_bits, rows)

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from channelhash.codes import binarize, unit_rows
+from channelhash.errors import InputError
 from channelhash.explanation.bit_labels import Outputs
 from channelhash.utils.image_files import decode, upright_size
 
 #: Maps ``n`` items of one modality to real-valued outputs ``(n, k)``.
 Encode = Callable[[Sequence[Any]], Outputs]
 _Values = NDArray[np.float64]
-Fill = Literal["grey", "blur"]
+_Fill = Literal["grey", "blur"]
 _Cell = tuple[int, int]
 
 #: Short side in pixels to which larger images are reduced before parts are hidden; no model here reads more.
@@ -68,15 +69,43 @@ class Grid:
         return total / count
 
 
-def make_grid(size: tuple[int, int], cells: int, patch: int) -> Grid:
-    """Divide an image of ``size`` (width, height) into nearly square cells, ``cells`` along its short side.
+@dataclass(frozen=True)
+class MapSettings:
+    """How parts of an item are hidden.
 
-    >>> make_grid((640, 480), cells=8, patch=2)
-    Grid(rows=8, columns=11, patch=2)
+    Attributes:
+        cells: cells along an image's short side.
+        patch: side of the hidden patch in cells; it moves by one cell.
+        fill: what the patch shows: grey, or the image blurred.
+        max_words: number of words of a text that are left out in turn, at most.
+        max_positions: number of positions of the patch, at most; an image that needs more gets no map.
+
+    >>> MapSettings(cells=4).patch
+    2
     """
-    short = min(size)
-    columns, rows = (max(cells, round(cells * side / short)) for side in size)
-    return Grid(rows, columns, patch)
+
+    cells: int = 8
+    patch: int = 2
+    fill: _Fill = "grey"
+    max_words: int = 100
+    max_positions: int = 2000
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.cells <= 64:
+            raise InputError(f"cells: {self.cells} along the short side; give 1 to 64")
+        if not 1 <= self.patch <= self.cells:
+            raise InputError(
+                f"patch: a side of {self.patch} cells; give 1 to {self.cells}, no more than the short side has"
+            )
+
+    def grid(self, size: tuple[int, int]) -> Grid:
+        """Divide an image of ``size`` (width, height) into nearly square cells, ``cells`` along its short side.
+
+        >>> MapSettings(cells=8, patch=2).grid((640, 480))
+        Grid(rows=8, columns=11, patch=2)
+        """
+        columns, rows = (max(self.cells, round(self.cells * side / min(size))) for side in size)
+        return Grid(rows, columns, self.patch)
 
 
 def reduce_image(image: Image.Image) -> Image.Image:
@@ -85,15 +114,15 @@ def reduce_image(image: Image.Image) -> Image.Image:
     >>> reduce_image(Image.new("L", (4000, 2000))).size
     (1024, 512)
     """
-    factor = _SHORT_SIDE / min(image.size)
     width, height = upright_size(image)
+    factor = _SHORT_SIDE / min(width, height)
     image = decode(image, _SHORT_SIDE)
     if factor >= 1:
         return image
     return image.resize((max(1, round(width * factor)), max(1, round(height * factor))), Image.Resampling.BILINEAR)
 
 
-def _make_filler(image: Image.Image, fill: Fill) -> Image.Image:
+def _make_filler(image: Image.Image, fill: _Fill) -> Image.Image:
     """Return the image that a hidden part shows: grey, or the image blurred beyond recognition.
 
     >>> _make_filler(Image.new("RGB", (8, 8)), "grey").getpixel((0, 0))
@@ -148,7 +177,7 @@ class ImageMap:
     flipping: _Values
 
 
-def map_image(image: Image.Image, grid: Grid, encode: Encode, partner: Outputs, fill: Fill) -> ImageMap:
+def map_image(image: Image.Image, grid: Grid, encode: Encode, partner: Outputs, fill: _Fill) -> ImageMap:
     """Slide the patch over an image.
 
     >>> def encode(images):  # one bit: is the left half bright?

@@ -14,8 +14,8 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, File, HTTPException, Query, Response
 
 from channelhash.codes import PackedCodes, check_packed
-from channelhash.explanation import api
-from channelhash.explanation.occlusion import Encode
+from channelhash.explanation.api import Side, explain_pair
+from channelhash.explanation.occlusion import Encode, MapSettings
 from channelhash.search import query as queries
 from channelhash.search.duplicates import find_duplicates
 from channelhash.search.hits import DEPTH, Hits, Page, answer_page
@@ -236,7 +236,7 @@ async def duplicates(
 async def explain(request: schemas.ExplainRequest, service: CurrentService) -> Response:
     """Explain why two of words, stored items and codes match: bits, their labels, and what parts and words matter."""
 
-    def make_sides() -> tuple[api.Side, api.Side]:
+    def make_sides() -> tuple[Side, Side]:
         return _make_side(service, request.first), _make_side(service, request.second)
 
     return await _explain(service, make_sides, request)
@@ -247,7 +247,7 @@ async def explain_image(service: CurrentService, request: Annotated[schemas.Imag
     """Explain why an uploaded picture matches a stored item. The picture is not kept."""
     async with service.open_image(request.image) as (_, content):
 
-        def make_sides() -> tuple[api.Side, api.Side]:
+        def make_sides() -> tuple[Side, Side]:
             uploaded = _encode_file(service, content, "your picture")
             return uploaded, _make_side(service, schemas.ExplainItem(id=request.id, modality=request.modality))
 
@@ -255,15 +255,15 @@ async def explain_image(service: CurrentService, request: Annotated[schemas.Imag
 
 
 async def _explain(
-    service: Service, make_sides: Callable[[], tuple[api.Side, api.Side]], options: schemas.MapOptions
+    service: Service, make_sides: Callable[[], tuple[Side, Side]], options: schemas.MapOptions
 ) -> Response:
     """Encode the pair, find its labels, draw its maps and write the answer, in a worker thread."""
     start = time.perf_counter()
 
     def work() -> Response:
         limits = service.limits
-        settings = api.MapSettings(options.cells, options.patch, options.fill, limits.words, limits.patches)
-        explanation = api.explain_pair(
+        settings = MapSettings(options.cells, options.patch, options.fill, limits.words, limits.patches)
+        explanation = explain_pair(
             make_sides(), service.bit_labels(), _encoders(service), settings if options.maps else None
         )
         answer = schemas.ExplainResponse(**explanation.as_dict(), seconds=time.perf_counter() - start)
@@ -276,29 +276,29 @@ def _encoders(service: Service) -> dict[str, Encode]:
     return {modality: partial(service.encode_from_thread, modality) for modality in service.encoding.result().batchers}
 
 
-def _make_side(service: Service, request: schemas.ExplainItem) -> api.Side:
+def _make_side(service: Service, request: schemas.ExplainItem) -> Side:
     """Return one item of the pair, as the request names it."""
     if request.text is not None:
-        return api.encode_side("text", request.text, partial(service.encode_from_thread, "text"))
+        return Side.encode("text", request.text, partial(service.encode_from_thread, "text"))
     store = service.store
     n_bits = store.n_bits or 0
     if request.code is not None:
         code = _unpack_hex(service, request.code)
         default = "text" if store.modalities and "image" not in store.modalities else "image"
-        return api.unpack_side(code, request.modality or default, "a code", n_bits, "only its bits are known")
+        return Side.unpack(code, request.modality or default, "a code", n_bits, "only its bits are known")
     item = service.get_item(request.id or "")
     modality = request.modality or choose_modality(None, sorted(item.codes), "this item")
     if modality not in item.codes:
         raise HTTPException(422, f"modality: this item has no {modality} code, only {' and '.join(item.codes)}")
     if problem := service.encoding.result().problems.get(modality):
-        return api.unpack_side(item.codes[modality], modality, item.id, n_bits, problem)
+        return Side.unpack(item.codes[modality], modality, item.id, n_bits, problem)
     path = item.metadata.get("image")
     if modality == "image" and isinstance(path, str) and path:
         return _load_image(service, item, Path(path))
-    return api.load_side(item, modality, n_bits, _encoders(service))
+    return Side.load(item, modality, n_bits, _encoders(service))
 
 
-def _load_image(service: Service, item: Item, path: Path) -> api.Side:
+def _load_image(service: Service, item: Item, path: Path) -> Side:
     """Encode an item's image, checked like an upload, but with as many pixels as indexing reads.
 
     No response names its path.
@@ -309,11 +309,11 @@ def _load_image(service: Service, item: Item, path: Path) -> api.Side:
         open_upload(content, inf, service.limits.side, STORED_FORMATS)
     except (OSError, HTTPException):
         problem = "its picture is not there any more, cannot be read or is too large"
-        return api.unpack_side(code, "image", item.id, n_bits, problem)
-    return api.compare_with_stored(_encode_file(service, content, item.id), code, n_bits)
+        return Side.unpack(code, "image", item.id, n_bits, problem)
+    return _encode_file(service, content, item.id).compare_with_stored(code, n_bits)
 
 
-def _encode_file(service: Service, content: bytes, name: str) -> api.Side:
+def _encode_file(service: Service, content: bytes, name: str) -> Side:
     """Encode an image from its file's content, opened twice: a model may decode it smaller."""
     outputs = service.encode_from_thread("image", [open_image(io.BytesIO(content))])[0]
-    return api.Side("image", name, outputs, open_image(io.BytesIO(content)))
+    return Side("image", name, outputs, open_image(io.BytesIO(content)))

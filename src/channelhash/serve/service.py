@@ -23,7 +23,7 @@ from PIL import Image
 
 from channelhash.errors import InputError, JobError
 from channelhash.explanation.api import encode_items
-from channelhash.explanation.bit_labels import BitLabels, load_bit_labels
+from channelhash.explanation.bit_labels import BitLabels
 from channelhash.models.description import QueryEncoder
 from channelhash.models.fitted import FittedModel
 from channelhash.search.hits import ALONE
@@ -312,7 +312,7 @@ class Service:
         with self._counting:  # others wait for the thread that counts
             n_items = len(self.store)
             if abs(n_items - self._counted[0]) > _CHANGE * self._counted[0]:
-                self._counted = n_items, load_bit_labels(self.store)
+                self._counted = n_items, BitLabels.load(self.store)
             return self._counted[1]
 
     def get_item(self, item_id: str) -> Item:
