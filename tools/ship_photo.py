@@ -13,8 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save
 
-from channelhash.models.description import checked_content, described_with_checksum, read_description
-from channelhash.models.encoders import read_arrays
+from channelhash.models.description import read_arrays, read_description, write_model
 from channelhash.models.photo import WEIGHTS
 from channelhash.models.pretrained import image_layers
 
@@ -81,8 +80,7 @@ def ship_heads(run: Path) -> None:
     fit = dict(n_bits=n_bits, encoder="photo", codes="learned", seed=0, fitted_on=0, unit=False, nested=nested)
     fit["widths"] = dict.fromkeys(form["architecture"]["widths"], n_bits)
     form |= {"name": "fitted", "architecture": fit}
-    (WEIGHTS / "config.json").write_text(described_with_checksum(form), encoding="utf-8")
-    (WEIGHTS / "model.safetensors").write_bytes(checked_content(save, weights))
+    write_model(WEIGHTS, save, weights, form)
 
 
 if __name__ == "__main__":

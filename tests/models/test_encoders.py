@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from PIL import Image
 from tokenizers.implementations import BertWordPieceTokenizer
 
+from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.models import load_model, photo
+from channelhash.models import MODELS, load_model, photo
 from channelhash.models.description import read_words
 from channelhash.models.encoders import Encoder, _look_at_probe, is_encoder, open_encoder
 from channelhash.models.fitted import fit_codes
-from channelhash.models.heads import aligned_head
 from picture_runs import tiny_clip
 from refusals import check_refusal
 
@@ -117,7 +117,8 @@ def test_photos_images_have_features(tmp_path):
     features = bare.features("image", [path])
     assert features.shape == (1, 1280)
     assert features.min() >= 0 < features.max()  # after ReLU6 and the mean
-    head = aligned_head(1280, 256, False, [900], 0.0, 0.0, 0.0).eval()
+    records = Records(("a",), {"image": features}, np.ones((1, 0), bool), ())
+    head = MODELS["aligned"].create(records, 256, "features", hidden=[900]).branch("image").head.eval()
     names = {f"1.{name}": name for name in ("mean", "scale")}
     for layer, name in (("linear", "linear"), ("mlp.0", "mlp.0"), ("mlp.3", "mlp.1")):
         names |= {f"3.{layer}.{kind}": f"{name}.{kind}" for kind in ("weight", "bias")}

@@ -10,7 +10,7 @@ from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS
-from channelhash.models.aligned import _signs, rotate_outputs
+from channelhash.models.heads import _signs, rotate_outputs
 
 
 @pytest.fixture(scope="module")

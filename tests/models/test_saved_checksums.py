@@ -14,8 +14,7 @@ import channelhash as ch
 from channelhash.data.records import Records
 from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS
-from channelhash.models.backbones import read_saved_weights
-from channelhash.models.description import damaged_files, model_card, read_description
+from channelhash.models.description import damaged_files, model_card, read_checked, read_description
 from refusals import check_refusal
 from small_runs import feature_config, run_command, write_features
 
@@ -41,7 +40,7 @@ def test_too_few_file_handles_are_not_called_damage(saved):
             while True:
                 handles.append(open(saved / "config.json", "rb"))  # noqa: SIM115
         check_refusal("Too many open files", damaged_files, saved, error=JobError)
-        check_refusal(r"model\.safetensors: not now", read_saved_weights, saved / "model.safetensors", error=JobError)
+        check_refusal(r"model\.safetensors: not now", read_checked, saved / "model.safetensors", error=JobError)
     finally:
         for handle in handles:
             handle.close()

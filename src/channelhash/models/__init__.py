@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from channelhash.errors import InputError
-from channelhash.models.description import is_fitted
+from channelhash.models.description import read_description
 from channelhash.utils.typed_settings import look_up
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 @cache
 def _models() -> "dict[str, ModelKind]":
     """Return the registry: name in a configuration -> how to create a model, and to build a saved one again."""
-    from channelhash.models import aligned, cliphash, heads, small, tdsrdh
+    from channelhash.models import cliphash, heads, small, tdsrdh
     from channelhash.models.hash_model import ModelKind
 
     return {
         "small": ModelKind(small.create_small_model, small.build_small_branches),
         "features": ModelKind(heads.create_features_model, heads.build_features_branches),
-        "aligned": ModelKind(aligned.create_aligned_model, aligned.build_aligned_branches),
+        "aligned": ModelKind(heads.create_aligned_model, heads.build_aligned_branches),
         "tdsrdh": ModelKind(tdsrdh.create_tdsrdh_model, tdsrdh.build_tdsrdh_branches),
         "cliphash": ModelKind(cliphash.create_cliphash_model, cliphash.build_cliphash_branches),
     }
@@ -82,10 +82,11 @@ def load_model(path: str | Path, trust_code: bool = False, device: str = "cpu") 
         raise InputError(f"{folder}: this run has no trained model yet; finish it with `channelhash train --resume`")
     elif not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
-    if is_fitted(folder):
-        from channelhash.models.fitted import read_fitted_model
+    file = folder / "config.json"
+    if file.exists() and read_description(file).get("name") == "fitted":
+        from channelhash.models.fitted import FittedModel
 
-        return read_fitted_model(folder, trust_code)
+        return FittedModel.load(folder, trust_code)
     from channelhash.models.hash_model import HashModel
     from channelhash.utils.environment import pick_device
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from channelhash.errors import InputError, JobError
-from channelhash.models.description import read_checked, split_source
+from channelhash.models.description import split_source
 from channelhash.utils.files import check_exhausted, content_hash, reading
 from channelhash.utils.seeds import derive_seed
 
@@ -50,14 +50,17 @@ class PartlyFrozen(nn.Module):
 
     >>> layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), num_layers=3)
     >>> encoder = PartlyFrozen(layers, 1)
-    >>> [any(values.requires_grad for values in block.parameters()) for block in blocks(layers)]
+    >>> [any(values.requires_grad for values in layer.parameters()) for layer in layers.layers]
     [False, False, True]
     """
 
     def __init__(self, encoder: nn.Module, n_blocks: int) -> None:
         super().__init__()
         self.encoder = encoder.requires_grad_(False)
-        layers = blocks(encoder)
+        trunk = encoder
+        while len(parts := [part for part in trunk.children() if next(part.parameters(), None) is not None]) == 1:
+            trunk = parts[0]  # behind a normalisation of pixels, say
+        layers = list(_blocks(trunk))
         if n_blocks > len(layers):
             raise InputError(f"model.unfreeze_blocks is {n_blocks}, but the backbone has {len(layers)} blocks")
         parts = list(encoder.modules())
@@ -84,22 +87,15 @@ class PartlyFrozen(nn.Module):
         return features
 
 
-def blocks(encoder: nn.Module) -> list[nn.Module]:
-    """Return the blocks of an encoder in their order: what has parts of its own and stands in a row with others.
+def _blocks(part: nn.Module) -> Iterator[nn.Module]:
+    """Yield the blocks of an encoder in their order: what has parts of its own and stands in a row with others.
 
     Those of a ResNet are its bottlenecks, those of a Transformer its layers.
 
     >>> layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
-    >>> len(blocks(nn.TransformerEncoder(layer, num_layers=3)))
+    >>> len(list(_blocks(nn.TransformerEncoder(layer, num_layers=3))))
     3
     """
-    layers = [child for child in encoder.children() if next(child.parameters(), None) is not None]
-    if len(layers) == 1:  # behind a normalisation of pixels, say
-        return blocks(layers[0])
-    return list(_blocks(encoder))
-
-
-def _blocks(part: nn.Module) -> Iterator[nn.Module]:
     in_a_row = type(part) in (nn.Sequential, nn.ModuleList)
     for child in part.children():
         if in_a_row and type(child) is not nn.Sequential and next(child.children(), None) is not None:
@@ -169,7 +165,7 @@ class Frozen(nn.Module):
         """16 hex digits that identify what never changes: all weights and, unless they drift, buffers."""
         if isinstance(self.encoder, Tower):
             return self.encoder.weights_hash
-        return weights_hash(dict(self.encoder.named_parameters()) if self.drifts else self.encoder.state_dict())[:16]
+        return _weights_hash(dict(self.encoder.named_parameters()) if self.drifts else self.encoder.state_dict())[:16]
 
     def identity(self) -> dict[str, str]:
         """Return, JSON-able, what features depend on besides the items: part of a cache's key and of a saved model."""
@@ -265,11 +261,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {name.removeprefix("module."): value for name, value in state.items()}
 
 
-def read_saved_weights(path: Path) -> dict[str, Tensor]:
-    """Read the weights of a saved model; errors as in `read_checked`."""
-    return load(read_checked(path))
-
-
 def load_weights(target: dict[str, Tensor], state: dict[str, Tensor], where: str) -> None:
     """Copy ``state`` into the tensors of ``target``; names and shapes must agree.
 
@@ -295,10 +286,10 @@ def load_weights(target: dict[str, Tensor], state: dict[str, Tensor], where: str
             value.copy_(state[name])
 
 
-def weights_hash(weights: dict[str, Tensor]) -> str:
+def _weights_hash(weights: dict[str, Tensor]) -> str:
     """Hash tensors with their names, types and shapes; 64 hex digits; about 0.6 s a gigabyte.
 
-    >>> weights_hash({"weight": torch.zeros(2)}) == weights_hash({"weight": torch.ones(2)})
+    >>> _weights_hash({"weight": torch.zeros(2)}) == _weights_hash({"weight": torch.ones(2)})
     False
     """
     parts: list[bytes | memoryview] = []

@@ -53,7 +53,7 @@ def create_cliphash_model(
         InputError: backbone or weights are unknown or do not fit, the backbone has fewer blocks or is not frozen, or
             the data holds features.
     """
-    check_raw_items("cliphash", n_bits, train)
+    check_raw_items("cliphash", train)
     if prompt.count("{}") != 1:
         raise InputError(f"model.prompt: holds '{{}}' once, where the text goes; got {prompt!r}")
     backbone = str(Path(backbone).resolve()) if backbone.endswith(".json") else backbone

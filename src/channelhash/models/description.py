@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
-from channelhash.errors import InputError
-from channelhash.utils.files import check_exhausted, content_hash, reading
+from channelhash.errors import InputError, JobError
+from channelhash.utils.files import atomic_path, check_exhausted, content_hash, reading, write_text
+from channelhash.utils.progress import Progress
 
 
 class QueryEncoder(Protocol):
@@ -49,6 +52,49 @@ class Model(QueryEncoder, Protocol):
 
     def save_pretrained(self, folder: Path, /) -> Any:
         """Save it in a folder."""
+
+
+def outputs_by_batches(
+    compute: Callable[[Any], Any],
+    modality: str,
+    items: Any,
+    remedy: str,
+    progress: Progress | None = None,
+    batch_size: int = 256,
+) -> list[Any]:
+    """Compute outputs ``(n, k)`` of raw items batch by batch; `JobError`, with a remedy, if one is not finite.
+
+    >>> outputs_by_batches(lambda texts: np.ones((len(texts), 2)), "text", ["a dog"], "train again")
+    [array([[1., 1.]])]
+    """
+    batches = []
+    for start in range(0, len(items), batch_size):
+        batches.append(compute(items[start : start + batch_size]))
+        broken = np.flatnonzero(~np.isfinite(np.asarray(batches[-1])).all(axis=1))
+        if len(broken):
+            row = start + int(broken[0])
+            name = f" ({items[row]})" if isinstance(items[row], str | Path) else ""
+            raise JobError(f"{modality} in row {row}{name}: the model's output is not finite; {remedy}")
+        if progress:
+            progress(min(start + batch_size, len(items)), len(items))
+    return batches
+
+
+def fingerprint_of(description: Mapping[str, Any], weights: Mapping[str, NDArray[Any]] | None = None) -> str:
+    """Hash a model's description and weights.
+
+    Extractors do not count: people change them when a model moves to another machine.
+
+    >>> fingerprint_of({"architecture": {"extractors": {}}}) == fingerprint_of({"architecture": {}})
+    True
+    """
+    counted = dict(description)
+    if isinstance(counted.get("architecture"), dict):
+        counted["architecture"] = {key: v for key, v in counted["architecture"].items() if key != "extractors"}
+    parts = [json.dumps(counted, sort_keys=True).encode()]
+    for name, values in sorted((weights or {}).items()):
+        parts += [name.encode(), values.tobytes()]
+    return content_hash(*parts)[:16]
 
 
 #: A word, or modality -> the name of its extractor.
@@ -182,36 +228,17 @@ def model_card(
 _CHECKSUM = "checksum"
 
 
-def described_with_checksum(description: dict[str, Any]) -> str:
-    """Return a model's description as the text of its ``config.json``.
-
-    >>> json.loads(described_with_checksum({"name": "small", "architecture": {}}))["name"]
-    'small'
-    """
-    return json.dumps(description | {_CHECKSUM: _of_description(description)}, indent=2)
-
-
 def read_description(path: Path) -> dict[str, Any]:
     """Read a ``config.json``; one that a person has edited may have no checksum."""
     with reading(path, "is damaged", "restore it, or save the model again"):
         description = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(description, dict):
             raise ValueError("not an object")
-    if description.pop(_CHECKSUM, None) not in (None, _of_description(description)):
+    if description.pop(_CHECKSUM, None) not in (None, fingerprint_of(description)):
         raise InputError(
             f"{path}: has changed since it was saved; restore it or, if you have edited it, remove its {_CHECKSUM!r}"
         )
     return description
-
-
-def is_fitted(folder: Path) -> bool:
-    """Return whether a folder holds a saved model whose codes were fitted.
-
-    >>> is_fitted(Path("nowhere"))
-    False
-    """
-    file = folder / "config.json"
-    return file.exists() and read_description(file).get("name") == "fitted"
 
 
 def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
@@ -258,9 +285,21 @@ def _weights_checksum(content: bytes) -> str:
     return content_hash(*parts)
 
 
-def checked_content(save: Callable[..., bytes], weights: Mapping[str, Any]) -> bytes:
-    """Return weights as safetensors' ``save`` for tensors or arrays writes them, with their `_weights_checksum`."""
-    return save(weights, {_CHECKSUM: _weights_checksum(save(weights))})
+def write_model(folder: Path, save: Callable[..., bytes], weights: Mapping[str, Any], description: Any) -> None:
+    """Write weights, by safetensors' ``save`` for tensors or arrays, and the description, each with its checksum.
+
+    >>> import tempfile
+    >>> from safetensors.numpy import save
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_model(Path(folder), save, {}, {"name": "small"})
+    ...     damaged_files(Path(folder))
+    []
+    """
+    with atomic_path(folder / "model.safetensors") as path:
+        # Not `save_file`: only the owner may read its files.
+        path.write_bytes(save(weights, {_CHECKSUM: _weights_checksum(save(weights))}))
+    described = description | {_CHECKSUM: fingerprint_of(description)}
+    write_text(folder / "config.json", json.dumps(described, indent=2))
 
 
 def read_checked(path: Path) -> bytes:
@@ -277,6 +316,13 @@ def read_checked(path: Path) -> bytes:
     if expected not in (None, checksum):
         raise InputError(f"{path}: is damaged: the weights have changed since they were saved; restore the file")
     return content
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays in the safetensors file of a saved model; errors as in `read_checked`."""
+    from safetensors.numpy import load
+
+    return load(read_checked(path))
 
 
 def damaged_files(folder: Path) -> list[str]:
@@ -298,11 +344,3 @@ def damaged_files(folder: Path) -> list[str]:
                 check_exhausted(error, path)
             files.append(f"{name}: {str(error).removeprefix(f'{path}: ')}")
     return files
-
-
-def _of_description(description: dict[str, Any]) -> str:
-    """Extractors do not count: people change them when a model moves to another machine."""
-    counted = dict(description)
-    if isinstance(counted.get("architecture"), dict):
-        counted["architecture"] = {key: v for key, v in counted["architecture"].items() if key != "extractors"}
-    return content_hash(json.dumps(counted, sort_keys=True).encode())[:16]

@@ -6,7 +6,6 @@ Their forms are in `_ENCODERS`. A run or a saved model is no encoder in this sen
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,14 +16,16 @@ from PIL import Image
 from channelhash.data.records import Items
 from channelhash.errors import InputError
 from channelhash.models import photo
-from channelhash.models.description import FEATURES, Word, read_checked, read_description
-from channelhash.models.extractors import Extractor, FeatureRows, absolute_names, absolute_source, check_files
+from channelhash.models.description import FEATURES, Word, read_arrays, read_description
+from channelhash.models.extractors import Extractor, FeatureRows, absolute_names, absolute_source
 from channelhash.utils.environment import pick_device
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import is_python_name, look_up, unknown
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from channelhash.models.backbones import Frozen
 
 _BATCH = 256
@@ -54,6 +55,19 @@ class Side(NamedTuple):
         """Compute the features of prepared inputs."""
         rows = inputs if self.network is None else self.network(inputs)
         return rows if self.head is None else self.head(rows)
+
+    def module(self) -> "nn.Module":
+        """Return the network as a module of PyTorch that is never trained."""
+        from torch import nn
+
+        from channelhash.models.backbones import Frozen, Tower
+
+        if self.network is None:
+            return nn.Identity()
+        if isinstance(self.network, _FrozenNetwork):
+            return self.network.frozen
+        tower = Tower(self.network, self.identity["weights"])
+        return Frozen(tower, self.identity["name"], self.identity["inputs"], self.width)
 
 
 @dataclass(frozen=True)
@@ -94,30 +108,13 @@ class Encoder:
 
 def _photo() -> Encoder:
     """Open the encoder ``photo``: `_photo_backbones` and the heads that ship with the package; errors as there."""
-    sides, heads = {}, heads_of(read_arrays(photo.WEIGHTS / "model.safetensors"))
+    sides, heads = {}, photo.Head.read_all(read_arrays(photo.WEIGHTS / "model.safetensors"))
     expected = read_description(photo.WEIGHTS / "config.json")["backbones"]
     for name, side in _photo_backbones().sides.items():
         if side.identity != expected[name]:
             raise InputError(f"{photo.WEIGHTS}: heads of {expected[name]}, not of {side.identity}; reinstall")
         sides[name] = side._replace(width=len(heads[name].weights["linear.bias"]), head=heads[name])
     return Encoder("photo", sides, one_space=True, own_bits=sides["image"].width)
-
-
-def heads_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, photo.Head]:
-    """Return the heads in the arrays of a saved model ``fitted``: modality -> head; none where the encoder has none."""
-    heads: dict[str, dict[str, NDArray[Any]]] = {}
-    for name, values in arrays.items():
-        modality, _, weight = name.partition(".head.")
-        if weight:
-            heads.setdefault(modality, {})[weight] = np.asarray(values, np.float32)
-    return {modality: photo.Head(weights) for modality, weights in heads.items()}
-
-
-def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of a saved model; errors as in `read_checked`."""
-    from safetensors.numpy import load
-
-    return load(read_checked(file))
 
 
 def _photo_backbones() -> Encoder:
@@ -137,7 +134,7 @@ def _photo_backbones() -> Encoder:
 
 
 @dataclass
-class FrozenNetwork:
+class _FrozenNetwork:
     """A frozen network of PyTorch as a function of arrays; on a GPU if there is one."""
 
     frozen: "Frozen"
@@ -145,15 +142,9 @@ class FrozenNetwork:
     def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         import torch
 
-        device = self._device
-        features: NDArray[np.float32] = self.frozen(torch.from_numpy(inputs).to(device)).cpu().numpy()
-        return features
-
-    @cached_property
-    def _device(self) -> Any:
         device = pick_device("auto")
-        self.frozen.to(device)
-        return device
+        features: NDArray[np.float32] = self.frozen.to(device)(torch.from_numpy(inputs).to(device)).cpu().numpy()
+        return features
 
 
 def _openclip(what: str) -> Encoder:
@@ -174,8 +165,8 @@ def _openclip(what: str) -> Encoder:
     )
     texts = pretrained.PromptTokens("{}", clip.tokenize)
     sides = {
-        "image": Side(clip.resize, FrozenNetwork(image), width, image.identity()),
-        "text": Side(texts, FrozenNetwork(text), width, text.identity()),
+        "image": Side(clip.resize, _FrozenNetwork(image), width, image.identity()),
+        "text": Side(texts, _FrozenNetwork(text), width, text.identity()),
     }
     return Encoder(word, sides, one_space=True)
 
@@ -282,8 +273,9 @@ def _extractors(word: Mapping[str, str], widths: Mapping[str, int], seen: Mappin
         if seen is not None and modality not in seen:
             continue  # its codes could not be compared with those of the other side
         if seen is None:
-            check_files({modality: name})
-            width, extractors[modality] = _look_at_probe(Extractor(name, modality, widths.get(modality)), modality)
+            unknown_extractor = Extractor(name, modality, widths.get(modality))
+            unknown_extractor.check_file()
+            width, extractors[modality] = _look_at_probe(unknown_extractor, modality)
         else:
             width, extractors[modality] = widths[modality], seen[modality]
         extractor = _KnownExtractor(name, modality, width, extractors[modality])

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import AfterValidator
 
 from channelhash.data.images import Resize
 from channelhash.errors import InputError
 from channelhash.models.description import split_source
+from channelhash.utils.environment import pick_device
 from channelhash.utils.files import one_line
 from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import pick, resolve, split_python_name, unknown
@@ -118,7 +118,7 @@ def _by_batches(network: "nn.Module", prepare: "Callable[[Sequence[Any]], Tensor
     """Return the network as a function of raw items, in evaluation mode and float32, on a GPU if there is one."""
     import torch
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = pick_device("auto")
     network = network.eval().to(device)
 
     @torch.inference_mode()
@@ -192,6 +192,12 @@ class Extractor:
         self._where = f"{modality} extractor {name}"
         self._extract: _Extract | None = None
 
+    def check_file(self) -> None:
+        """Raise `InputError` where the file or folder that it names is not there."""
+        file = self._kind.file
+        if file is not None and not file.exists():
+            raise InputError(f"model.extractors.{self._modality}: {file}: no such file or folder")
+
     def __call__(self, items: Sequence[Any]) -> NDArray[np.float32]:
         """Compute the features ``(n, width)`` of ``n`` raw items."""
         for item in items:
@@ -236,18 +242,6 @@ def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:
         made, normalizes = _read(name, modality)
         absolute[modality] = f"{name.partition(':')[0]}:{made.what}{'?normalize' if normalizes else ''}"
     return absolute
-
-
-#: The setting ``model.extractors``.
-Extractors = Annotated[dict[str, str], AfterValidator(absolute_names)]
-
-
-def check_files(extractors: Mapping[str, str]) -> None:
-    """Raise `InputError` where a file or folder that an extractor names is not there."""
-    for modality, name in extractors.items():
-        file = _read(name, modality)[0].file
-        if file is not None and not file.exists():
-            raise InputError(f"model.extractors.{modality}: {file}: no such file or folder")
 
 
 def _read(name: str, modality: str) -> tuple[_ExtractorKind, bool]:

@@ -5,7 +5,6 @@ ITQ, or CCA-ITQ where pairs of images and captions exist. An encoder whose featu
 ``photo``, needs no fit. Nothing here needs PyTorch, unless the encoder does.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,26 +17,29 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, binarize, pack, unit_rows
 from channelhash.data.images import ImageInput
 from channelhash.data.records import Items, Records
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError
 from channelhash.models.description import (
-    checked_content,
-    described_with_checksum,
+    fingerprint_of,
     in_one_word,
     model_card,
+    outputs_by_batches,
+    read_arrays,
     read_description,
+    write_model,
 )
-from channelhash.models.encoders import Encoder, heads_of, open_encoder, read_arrays
+from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.extractors import FeatureRows
-from channelhash.models.photo import one_blas_thread
-from channelhash.utils.files import atomic_path, content_hash, reading, write_text
+from channelhash.models.photo import Head, one_blas_thread
+from channelhash.utils.files import reading, write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import check_trusted, trusting
 
 _Array = NDArray[np.float64]
-#: modality -> features ``(n, d)``, row i of each of sample i.
-Features = Mapping[str, NDArray[np.floating[Any]]]
+_Rows = NDArray[np.floating[Any]]
+#: modality -> features ``(n, d)``, row i of each of item i.
+_Features = Mapping[str, _Rows]
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,13 @@ class _LinearMap:
     mean: _Array
     weights: _Array
 
-    def __call__(self, features: NDArray[np.floating[Any]]) -> _Array:
+    def __call__(self, features: _Rows) -> _Array:
         """Project ``(n, d)`` features to ``(n, k)``."""
         outputs: _Array = (np.asarray(features, dtype=np.float64) - self.mean) @ self.weights
         return outputs
 
 
-def _random_rotation(features: NDArray[np.floating[Any]], n_bits: int, seed: int, name: str) -> _LinearMap:
+def _random_rotation(features: _Rows, n_bits: int, seed: int, name: str) -> _LinearMap:
     """Draw a random rotation of the centred features, cut to k directions; with more bits than features, a tight frame.
 
     W has orthonormal columns, or for k > d orthonormal rows, so that the outputs keep all lengths and angles.
@@ -77,7 +79,7 @@ def _random_rotation(features: NDArray[np.floating[Any]], n_bits: int, seed: int
     return _LinearMap(values.mean(axis=0), orthonormal if n_bits <= d else orthonormal.T)
 
 
-def _pca_itq(features: NDArray[np.floating[Any]], n_bits: int, seed: int, name: str) -> _LinearMap:
+def _pca_itq(features: _Rows, n_bits: int, seed: int, name: str) -> _LinearMap:
     """Fit PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by `_itq_rotation`.
 
     With fewer features than bits, all components are rotated into all bits.
@@ -94,7 +96,7 @@ def _pca_itq(features: NDArray[np.floating[Any]], n_bits: int, seed: int, name: 
     return _LinearMap(mean, weights @ rotation)
 
 
-def _cca_itq(features: Features, n_bits: int, seed: int, rho: float = 1e-4) -> dict[str, _LinearMap]:
+def _cca_itq(features: _Features, n_bits: int, seed: int, rho: float = 1e-4) -> dict[str, _LinearMap]:
     """Fit CCA-ITQ (Gong et al., TPAMI 2013, § 5) with two modalities as the views: k canonical directions, each scaled
     by its correlation, and one rotation of both views together; ``rho`` as in `_cca`.
 
@@ -109,7 +111,7 @@ def _cca_itq(features: Features, n_bits: int, seed: int, rho: float = 1e-4) -> d
     return {name: _LinearMap(view.mean, view.weights @ rotation) for name, view in maps.items()}
 
 
-def _cca(features: Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, _LinearMap]:
+def _cca(features: _Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, _LinearMap]:
     """Compute the regularised canonical correlation analysis of two modalities.
 
     >>> x = np.array([[0.0], [1.0], [2.0]])
@@ -167,8 +169,6 @@ def _columns(vectors: _Array, n: int) -> _Array:
 
 Codes = Literal["auto", "learned", "sign", "itq", "cca-itq"]
 
-_BATCH = 256
-
 #: Code length of a new store.
 N_BITS = 256
 #: Fewest pairs of an image and its caption from which two spaces are joined.
@@ -187,8 +187,6 @@ _PHRASES = (
 
 #: ρ of the canonical correlations is this times the features of both sides over the pairs: docs/how-to/encoders.md.
 _CCA_RHO = 3.0
-
-_Features = Mapping[str, NDArray[np.float32]]
 
 
 def feature_widths(records: Records) -> dict[str, int]:
@@ -246,17 +244,12 @@ class FittedModel:
 
     def outputs(self, modality: str, items: Items, progress: Progress | None = None) -> NDArray[np.float32]:
         """Compute outputs ``(n, k)`` of raw items, as `HashModel.outputs` does."""
-        parts = list[NDArray[np.float32]]()
-        for start in range(0, len(items), _BATCH):
-            inputs = self.prepare(modality, items[start : start + _BATCH])
-            parts.append(self.outputs_prepared({modality: inputs})[modality])
-            broken = np.flatnonzero(~np.isfinite(parts[-1]).all(axis=1))
-            if len(broken):
-                row = start + int(broken[0])
-                raise JobError(f"{modality} in row {row}: the output is not finite; the weights are damaged, fit again")
-            if progress:
-                progress(min(start + _BATCH, len(items)), len(items))
-        return np.concatenate(parts) if parts else np.empty((0, self.n_bits), np.float32)
+
+        def compute(batch: Items) -> NDArray[np.float32]:
+            return self.outputs_prepared({modality: self.prepare(modality, batch)})[modality]
+
+        rows = outputs_by_batches(compute, modality, items, "its weights are damaged, fit again", progress)
+        return np.concatenate([np.empty((0, self.n_bits), np.float32), *rows])
 
     def encode(self, modality: str, items: Items, progress: Progress | None = None) -> PackedCodes:
         """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8."""
@@ -276,12 +269,7 @@ class FittedModel:
 
     @cached_property
     def _fingerprint(self) -> str:
-        description = self._description()
-        description["architecture"] = {key: v for key, v in self.architecture.items() if key != "extractors"}
-        parts: list[bytes | memoryview] = [json.dumps(description, sort_keys=True).encode()]
-        for name, values in sorted(self._weights().items()):
-            parts += [name.encode(), values.tobytes()]
-        return content_hash(*parts)[:16]
+        return fingerprint_of(self._description(), self._weights())
 
     def comparable(self, model: str) -> bool:
         """Return whether these codes can be compared with those of the model with the fingerprint ``model``."""
@@ -306,53 +294,51 @@ class FittedModel:
         """Write ``config.json``, ``model.safetensors`` and a card; the encoder's networks are not saved."""
         from safetensors.numpy import save
 
-        folder.mkdir(parents=True, exist_ok=True)
         weights = {name: np.ascontiguousarray(values) for name, values in self._weights().items()}
-        with atomic_path(folder / "model.safetensors") as path:
-            path.write_bytes(checked_content(save, weights))
-        write_text(folder / "config.json", described_with_checksum(self._description()))
+        write_model(folder, save, weights, self._description())
         n_weights = sum(values.size for values in weights.values())
         card = model_card(self.name, self.n_bits, self.modalities, n_weights, self.fingerprint())
         write_text(folder / "README.md", card)
 
+    @classmethod
+    def from_encoder(cls, encoder: Encoder) -> "FittedModel":
+        """Return an encoder as a model whose outputs are its features.
 
-def features_model(encoder: Encoder) -> FittedModel:
-    """Return an encoder as a model whose outputs are its features.
+        >>> model = FittedModel.from_encoder(open_encoder("features", {"image": 2}))
+        >>> model.outputs("image", np.ones((1, 2))).tolist()
+        [[1.0, 1.0]]
+        """
+        widths = {name: side.width for name, side in encoder.sides.items()}
+        return cls(encoder, {"n_bits": max(widths.values(), default=0), "widths": widths}, {})
 
-    >>> features_model(open_encoder("features", {"image": 2})).outputs("image", np.ones((1, 2))).tolist()
-    [[1.0, 1.0]]
-    """
-    widths = {name: side.width for name, side in encoder.sides.items()}
-    return FittedModel(encoder, {"n_bits": max(widths.values(), default=0), "widths": widths}, {})
-
-
-def read_fitted_model(folder: Path, trust_code: bool = False) -> FittedModel:
-    """Read a model that was saved; its encoder has to be here, and the same."""
-    file = folder / "config.json"
-    with reading(file, "not a model this version can build"):
-        description = read_description(file)
-        with trusting(trust_code):
-            check_trusted(description, file)
-        form = dict(description["architecture"])
-        encoder = open_encoder(form.get("extractors") or form["encoder"], form["widths"], form.get("seen"))
-        arrays = read_arrays(folder / "model.safetensors")
-        heads = heads_of(arrays)
-        sides = {name: side._replace(head=heads.get(name)) for name, side in encoder.sides.items()}
-        maps = {
-            name: _LinearMap(arrays[f"{name}.map.mean"], arrays[f"{name}.map.weights"])
-            for name in form["widths"]
-            if f"{name}.map.mean" in arrays
-        }
-        model = FittedModel(replace(encoder, sides=sides), form, maps)
-        if description.get("preprocessing") != model._description().get("preprocessing"):
-            raise ValueError("it was made for images that were read in another way; fit it again")
-    for name, saved in description["backbones"].items():
-        if saved != (here := dict(sides[name].identity)):
-            raise InputError(
-                f"{file}: fitted to {saved['name']} with weights {saved['weights']}, but here are {here['name']} with "
-                f"{here['weights']}; give the same weights, or make it again"
-            )
-    return model
+    @classmethod
+    def load(cls, folder: Path, trust_code: bool = False) -> "FittedModel":
+        """Read a model that was saved; its encoder has to be here, and the same."""
+        file = folder / "config.json"
+        with reading(file, "not a model this version can build"):
+            description = read_description(file)
+            with trusting(trust_code):
+                check_trusted(description, file)
+            form = dict(description["architecture"])
+            encoder = open_encoder(form.get("extractors") or form["encoder"], form["widths"], form.get("seen"))
+            arrays = read_arrays(folder / "model.safetensors")
+            heads = Head.read_all(arrays)
+            sides = {name: side._replace(head=heads.get(name)) for name, side in encoder.sides.items()}
+            maps = {
+                name: _LinearMap(arrays[f"{name}.map.mean"], arrays[f"{name}.map.weights"])
+                for name in form["widths"]
+                if f"{name}.map.mean" in arrays
+            }
+            model = cls(replace(encoder, sides=sides), form, maps)
+            if description.get("preprocessing") != model._description().get("preprocessing"):
+                raise ValueError("it was made for images that were read in another way; fit it again")
+        for name, saved in description["backbones"].items():
+            if saved != (here := dict(sides[name].identity)):
+                raise InputError(
+                    f"{file}: fitted to {saved['name']} with weights {saved['weights']}, but here are {here['name']} "
+                    f"with {here['weights']}; give the same weights, or make it again"
+                )
+        return model
 
 
 def fit_codes(

@@ -1,6 +1,5 @@
 """The model: one branch per modality, from raw items to hash codes; saved and loaded."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 from numpy.typing import NDArray
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from channelhash.codes import PackedCodes, binarize, pack
@@ -19,16 +18,24 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.data.images import ImageFiles, ImageInput, image_batches
 from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError, JobError
-from channelhash.models.backbones import Frozen, Precision, load_weights, read_saved_weights
-from channelhash.models.description import checked_content, described_with_checksum, model_card, read_description
+from channelhash.models.backbones import Frozen, Precision, load_weights
+from channelhash.models.description import (
+    fingerprint_of,
+    model_card,
+    outputs_by_batches,
+    read_checked,
+    read_description,
+    write_model,
+)
 from channelhash.models.extractors import FeatureRows, check_rows
 from channelhash.utils.environment import usable_cores
-from channelhash.utils.files import atomic_path, content_hash, reading, write_text
+from channelhash.utils.files import reading
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress
 from channelhash.utils.typed_settings import check_trusted, read_settings, settings_of, trusting
 
 _ENCODE_BATCH = 256
+_DAMAGED = "weights are damaged or the training broke, train again"
 
 
 class Branch(nn.Module):
@@ -153,8 +160,7 @@ class HashModel(nn.Module, ModelHubMixin):
         """
         if modality not in self.branches:
             raise InputError(f"this model encodes {', '.join(self.modalities)}, not {modality}")
-        inputs: Tensor = self.branches[modality].prepare(items)  # type: ignore[operator]
-        return inputs
+        return self.branch(modality).prepare(items)
 
     def takes_rows(self, modality: str) -> bool:
         """Return whether the items of a modality may be rows of features."""
@@ -192,9 +198,8 @@ class HashModel(nn.Module, ModelHubMixin):
                 rows = partial(feature_rows, modality=modality, width=branch.fixed.n_features)
                 branch = Branch(rows, nn.Identity(), branch.head)
             branches[modality] = branch
-        return HashModel(
-            self.name, self.n_bits, self.architecture, branches, self.backbones(), self.code_spaces, self.extends
-        )
+        origin = self.backbones(), self.code_spaces, self.extends
+        return HashModel(self.name, self.n_bits, self.architecture, branches, *origin)
 
     def trained_state(self) -> dict[str, Tensor]:
         """Return what training changes, by name: parameters and buffers, without copying them.
@@ -228,20 +233,11 @@ class HashModel(nn.Module, ModelHubMixin):
             InputError: an item cannot be read, or the model cannot take this modality.
             JobError: an output is NaN or infinite.
         """
-        rows = list[Tensor]()
-        for start in range(0, len(items), _ENCODE_BATCH):
-            inputs = self.prepare(modality, items[start : start + _ENCODE_BATCH])
-            rows.append(self.outputs_prepared({modality: inputs})[modality])
-            broken = (~rows[-1].isfinite().all(dim=1)).nonzero()
-            if len(broken):
-                row = start + int(broken[0])
-                name = f" ({items[row]})" if isinstance(items[row], str | Path) else ""
-                raise JobError(
-                    f"{modality} in row {row}{name}: the model's output is not finite; its weights are damaged or the "
-                    "training broke, train again"
-                )
-            if progress:
-                progress(min(start + _ENCODE_BATCH, len(items)), len(items))
+
+        def compute(batch: Items) -> Tensor:
+            return self.outputs_prepared({modality: self.prepare(modality, batch)})[modality]
+
+        rows = outputs_by_batches(compute, modality, items, f"its {_DAMAGED}", progress)
         return torch.cat(rows) if rows else torch.empty(0, self.n_bits)
 
     @torch.no_grad()
@@ -271,7 +267,7 @@ class HashModel(nn.Module, ModelHubMixin):
         try:
             return {modality: pack(binarize(rows)) for modality, rows in self.outputs_prepared(inputs).items()}
         except ValueError as error:
-            raise JobError(f"{error}; the model's weights are damaged or the training broke, train again") from None
+            raise JobError(f"{error}; the model's {_DAMAGED}") from None
 
     def encode_images(self, images: Sequence[ImageInput]) -> PackedCodes:
         """Encode image files or opened images as packed codes ``(n, ceil(k / 8))`` uint8."""
@@ -286,12 +282,8 @@ class HashModel(nn.Module, ModelHubMixin):
 
         Extractors do not count: the model maps features to codes, wherever those features are computed.
         """
-        description = self._description()
-        description["architecture"] = {key: v for key, v in self.architecture.items() if key != "extractors"}
-        parts = [json.dumps(description, sort_keys=True).encode()]
-        for name, values in sorted(self.trained_state().items()):
-            parts += [name.encode(), values.cpu().contiguous().numpy().tobytes()]
-        return content_hash(*parts)[:16]
+        weights = {name: values.cpu().contiguous().numpy() for name, values in self.trained_state().items()}
+        return fingerprint_of(self._description(), weights)
 
     def _description(self) -> dict[str, Any]:
         description = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
@@ -313,12 +305,9 @@ class HashModel(nn.Module, ModelHubMixin):
         return model in (self.fingerprint(), *self.code_spaces, *self.extends)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        with atomic_path(save_directory / "model.safetensors") as path:
-            # Not `save_file`: only the owner may read its files.
-            weights = {name: values.contiguous() for name, values in self.trained_state().items()}
-            path.write_bytes(checked_content(save, weights))
+        weights = {name: values.contiguous() for name, values in self.trained_state().items()}
         extends = {"extends": list(self.extends)} if self.extends else {}
-        write_text(save_directory / "config.json", described_with_checksum(self._description() | extends))
+        write_model(save_directory, save, weights, self._description() | extends)
 
     def generate_model_card(self, *args: Any, **training: Any) -> ModelCard:
         """Generate the card that `save_pretrained` writes; ``training`` are arguments of `description.model_card`."""
@@ -356,14 +345,13 @@ class HashModel(nn.Module, ModelHubMixin):
                 raise ValueError(str(error)) from error
             if not branches:
                 raise ValueError("it encodes no modality")
-            model = cls(name=name, n_bits=n_bits, architecture=architecture, branches=branches)
-            model.code_spaces = tuple(str(description.get("code_space", "")).split())
-            model.extends = tuple(map(str, description.get("extends", ())))
+            spaces, extends = str(description.get("code_space", "")).split(), map(str, description.get("extends", ()))
+            model = cls(name, n_bits, architecture, branches, None, spaces, tuple(extends))
             if description.get("preprocessing") != model._preprocessing:
                 raise ValueError("it was made for images that were read in another way; train or fit it again")
             model._check_backbones(description.get("backbones", {}), folder)
         file = folder / "model.safetensors"
-        load_weights(model.trained_state(), read_saved_weights(file), str(file))
+        load_weights(model.trained_state(), load(read_checked(file)), str(file))
         return model.eval()
 
     def _check_backbones(self, saved: dict[str, dict[str, str]], folder: Path) -> None:
@@ -430,13 +418,11 @@ def encode_items(
     return joined
 
 
-def check_raw_items(name: str, n_bits: int, train: Records) -> None:
-    """Raise `InputError` unless ``train`` holds raw items and codes have a bit.
+def check_raw_items(name: str, train: Records) -> None:
+    """Raise `InputError` unless ``train`` holds raw items.
 
-    >>> check_raw_items("small", 8, Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), bool), ("dog",)))
+    >>> check_raw_items("tdsrdh", Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), bool), ("dog",)))
     """
-    if n_bits < 1:
-        raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
     for modality, values in train.items.items():
         if isinstance(values, np.ndarray):
             raise InputError(f"model.name: {name!r} reads raw {modality}s, the data holds features; use 'features'")

@@ -1,17 +1,35 @@
-"""Heads: from features to k outputs; those of the models ``features`` and ``aligned``."""
+"""Heads on features: those of the models ``features`` and ``aligned``.
 
-from collections.abc import Sequence
+``aligned`` has a head for each side of a frozen encoder, learned from pairs of images and texts. The heads bring the
+sides of any encoder into one space of k numbers, whose signs are the codes. ``nested`` lengths of them are codes, too.
+"""
+
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
+from channelhash.channels import unit_rows
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.models.extractors import Extractor, Extractors, FeatureRows, absolute_names, check_files
+from channelhash.losses.contrastive import contrastive_term
+from channelhash.models.description import FEATURES
+from channelhash.models.encoders import Encoder, open_encoder
+from channelhash.models.extractors import Extractor, FeatureRows, absolute_names
+from channelhash.models.fitted import feature_widths
 from channelhash.models.hash_model import Branch, HashModel
+from channelhash.utils.seeds import derive_seed, generator
+
+#: The setting ``model.extractors``.
+_Extractors = Annotated[dict[str, str], AfterValidator(absolute_names)]
+#: A number in [0, 1].
+_Share = Annotated[float, Field(ge=0, le=1)]
+# Of the rotation of outputs.
+_BATCH, _RATE = 1024, 3e-3
 
 
 def hash_head(widths: Sequence[int], dropout: float = 0.1) -> nn.Sequential:
@@ -39,10 +57,10 @@ def hash_head(widths: Sequence[int], dropout: float = 0.1) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-class Standardize(nn.Module):
+class _Standardize(nn.Module):
     """Subtract the training mean and divide by the training spread, column by column; saved with the weights.
 
-    >>> standardize = Standardize(1)
+    >>> standardize = _Standardize(1)
     >>> standardize.fit([[0.0], [4.0]])
     >>> standardize(torch.tensor([[4.0]])).tolist()
     [[1.0]]
@@ -71,10 +89,73 @@ class Standardize(nn.Module):
         return (features.to(self.mean.dtype) - self.mean) / self.scale
 
 
-class NoisyFeatures(nn.Module):
+def create_features_model(
+    train: Records,
+    n_bits: int,
+    hidden: list[int] | None = None,
+    dropout: float = 0.1,
+    standardize: bool = True,
+    extractors: _Extractors | None = None,
+) -> HashModel:
+    """Create an untrained hash head for each modality of ``train``.
+
+    Args:
+        train: training records whose items are feature arrays ``(n, d)``.
+        n_bits: code length k.
+        hidden: widths of the hidden layers; ``[1024, 1024]`` if None.
+        dropout: dropout after each hidden layer.
+        standardize: scale every feature to mean 0 and spread 1 over the training rows.
+        extractors: modality -> ``KIND:WHAT``, the extractor of its features, so that new raw items can be encoded
+            (`channelhash.models.extractors`).
+
+    Raises:
+        InputError: the records are images and texts, not features; or an extractor's name is wrong.
+
+    >>> features = np.random.default_rng(0).normal(size=(10, 4))
+    >>> train = Records(tuple("abcdefghij"), {"image": features}, np.ones((10, 1), dtype=bool), ("any",))
+    >>> create_features_model(train, n_bits=16, hidden=[8]).encode("image", features).shape
+    (10, 2)
+    """
+    widths = feature_widths(train)
+    if raw := [modality for modality in train.items if modality not in widths]:
+        raise InputError(f"model.name: 'features' needs precomputed {raw[0]} features; use data.kind 'features'")
+    hidden = [1024, 1024] if hidden is None else hidden
+    architecture: dict[str, Any] = dict(n_bits=n_bits, widths=widths, hidden=hidden, dropout=dropout)
+    if extractors:
+        architecture["extractors"] = absolute_names(extractors)
+        for modality, name in extractors.items():
+            Extractor(name, modality, None).check_file()
+    model = HashModel("features", n_bits, architecture, build_features_branches(**architecture))
+    if standardize:
+        for modality, branch in model.branches.items():
+            branch.encoder.fit(train.items[modality])  # type: ignore[union-attr, operator]
+    return model
+
+
+def build_features_branches(
+    n_bits: int,
+    widths: dict[str, int],
+    hidden: list[int],
+    dropout: float,
+    extractors: dict[str, str] | None = None,
+) -> dict[str, Branch]:
+    """Build the branches of a feature model from its complete architecture; ``widths`` maps a modality to its d."""
+    named = {}
+    for modality, name in (extractors or {}).items():
+        if modality not in widths:
+            raise InputError(f"model.extractors.{modality}: this model has no {modality} features")
+        named[modality] = Extractor(name, modality, widths[modality])
+    branches = {}
+    for modality, width in widths.items():
+        head = hash_head([width, *hidden, n_bits], dropout)
+        branches[modality] = Branch(FeatureRows(modality, width, named.get(modality)), _Standardize(width), head)
+    return branches
+
+
+class _NoisyFeatures(nn.Module):
     """Change standardized features at random while training: Gaussian noise is added, then some columns are dropped.
 
-    >>> NoisyFeatures(noise=0.5, dropout=0.0).eval()(torch.ones(1, 2)).tolist()
+    >>> _NoisyFeatures(noise=0.5, dropout=0.0).eval()(torch.ones(1, 2)).tolist()
     [[1.0, 1.0]]
     """
 
@@ -102,10 +183,10 @@ class UnitLength(nn.Module):
         return nn.functional.normalize(features, dim=1)
 
 
-class Both(nn.Module):
+class _Both(nn.Module):
     """The sum of a linear map and an MLP with GELU and dropout: ``(n, width)`` to ``(n, n_bits)``.
 
-    >>> Both(8, 4, hidden=[16], dropout=0.3)(torch.ones(2, 8)).shape
+    >>> _Both(8, 4, hidden=[16], dropout=0.3)(torch.ones(2, 8)).shape
     torch.Size([2, 4])
     """
 
@@ -131,83 +212,152 @@ class Both(nn.Module):
             layer.bias.copy_(layer.bias @ rotation)
 
 
-def aligned_head(
-    width: int, n_bits: int, one_space: bool, hidden: list[int], dropout: float, noise: float, drop_features: float
-) -> nn.Sequential:
-    """Make an untrained head from a side's features to k outputs.
-
-    >>> head = aligned_head(8, 4, one_space=False, hidden=[16], dropout=0.3, noise=0.1, drop_features=0.2)
-    >>> [type(layer).__name__ for layer in head]
-    ['Identity', 'Standardize', 'NoisyFeatures', 'Both']
-    """
-    unit = UnitLength() if one_space else nn.Identity()
-    noisy = NoisyFeatures(noise, drop_features)
-    return nn.Sequential(unit, Standardize(width), noisy, Both(width, n_bits, hidden, dropout))
-
-
-def create_features_model(
+def create_aligned_model(
     train: Records,
     n_bits: int,
-    hidden: list[int] | None = None,
-    dropout: float = 0.1,
-    standardize: bool = True,
-    extractors: Extractors | None = None,
+    encoder: str = "photo-backbones",
+    hidden: list[Annotated[int, Field(ge=1)]] | None = None,
+    dropout: _Share = 0.4,
+    noise: Annotated[float, Field(ge=0)] = 0.1,
+    drop_features: _Share = 0.3,
+    nested: list[Annotated[int, Field(ge=1)]] | None = None,
 ) -> HashModel:
-    """Create an untrained hash head for each modality of ``train``.
+    """Create untrained heads on a frozen encoder; `fit_scales` gives them the scales of the features.
 
     Args:
-        train: training records whose items are feature arrays ``(n, d)``.
+        train: images and texts, or features with the encoder ``features``.
         n_bits: code length k.
-        hidden: widths of the hidden layers; ``[1024, 1024]`` if None.
+        encoder: a word of `channelhash.models.encoders`: ``photo-backbones``, ``openclip:NAME/WEIGHTS``, ``features``.
+        hidden: widths of the hidden layers of each head; ``[900]`` if None.
         dropout: dropout after each hidden layer.
-        standardize: scale every feature to mean 0 and spread 1 over the training rows.
-        extractors: modality -> ``KIND:WHAT``, the extractor of its features, so that new raw items can be encoded
-            (`channelhash.models.extractors`).
+        noise: spread of Gaussian noise on the standardized features while training.
+        drop_features: probability of dropping a feature while training.
+        nested: numbers p < k of leading outputs whose signs are to be codes, too: after the training, outputs are
+            rotated to that end, which changes no cosine (`rotate_outputs`). Only for a loss of cosines,
+            such as ``contrastive``; None never rotates.
 
     Raises:
-        InputError: the records are images and texts, not features; or an extractor's name is wrong.
+        InputError: ``nested`` names more than k outputs; the records are features and the encoder takes raw items, or
+            the other way round; the encoder has no side for them; or as `open_encoder`.
 
+    >>> import numpy as np
     >>> features = np.random.default_rng(0).normal(size=(10, 4))
     >>> train = Records(tuple("abcdefghij"), {"image": features}, np.ones((10, 1), dtype=bool), ("any",))
-    >>> create_features_model(train, n_bits=16, hidden=[8]).encode("image", features).shape
+    >>> create_aligned_model(train, 16, "features", hidden=[8]).encode("image", features).shape
     (10, 2)
     """
-    if n_bits < 1:
-        raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
-    widths = {}
-    for modality, values in train.items.items():
-        if not isinstance(values, np.ndarray):
-            raise InputError(f"model.name: 'features' needs precomputed {modality} features; use data.kind 'features'")
-        widths[modality] = int(values.shape[1])
-    architecture: dict[str, Any] = dict(
-        n_bits=n_bits, widths=widths, hidden=[1024, 1024] if hidden is None else hidden, dropout=dropout
-    )
-
-    if extractors:
-        architecture["extractors"] = absolute_names(extractors)
-        check_files(architecture["extractors"])
-    model = HashModel("features", n_bits, architecture, build_features_branches(**architecture))
-    if standardize:
-        for modality, branch in model.branches.items():
-            branch.encoder.fit(train.items[modality])  # type: ignore[union-attr, operator]
-    return model
+    if nested and max(nested) > n_bits:
+        raise InputError(f"model.nested: {max(nested)} of {n_bits} outputs; name fewer")
+    widths = feature_widths(train)
+    if bool(widths) != (encoder == FEATURES):
+        what = "precomputed features; take the encoder features" if widths else "no precomputed features; name another"
+        raise InputError(f"model.encoder is {encoder}, but the data holds {what}")
+    opened = open_encoder(encoder, widths)
+    sides = {modality: side.width for modality, side in opened.sides.items() if modality in train.items}
+    if not sides:
+        raise InputError(f"model.encoder: {encoder} has no side for {' and '.join(train.items)}s")
+    hidden = [900] if hidden is None else hidden
+    form: dict[str, Any] = dict(hidden=hidden, dropout=dropout, noise=noise, drop_features=drop_features)
+    architecture = {"n_bits": n_bits, "encoder": opened.word, "widths": sides, **form}
+    if nested:
+        architecture["nested"] = nested
+    return HashModel("aligned", n_bits, architecture, _branches(opened, sides, n_bits, form))
 
 
-def build_features_branches(
+def build_aligned_branches(
     n_bits: int,
+    encoder: str,
     widths: dict[str, int],
     hidden: list[int],
     dropout: float,
-    extractors: dict[str, str] | None = None,
+    noise: float,
+    drop_features: float,
+    nested: list[int] | None = None,
 ) -> dict[str, Branch]:
-    """Build the branches of a feature model from its complete architecture; ``widths`` maps a modality to its d."""
-    named = {}
-    for modality, name in (extractors or {}).items():
-        if modality not in widths:
-            raise InputError(f"model.extractors.{modality}: this model has no {modality} features")
-        named[modality] = Extractor(name, modality, widths[modality])
+    """Build the branches from the complete architecture; the encoder's weights are loaded again."""
+    form = dict(hidden=hidden, dropout=dropout, noise=noise, drop_features=drop_features)
+    return _branches(open_encoder(encoder, widths), widths, n_bits, form)
+
+
+def _branches(encoder: Encoder, widths: Mapping[str, int], n_bits: int, form: Mapping[str, Any]) -> dict[str, Branch]:
     branches = {}
     for modality, width in widths.items():
-        head = hash_head([width, *hidden, n_bits], dropout)
-        branches[modality] = Branch(FeatureRows(modality, width, named.get(modality)), Standardize(width), head)
+        side = encoder.sides[modality]
+        head = nn.Sequential(
+            UnitLength() if encoder.one_space else nn.Identity(),
+            _Standardize(width),
+            _NoisyFeatures(form["noise"], form["drop_features"]),
+            _Both(width, n_bits, form["hidden"], form["dropout"]),
+        )
+        branches[modality] = Branch(side.prepare, side.module(), head)
     return branches
+
+
+def fit_scales(model: HashModel, inputs: Mapping[str, Tensor]) -> None:
+    """Set the mean and the spread by which heads standardize."""
+    for modality, rows in inputs.items():
+        branch = model.branch(modality)
+        head: Any = branch.head
+        unit, standardize, *_ = head
+        standardize.fit(unit(branch.encoder(rows)))
+
+
+def rotate_outputs(
+    model: HashModel,
+    inputs: dict[str, Tensor],
+    images: Tensor,
+    n_leading: Sequence[int],
+    seed: int,
+    steps: int = 300,
+) -> None:
+    """Learn a rotation R of the outputs of both sides and make it part of their heads.
+
+    R is a random rotation times e^(A − Aᵀ), and A minimises the mean over p of InfoNCE (`contrastive_term`) of the
+    signs of the first p rotated outputs, p in ``n_leading`` and k. Heads drop and disturb features as in their
+    training, for they know the training rows too well.
+
+    Time O(k³ + b k (b + k)) a step, for batches of b = 1,024 rows.
+    """
+    torch.manual_seed(derive_seed(seed, "rotation"))
+    draws, device = generator(seed, "rotation"), model.device
+    lengths = sorted({*n_leading, model.n_bits})
+    start = torch.linalg.qr(torch.randn(model.n_bits, model.n_bits))[0].to(device)
+    free = torch.zeros_like(start, requires_grad=True)
+    optimizer = torch.optim.Adam([free])
+    model.train()
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = _RATE * (1 - step / steps)
+        rows = draws.permutation(len(images))[:_BATCH]
+        rows = rows[np.unique(images[rows].numpy(), return_index=True)[1]]
+        with torch.no_grad():
+            outputs = model({modality: values[rows].to(device) for modality, values in inputs.items()})
+        rotation = start @ torch.matrix_exp(free - free.T)
+        rotated = {modality: values @ rotation for modality, values in outputs.items()}
+        loss = torch.stack([_of_signs(rotated, length) for length in lengths]).mean()
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    with torch.no_grad():
+        rotation = start @ torch.matrix_exp(free - free.T)
+        for modality in inputs:
+            head: Any = model.branch(modality).head
+            head[-1].rotate(rotation)
+    model.eval()
+
+
+def _of_signs(outputs: dict[str, Tensor], length: int) -> Tensor:
+    bits = {modality: _signs(values[:, :length]) for modality, values in outputs.items()}
+    return contrastive_term(bits, next(iter(bits.values()))[:, :0])
+
+
+def _signs(codes: Tensor) -> Tensor:
+    """Return the signs of ``(n, k)`` codes, −1 or 1, with the gradient of tanh (a straight-through estimate).
+
+    Codes are scaled to a mean square of 1 in each row before the tanh, so their length does not matter.
+
+    >>> _signs(torch.tensor([[0.5, -2.0]])).tolist()
+    [[1.0, -1.0]]
+    """
+    soft = torch.tanh(unit_rows(codes) * codes.shape[1] ** 0.5)
+    hard = torch.where(codes >= 0, 1.0, -1.0).to(codes.dtype)
+    return soft + (hard - soft).detach()

@@ -256,6 +256,16 @@ class Head(NamedTuple):
 
     weights: Mapping[str, NDArray[Any]]
 
+    @classmethod
+    def read_all(cls, arrays: Mapping[str, NDArray[Any]]) -> "dict[str, Head]":
+        """Return modality -> head in the arrays of a saved model ``fitted``; nothing where the encoder has none."""
+        heads: dict[str, dict[str, NDArray[Any]]] = {}
+        for name, values in arrays.items():
+            modality, _, weight = name.partition(".head.")
+            if weight:
+                heads.setdefault(modality, {})[weight] = np.asarray(values, np.float32)
+        return {modality: cls(weights) for modality, weights in heads.items()}
+
     def __call__(self, features: _Array) -> _Array:
         """Compute ``(n, k)`` outputs."""
         x = (features - self.weights["mean"]) / self.weights["scale"]

@@ -261,8 +261,6 @@ def create_small_model(
     >>> create_small_model(train, n_bits=12, min_count=1).encode_texts(["a dog", "two cats"]).shape
     (2, 2)
     """
-    if n_bits < 1:
-        raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
     if width % 8:  # groups of the normalisation
         raise InputError(f"model.width is {width}; choose a multiple of 8")
     if text_encoder == "transformer" and text_width % 4:  # attention heads

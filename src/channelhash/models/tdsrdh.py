@@ -74,7 +74,7 @@ def create_tdsrdh_model(
     Raises:
         InputError: a setting is unknown or does not fit the others, or the data holds features.
     """
-    check_raw_items("tdsrdh", n_bits, train)
+    check_raw_items("tdsrdh", train)
     if unfreeze_blocks and frozen_batchnorm == "train":
         raise InputError("model.frozen_batchnorm: what is frozen beside unfrozen blocks stays as it is; set it to eval")
     widths = {"image": [4096, 4096], "text": [1024, 8192]} | (hidden or {})

@@ -74,7 +74,7 @@ def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[fitt
     encoder = open_encoder(new.encoder or (FEATURES if widths else "photo"), widths)
     if not encoder.modalities:
         raise InputError("--encoder features: the items are images or texts; name the encoder of these, such as photo")
-    extract = fitted.features_model(encoder)
+    extract = fitted.FittedModel.from_encoder(encoder)
     source = encodable(source, extract)
     rows = _sample(source, encoder, new)
     plain, batches, texts = replace(source, captions=None), list[Batch](), list[NDArray[np.float32]]()

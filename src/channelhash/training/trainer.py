@@ -24,8 +24,8 @@ from channelhash.losses import HashLoss
 from channelhash.metrics import hamming_histogram
 from channelhash.metrics.recall import instance_recall
 from channelhash.models import HashModel
-from channelhash.models.aligned import fit_scales, rotate_outputs
 from channelhash.models.backbones import load_weights, memory_advice, read_weights
+from channelhash.models.heads import fit_scales, rotate_outputs
 from channelhash.training import inputs
 from channelhash.training.distributed import from_first, local_device, rank, wait_for_all
 from channelhash.training.step import Steps, load_checkpoint, save_checkpoint
