@@ -12,8 +12,8 @@ from pathlib import Path
 
 from channelhash.models import HashModel
 from channelhash.models.encoders import open_encoder
+from channelhash.models.exported import export_onnx
 from channelhash.models.fitted import FittedModel, fit_codes
-from channelhash.models.onnx_export import export_onnx
 from channelhash.search import open_store
 from measure import clustered_codes, draw_texts, options, print_rows, small_text_model
 from timing import Row

@@ -11,7 +11,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.models.onnx_export import export_onnx
+from channelhash.models.exported import export_onnx
 from channelhash.utils.optional_imports import _EXTRAS, naming_extra
 from small_stores import small_model
 

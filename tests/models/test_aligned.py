@@ -13,9 +13,9 @@ from channelhash.data.records import Records
 from channelhash.models import MODELS, load_model
 from channelhash.models.backbones import Frozen, Tower
 from channelhash.models.encoders import open_encoder
+from channelhash.models.exported import export_onnx
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import fit_scales, rotate_outputs
-from channelhash.models.onnx_export import export_onnx
 from channelhash.presets import preset_path
 from channelhash.runs.folder import open_run
 from channelhash.training import inputs as training_inputs

@@ -15,8 +15,7 @@ from channelhash.models import MODELS, HashModel, load_model
 from channelhash.models.backbones import autocast
 from channelhash.models.cliphash import build_cliphash_branches
 from channelhash.models.pretrained import load_open_clip, load_torchvision
-from channelhash.models.small import WordTable
-from channelhash.models.tdsrdh import build_tdsrdh_branches
+from channelhash.models.tdsrdh import _WordTable, build_tdsrdh_branches
 from channelhash.utils.torchvision_compat import torchvision
 from picture_runs import clip_model, resnet_model, tiny_clip, write_pictures
 from refusals import check_refusal
@@ -227,7 +226,7 @@ def test_models_of_raw_items_refuse_features(records, clip_settings):
 
 def test_a_word_table_gives_rows_of_its_vectors():
     vectors = torch.arange(20.0).reshape(10, 2).numpy()
-    table = WordTable(vectors)
+    table = _WordTable(vectors)
     for tokens in ([[1, 0, 10]], [[3, 3, 0], [10, 2, 1]]):
         expected = [[[0.0, 0.0] if t == 0 else vectors[t - 1].tolist() for t in row] for row in tokens]
         assert table(torch.tensor(tokens, dtype=torch.int32)).tolist() == expected

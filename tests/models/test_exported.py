@@ -10,8 +10,7 @@ import channelhash as ch
 from channelhash.data.images import Resize, Square, resize_of
 from channelhash.data.records import Records
 from channelhash.errors import InputError, JobError
-from channelhash.models.exported import ExportedModel
-from channelhash.models.onnx_export import export_onnx
+from channelhash.models.exported import ExportedModel, export_onnx
 from channelhash.search.query import load_query_encoder, search_store
 from literal_recipe import exported_outputs
 from models.test_onnx_export import create

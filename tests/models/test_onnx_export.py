@@ -14,8 +14,8 @@ from channelhash.data.images import Resize, Square
 from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.models import MODELS, HashModel
+from channelhash.models.exported import export_onnx
 from channelhash.models.hash_model import Branch, feature_rows
-from channelhash.models.onnx_export import export_onnx
 from channelhash.models.small import _SmallConvNet
 from literal_recipe import exported_codes, exported_outputs, pixels
 from picture_runs import clip_model, resnet_model

@@ -11,7 +11,7 @@ from torch import nn
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.backbones import PartlyFrozen
-from channelhash.models.photo import image_features, missing_packages
+from channelhash.models.photo import _image_features, missing_packages
 from channelhash.models.pretrained import image_layers, load_open_clip, load_torchvision
 from picture_runs import clip_model, resnet_model, tiny_clip
 from refusals import check_refusal
@@ -83,5 +83,5 @@ def test_the_packaged_network_of_layers_is_the_one_of_the_encoder_photo():
     layers = image_layers("package").eval()
     with torch.no_grad():
         features = layers(pixels).numpy()
-        np.testing.assert_allclose(image_features(pixels.numpy()), features, atol=5e-3 * features.max())
+        np.testing.assert_allclose(_image_features(pixels.numpy()), features, atol=5e-3 * features.max())
     check_refusal(r"model\.pretrained of efficientnet-lite2 is package or null, got 'DEFAULT'", image_layers, "DEFAULT")

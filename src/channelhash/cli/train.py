@@ -252,8 +252,7 @@ def export(
     if not onnx:
         raise InputError(f"export: name the format: channelhash export {run} --onnx")
     from channelhash.models import load_hash_model
-    from channelhash.models.exported import DESCRIPTION, FOLDER
-    from channelhash.models.onnx_export import export_onnx
+    from channelhash.models.exported import DESCRIPTION, FOLDER, export_onnx
 
     folder = out or run / FOLDER
     description = export_onnx(load_hash_model(run), folder, modalities)

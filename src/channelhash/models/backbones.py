@@ -172,26 +172,6 @@ class Frozen(nn.Module):
         return {"name": self.name, "inputs": self.inputs, "precision": self.precision, "weights": self.weights_hash}
 
 
-class Normalize(nn.Module):
-    """Subtract ``mean`` from pixels (uint8, or floats in [0, 1]) and divide by ``std``, channel by channel.
-
-    >>> Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))(torch.ones(1, 3, 1, 1)).flatten().tolist()
-    [1.0, 1.0, 1.0]
-    """
-
-    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.tensor(mean)[:, None, None], persistent=False)
-        self.register_buffer("std", torch.tensor(std)[:, None, None], persistent=False)
-        self.mean: Tensor
-        self.std: Tensor
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Normalize ``(n, 3, s, s)`` pixels; float32."""
-        unit = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
-        return (unit - self.mean) / self.std
-
-
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[Any]:
     """Compute matrix products in bfloat16 if ``precision`` says so; ``auto`` does on a GPU only.
 

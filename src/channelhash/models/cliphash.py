@@ -9,12 +9,7 @@ from torch import Tensor, nn
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.models.backbones import (
-    Frozen,
-    PartlyFrozen,
-    fixed_random_weights,
-    unfrozen,
-)
+from channelhash.models.backbones import Frozen, PartlyFrozen, fixed_random_weights, unfrozen
 from channelhash.models.hash_model import Branch, HashModel, check_raw_items
 from channelhash.models.heads import UnitLength, hash_head
 from channelhash.models.pretrained import Preprocess, PromptTokens, load_open_clip

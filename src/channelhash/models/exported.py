@@ -1,27 +1,50 @@
-"""A model's exported encoders, run by ONNX Runtime: codes of queries without PyTorch."""
+"""Encoders as ONNX files, with a description from which any ONNX runtime computes the same codes; and they run here.
+
+``export.json`` is that description; docs/how-to/export.md shows how to read it. Codes of queries need no PyTorch.
+"""
 
 import json
+import shutil
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
+from channelhash.codes import binarize
 from channelhash.data.images import resize_of
 from channelhash.errors import InputError, JobError
+from channelhash.models.description import outputs_by_batches
 from channelhash.text.tokens import Vocabulary
-from channelhash.utils.files import file_hash, reading
+from channelhash.utils.files import file_hash, move_folder, one_line, reading, sync_file, temporary_folder
 from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime
+from channelhash.utils.seeds import generator
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from channelhash.models.hash_model import HashModel
 
 #: The file that describes the others, and the folder of a run or a store that `channelhash export` writes by default.
 DESCRIPTION, FOLDER = "export.json", "onnx"
 
 _BATCH = 32
+#: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
+_TOLERANCE = 1e-4
+
+_OPSET = 17
+_CHECKED_ROWS = 7
+_BITS = {
+    "bit": "bit j of a code is 1 where output j >= 0, else 0",
+    "packing": "bit j is bit 7 - j % 8 of byte j // 8, most significant first (numpy.packbits); bits past n_bits are 0",
+}
 _DAMAGED = "not what `channelhash export` wrote"
 _AGAIN = "export the model again"
+_NOT_FINITE = f"the exported model's output is not finite; {_AGAIN}"
 
 _Prepare = Callable[[Sequence[Any]], NDArray[Any]]
 
@@ -83,24 +106,8 @@ class ExportedModel:
         if modality not in self._sides:
             self._sides[modality] = _Side(self.folder, modality, self._entries[modality], self._sha256)
         side = self._sides[modality]
-        parts = [side(items[start : start + _BATCH]) for start in range(0, len(items), _BATCH)]
-        rows = np.concatenate([np.empty((0, self.n_bits), np.float32), *parts])
-        if not np.isfinite(rows).all():
-            row = int(np.argwhere(~np.isfinite(rows))[0][0])
-            raise JobError(f"{modality} in row {row}: the exported model's output is not finite; {_AGAIN}")
-        return rows
-
-
-def is_exported(folder: Path, modality: str, model: str) -> bool:
-    """Return whether a folder has the exported encoder of a modality of the model with this fingerprint.
-
-    >>> is_exported(Path("nowhere"), "text", "c0ffee")
-    False
-    """
-    with suppress(InputError):
-        exported = ExportedModel(folder)
-        return exported.fingerprint() == model and exported.reads([modality])
-    return False
+        rows = outputs_by_batches(side, modality, items, _NOT_FINITE, batch_size=_BATCH)
+        return np.concatenate([np.empty((0, self.n_bits), np.float32), *rows])
 
 
 class _Side:
@@ -173,3 +180,143 @@ _PREPARE: dict[str, Callable[[Mapping[str, Any], Path], _Prepare]] = {
     "vocabulary": _vocabulary,
     "open_clip": _open_clip,
 }
+
+
+def export_onnx(model: "HashModel", folder: Path, modalities: Sequence[str] = ()) -> dict[str, Any]:
+    """Write ``MODALITY.onnx`` for each modality and ``export.json``; all of them, or nothing.
+
+    A file takes any number of rows of what ``prepare`` returns (``export.json`` says how to compute it) and gives
+    real-valued outputs ``(n, k)`` float32. onnxruntime runs each file, and its outputs are compared with the model's
+    before the file gets its name.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: is there already; remove it, or name another folder with --out")
+    if unknown := set(modalities) - set(model.modalities):
+        raise InputError(f"--modalities: this model encodes {', '.join(model.modalities)}, not {min(unknown)}")
+    library("onnx", "onnx")  # before the work, not after it
+    description: dict[str, Any] = {
+        "model": model.name,
+        "fingerprint": model.fingerprint(),
+        "comparable_with": [*model.code_spaces, *model.extends],
+        "extends": list(model.extends),
+        "model_modalities": list(model.modalities),
+        "n_bits": model.n_bits,
+        "bytes": -(-model.n_bits // 8),
+        "bits": _BITS,
+        "modalities": {},
+    }
+    recipes = {modality: _recipe(model, modality) for modality in modalities or model.modalities}
+    with temporary_folder(folder) as temporary:
+        for modality, recipe in recipes.items():
+            description["modalities"][modality] = _export(model, modality, recipe, temporary / f"{modality}.onnx")
+        description["sha256"] = {path.name: file_hash(path) for path in sorted(temporary.iterdir())}
+        text = json.dumps(description, indent=2, ensure_ascii=False)
+        (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
+        for path in temporary.iterdir():  # on the disk before the name is
+            sync_file(path)
+        move_folder(temporary, folder)
+    return description
+
+
+def _recipe(model: "HashModel", modality: str) -> dict[str, Any]:
+    """Describe how a branch's inputs are computed; raise `InputError` where this is impossible."""
+    from channelhash.models.backbones import Tower
+
+    branch = model.branch(modality)
+    try:
+        if branch.frozen and isinstance(branch.frozen.encoder, Tower):
+            raise InputError(
+                f"{branch.frozen.name} runs without PyTorch as it is; only networks of PyTorch are exported"
+            )
+        if not hasattr(branch.prepare, "recipe"):  # a model of one's own may have none
+            raise InputError("what prepares its items has no method recipe() that says how")
+        if branch.frozen and branch.frozen.precision == "bfloat16":
+            raise InputError("its frozen encoder computes in bfloat16, which few programs can run")
+        recipe: dict[str, Any] = branch.prepare.recipe()
+    except InputError as error:
+        raise _refusal(model, modality, str(error)) from None
+    return recipe
+
+
+def _export(model: "HashModel", modality: str, recipe: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Write one branch; return its entry of ``export.json``."""
+    onnxruntime = onnx_runtime()
+    branch = model.branch(modality)
+    inputs = model.prepare(modality, _some_items(modality, recipe))
+    try:
+        _write(branch, inputs.to(model.device), path)
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        batches = (inputs, inputs[:1])
+        outputs = [session.run(["outputs"], {"inputs": rows.numpy()})[0] for rows in batches]
+        here = [model.outputs_prepared({modality: rows})[modality].numpy() for rows in batches]
+    except Exception as error:  # the exporter and the runtime have many types of their own
+        raise _refusal(model, modality, one_line(error)[:200]) from error
+    entry = {
+        "file": path.name,
+        "input": {"name": "inputs", "dtype": str(inputs.numpy().dtype), "shape": ["n", *inputs.shape[1:]]},
+        "output": {"name": "outputs", "dtype": "float32", "shape": ["n", model.n_bits]},
+        "prepare": recipe,
+    }
+    return entry | {"largest_difference": max(map(partial(_difference, modality), outputs, here))}
+
+
+def _write(branch: "nn.Module", inputs: "Tensor", path: Path) -> None:
+    """Write a branch or a head in evaluation mode as an ONNX file; weights of more than 2 GB go to ``<path>.data``."""
+    import torch
+
+    parts = path.with_suffix(".parts")
+    parts.mkdir()
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # one fused operation, which ONNX does not have
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of constants in the trace: what is traced is compared below
+            torch.onnx.export(
+                branch,
+                (inputs,),
+                str(parts / path.name),  # only a string is a place for more than 2 GB
+                input_names=["inputs"],
+                output_names=["outputs"],
+                dynamic_axes={"inputs": {0: "n"}, "outputs": {0: "n"}},
+                opset_version=_OPSET,
+                dynamo=False,  # the other exporter needs one more library
+            )
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    if len(list(parts.iterdir())) == 1:
+        (parts / path.name).replace(path)
+    else:  # a file for each tensor, under names that the next modality's tensors have as well
+        onnx = library("onnx", "onnx")
+        graph = onnx.load(parts / path.name)
+        onnx.save_model(graph, path, save_as_external_data=True, location=f"{path.name}.data")
+    shutil.rmtree(parts)
+
+
+def _difference(modality: str, onnx_rows: NDArray[np.float32], here: NDArray[np.float32]) -> float:
+    """Return the largest difference between the outputs of file and model; raise `JobError` beyond rounding."""
+    if not np.isfinite(here).all():
+        raise JobError(f"{modality}: the model's output is not finite; its weights are damaged, train again")
+    allowed = _TOLERANCE * max(1.0, float(np.abs(here).max()))
+    largest = float(np.abs(onnx_rows - here).max()) if onnx_rows.shape == here.shape else np.inf
+    certain = np.abs(here) > allowed
+    if not largest <= allowed or (binarize(onnx_rows) != binarize(here))[certain].any():
+        raise JobError(f"{modality}: the ONNX file computes something else than the model, differing by {largest:.1e}")
+    return largest
+
+
+def _some_items(modality: str, recipe: dict[str, Any]) -> Any:
+    """Draw random items of a modality, to trace and compare with; texts vary in length, one has no words."""
+    random = generator(0, "export", modality)
+    if recipe["kind"] == "features":
+        return random.normal(size=(_CHECKED_ROWS, recipe["width"])).astype(np.float32)
+    if modality == "image":
+        sizes = [(int(width), int(height)) for width, height in random.integers(20, 80, (_CHECKED_ROWS, 2))]
+        return [Image.fromarray(random.integers(0, 256, (h, w, 3), dtype=np.uint8)) for w, h in sizes]
+    words = recipe.get("words") or [f"word{i}" for i in range(100)]
+    return [" ".join(random.choice(words, length)) for length in (3, 0, 1, 2, 5, 20, 300)]
+
+
+def _refusal(model: "HashModel", modality: str, reason: str) -> InputError:
+    others = " ".join(f"--modalities {other}" for other in model.modalities if other != modality)
+    instead = f"; export the rest with {others}" if others else ""
+    return InputError(f"{modality}: cannot be exported to ONNX ({reason}){instead}")

@@ -6,12 +6,11 @@ arrays never need it.
 """
 
 import importlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,72 +32,60 @@ _Extract = Callable[[Sequence[Any]], Any]
 _BATCH = 32
 
 
-class _ExtractorKind(ABC):
-    """A kind of extractor, made from ``WHAT``; it checks their form and opens nothing.
+class _Source(NamedTuple):
+    """What an extractor is loaded from, not opened yet.
 
     Attributes:
-        modalities: the modalities that it can extract from.
         what: ``WHAT``, with its path, if any, made absolute.
+        load: modality -> the function; this may take seconds. Raises `InputError` where it cannot be loaded.
         file: the file or folder that it names, if any.
     """
 
-    modalities: ClassVar[tuple[str, ...]] = ("image", "text")
+    what: str
+    load: Callable[[str], _Extract]
     file: Path | None = None
 
-    def __init__(self, what: str) -> None:
-        self.what = what
 
-    @abstractmethod
-    def load(self, modality: str) -> _Extract:
-        """Return the function; this may take seconds. Raises `InputError` where it cannot be loaded."""
-
-
-class _TorchvisionImages(_ExtractorKind):
+def _torchvision(what: str) -> _Source:
     """``torchvision:NAME[/WEIGHTS]``: features below the classifier of images prepared as the weights expect.
 
     ``WEIGHTS`` is a tag (``IMAGENET1K_V2``), ``DEFAULT`` if left out, or ``TAG@FILE`` for weights from a file, whose
     images are prepared as for that tag.
     """
+    name, _, weights = what.partition("/")
+    tag, file, pretrained = absolute_source(weights or "DEFAULT")
+    if not tag:
+        raise InputError("write TAG@FILE; the tag of torchvision's weights says how pictures are prepared")
 
-    modalities = ("image",)
-
-    def __init__(self, what: str) -> None:
-        self._name, _, weights = what.partition("/")
-        self._tag, self.file, self._pretrained = absolute_source(weights or "DEFAULT")
-        if not self._tag:
-            raise InputError("write TAG@FILE; the tag of torchvision's weights says how pictures are prepared")
-        self.what = f"{self._name}/{self._pretrained}"
-
-    def load(self, modality: str) -> _Extract:
-        """Return the model as a function of images."""
+    def load(modality: str) -> _Extract:
         from channelhash.models.pretrained import load_torchvision
         from channelhash.utils.torchvision_compat import torchvision
 
-        encoder, _ = load_torchvision(self._name, self._pretrained)
-        preset = torchvision.models.get_model_weights(self._name)[self._tag].transforms()
+        encoder, _ = load_torchvision(name, pretrained)
+        preset = torchvision.models.get_model_weights(name)[tag].transforms()
         (size,), (short_side,) = preset.crop_size, preset.resize_size
         return _by_batches(encoder, Resize(size, short_side, preset.interpolation.value))
 
+    return _Source(f"{name}/{pretrained}", load, file)
 
-class _OpenClipModel(_ExtractorKind):
+
+def _open_clip(what: str) -> _Source:
     """``open_clip:NAME/PRETRAINED``: embeddings of a model, with its own preprocessing and tokenizer.
 
     ``PRETRAINED`` is a tag (``laion2b_s34b_b79k``), a file, or ``TAG@FILE`` for a tag's weights from a file.
     """
+    name, _, weights = what.partition("/")
+    if not weights:
+        raise InputError(f"name the weights too: open_clip:{what}/TAG, /FILE or /TAG@FILE")
+    _, file, pretrained = absolute_source(weights)
 
-    def __init__(self, what: str) -> None:
-        self._name, _, pretrained = what.partition("/")
-        if not pretrained:
-            raise InputError(f"name the weights too: open_clip:{what}/TAG, /FILE or /TAG@FILE")
-        _, self.file, self._pretrained = absolute_source(pretrained)
-        self.what = f"{self._name}/{self._pretrained}"
-
-    def load(self, modality: str) -> _Extract:
-        """Return one tower as a function of images or texts."""
+    def load(modality: str) -> _Extract:
         from channelhash.models.pretrained import load_open_clip
 
-        clip = load_open_clip(self._name, self._pretrained)
+        clip = load_open_clip(name, pretrained)
         return _by_batches(clip.image, clip.resize) if modality == "image" else _by_batches(clip.text, clip.tokenize)
+
+    return _Source(f"{name}/{pretrained}", load, file)
 
 
 def absolute_source(pretrained: str) -> tuple[str | None, Path | None, str]:
@@ -129,54 +116,47 @@ def _by_batches(network: "nn.Module", prepare: "Callable[[Sequence[Any]], Tensor
     return extract
 
 
-class _SentenceTransformers(_ExtractorKind):
+def _sentence_transformers(what: str) -> _Source:
     """``sentence-transformers:FOLDER_OR_NAME``: a text encoder of that library, from a folder or the hub."""
+    is_folder = what.startswith((".", "/")) or Path(what).is_dir()
+    file = Path(what).resolve() if is_folder else None
+    name = str(file or what)
 
-    modalities = ("text",)
-
-    def __init__(self, what: str) -> None:
-        is_folder = what.startswith((".", "/")) or Path(what).is_dir()
-        self.file = Path(what).resolve() if is_folder else None
-        self.what = str(self.file or what)
-
-    def load(self, modality: str) -> _Extract:
-        """Return the model's ``encode``."""
+    def load(modality: str) -> _Extract:
         sentence_transformers = library("sentence_transformers", "extractors")
         try:
-            model = sentence_transformers.SentenceTransformer(
-                self.what, local_files_only=self.file is not None, trust_remote_code=False
-            )
+            model = sentence_transformers.SentenceTransformer(name, local_files_only=is_folder, trust_remote_code=False)
         except Exception as error:  # the hub, tokenizers and transformers each have their own types
             reason = one_line(error)
             raise InputError(f"cannot be loaded ({reason}); give a folder that it has saved, or a name") from None
         return lambda texts: model.encode(list(texts), show_progress_bar=False)
 
+    return _Source(name, load, file)
 
-class _PythonFunction(_ExtractorKind):
+
+def _python(what: str) -> _Source:
     """``python:package.module:function``: a function of your own, from a sequence of items to an ``(n, d)`` matrix.
 
-    >>> _PythonFunction("numpy:vstack").load("text")(["ab", "c"]).tolist()
+    >>> _python("numpy:vstack").load("text")(["ab", "c"]).tolist()
     [['ab'], ['c']]
     """
+    split_python_name(f"python:{what}")
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        split_python_name(f"python:{what}")
-
-    def load(self, modality: str) -> _Extract:
-        """Import and return the function."""
-        extract: _Extract = resolve(f"python:{self.what}")
+    def load(modality: str) -> _Extract:
+        extract: _Extract = resolve(f"python:{what}")
         if not callable(extract):
             raise InputError("is not a function")
         return extract
 
+    return _Source(what, load)
 
-#: KIND -> what makes something of WHAT. A new kind is one class and one line here.
-_EXTRACTORS: dict[str, type[_ExtractorKind]] = {
-    "sentence-transformers": _SentenceTransformers,
-    "torchvision": _TorchvisionImages,
-    "open_clip": _OpenClipModel,
-    "python": _PythonFunction,
+
+#: KIND -> (what reads WHAT, modalities that it extracts from). A new kind is one function and one line here.
+_EXTRACTORS: dict[str, tuple[Callable[[str], _Source], tuple[str, ...]]] = {
+    "sentence-transformers": (_sentence_transformers, ("text",)),
+    "torchvision": (_torchvision, ("image",)),
+    "open_clip": (_open_clip, ("image", "text")),
+    "python": (_python, ("image", "text")),
 }
 
 
@@ -188,13 +168,13 @@ class Extractor:
 
     def __init__(self, name: str, modality: str, width: int | None) -> None:
         self.name, self._modality, self._width = name, modality, width
-        self._kind, self._normalizes = _read(name, modality)
+        self._source, self._normalizes = _read(name, modality)
         self._where = f"{modality} extractor {name}"
         self._extract: _Extract | None = None
 
     def check_file(self) -> None:
         """Raise `InputError` where the file or folder that it names is not there."""
-        file = self._kind.file
+        file = self._source.file
         if file is not None and not file.exists():
             raise InputError(f"model.extractors.{self._modality}: {file}: no such file or folder")
 
@@ -210,7 +190,7 @@ class Extractor:
             with suppress(ModuleNotFoundError):  # before anyone's own import of torchvision
                 importlib.import_module("channelhash.utils.torchvision_compat")
             try:
-                self._extract = self._kind.load(self._modality)
+                self._extract = self._source.load(self._modality)
             except InputError as error:
                 raise InputError(f"{self._where}: {error}") from None
         features = self._extract(items)
@@ -239,12 +219,12 @@ def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:
     """
     absolute = {}
     for modality, name in extractors.items():
-        made, normalizes = _read(name, modality)
-        absolute[modality] = f"{name.partition(':')[0]}:{made.what}{'?normalize' if normalizes else ''}"
+        source, normalizes = _read(name, modality)
+        absolute[modality] = f"{name.partition(':')[0]}:{source.what}{'?normalize' if normalizes else ''}"
     return absolute
 
 
-def _read(name: str, modality: str) -> tuple[_ExtractorKind, bool]:
+def _read(name: str, modality: str) -> tuple[_Source, bool]:
     """Return the extractor that a name stands for, not opened yet, and whether its rows are divided by their norms."""
     where = f"model.extractors.{modality}"
     pick(_ITEM_TYPES, modality, "modality in model.extractors")
@@ -252,13 +232,13 @@ def _read(name: str, modality: str) -> tuple[_ExtractorKind, bool]:
     what, question, option = rest.partition("?")
     if not colon or not what:
         raise InputError(f"{where}: {name!r} is not of the form KIND:WHAT; kinds are {', '.join(_EXTRACTORS)}")
-    chosen: type[_ExtractorKind] = pick(_EXTRACTORS, kind, f"kind of {where}")
-    if modality not in chosen.modalities:
-        raise InputError(f"{where}: {kind} extracts from {' and '.join(chosen.modalities)}, not from {modality}")
+    read, modalities = pick(_EXTRACTORS, kind, f"kind of {where}")
+    if modality not in modalities:
+        raise InputError(f"{where}: {kind} extracts from {' and '.join(modalities)}, not from {modality}")
     if question and option != "normalize":
         raise InputError(f"{where}: {unknown(f'option {option!r} of {kind}', option, ['normalize'])}")
     try:
-        return chosen(what), bool(question)
+        return read(what), bool(question)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 

