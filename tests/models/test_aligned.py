@@ -9,13 +9,14 @@ import pytest
 import torch
 
 import channelhash as ch
+from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.data.records import Records
 from channelhash.models import MODELS, load_model
 from channelhash.models.backbones import Frozen, Tower
 from channelhash.models.encoders import open_encoder
 from channelhash.models.exported import export_onnx
 from channelhash.models.hash_model import Branch, HashModel
-from channelhash.models.heads import fit_scales, rotate_outputs
+from channelhash.models.heads import _signs, fit_scales, rotate_outputs
 from channelhash.presets import preset_path
 from channelhash.runs.folder import open_run
 from channelhash.training import inputs as training_inputs
@@ -65,6 +66,11 @@ def test_features_are_for_the_encoder_features(records, encoder, says):
     check_refusal("holds no precomputed features; name another", MODELS["aligned"].create, raw, 16, "features")
 
 
+def test_nested_codes_are_not_longer_than_the_code(records):
+    says = r"model.nested: 24 of 16 outputs; name fewer"
+    check_refusal(says, MODELS["aligned"].create, records, 16, "features", nested=[24])
+
+
 @pytest.fixture(scope="module")
 def captions(tmp_path_factory):
     """40 pictures with two captions each, and labels that the preset does not read."""
@@ -84,7 +90,7 @@ def preset_settings(captions, **more):
 
 @pytest.fixture(scope="module", autouse=True)
 def hasty():
-    """Turn outputs by ten steps instead of 300: that the rotation is learned is for tests/models/test_rotation.py."""
+    """Turn outputs by ten steps instead of 300: that the rotation is learned has a test of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "rotate_outputs", partial(rotate_outputs, steps=10))
         yield
@@ -181,3 +187,71 @@ def test_a_model_knows_its_weights_by_their_name_and_does_not_save_them(tmp_path
     assert model.encode("image", [[1.0, 2.0, 3.0]]).shape == (1, 1)
     check_refusal("image: cannot be exported.*doubled runs without PyTorch", export_onnx, model, tmp_path / "onnx")
     assert copy.deepcopy(tower)(torch.ones(1, 3)).tolist() == [[6.0]]
+
+
+# ---- the rotation after a training
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """300 pairs of 16 numbers, of which the last 8 are in common and the first are small noise."""
+    random = np.random.default_rng(0)
+    common = random.normal(size=(300, 16)) * np.repeat([0.0, 1.0], 8)
+    items = {name: common + 0.2 * random.normal(size=common.shape) for name in ("image", "text")}
+    return Records(tuple(map(str, range(300))), items, np.zeros((300, 0), dtype=bool), ())
+
+
+@pytest.fixture
+def model(pairs):
+    """Heads that pass the numbers on: the first 8 bits are of noise."""
+    made = MODELS["aligned"].create(pairs, 16, "features", hidden=[4], dropout=0.0, noise=0.0, drop_features=0.0)
+    with torch.no_grad():
+        for name in made.modalities:
+            both = made.branch(name).head[3]
+            for parameter in both.parameters():
+                parameter.zero_()
+            both.linear.weight.copy_(torch.eye(16))
+    return made
+
+
+def rotated(model, pairs, seed=0, steps=100):
+    made = copy.deepcopy(model)
+    inputs = {name: torch.from_numpy(values).float() for name, values in pairs.items.items()}
+    rotate_outputs(made, inputs, torch.arange(len(pairs)), [8], seed, steps)
+    return made
+
+
+def recall(outputs, width):
+    """Share of texts whose own image is among the nearest, by the first bits; ties count half."""
+    codes = {name: pack(binarize(values[:, :width])) for name, values in outputs.items()}
+    distances = hamming_distances(codes["text"], codes["image"])
+    own = np.diag(distances)[:, None]
+    return float(np.mean((distances < own).sum(axis=1) + (distances == own).sum(axis=1) / 2 < 3))
+
+
+def test_cosines_stay_and_leading_bits_get_better(model, pairs):
+    before = {name: model.outputs(name, values) for name, values in pairs.items.items()}
+    made = rotated(model, pairs)
+    after = {name: made.outputs(name, values) for name, values in pairs.items.items()}
+    np.testing.assert_allclose(before["text"] @ before["image"].T, after["text"] @ after["image"].T, atol=1e-4)
+    assert not torch.allclose(before["text"], after["text"], atol=0.1)
+    for width in (8, 16):
+        assert recall(after, width) > recall(before, width) + 0.1
+
+
+def test_signs_have_the_gradient_of_tanh():
+    codes, expected = (torch.tensor([[0.5, -2.0, 0.0], [3.0, 4.0, -1e-3]], requires_grad=True) for _ in range(2))
+    weights = torch.arange(6.0).reshape(2, 3)
+    (_signs(codes) * weights).sum().backward()
+    for row, weight in zip(expected, weights, strict=True):
+        (torch.tanh(row / (row**2).mean().sqrt()) * weight).sum().backward()
+    assert _signs(codes).tolist() == [[1, -1, 1], [1, 1, -1]]
+    torch.testing.assert_close(codes.grad, expected.grad)
+
+
+def test_draws_are_those_of_the_seed(model, pairs):
+    first, again, other = (
+        rotated(model, pairs, seed, steps=2).branch("text").head[3].linear.weight for seed in (0, 0, 1)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

@@ -2,6 +2,7 @@
 
 import sys
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -18,8 +19,12 @@ from channelhash.models import MODELS, load_model, photo
 from channelhash.models.description import read_words
 from channelhash.models.encoders import Encoder, _look_at_probe, is_encoder, open_encoder
 from channelhash.models.fitted import fit_codes
+from channelhash.models.pretrained import image_layers
 from picture_runs import tiny_clip
 from refusals import check_refusal
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from ship_photo import image_graph
 
 #: What `scaled` multiplies the last number by.
 FACTOR = [7.0]
@@ -87,6 +92,20 @@ def test_word_pieces_are_those_of_the_library(text):
     assume(not any(mark in text for mark in ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")))  # plain words to us
     assume(all(unicodedata.ucd_3_2_0.category(character) != "Cn" for character in text))
     assert photo._SentenceTokens().arrays([text]).tolist() == [library.encode(text).ids]
+
+
+@torch.no_grad()
+def test_the_network_of_images_is_the_published_one_in_half_precision():
+    random, pictures = np.random.default_rng(0), []
+    for _ in range(2):  # something with large shapes and fine ones
+        coarse, fine = (Image.fromarray(random.integers(0, 256, (n, n, 3), dtype=np.uint8)) for n in (5, 260))
+        pictures.append(np.asarray(Image.blend(coarse.resize((260, 260)), fine, 0.2)).transpose(2, 0, 1))
+    pixels, layers = np.stack(pictures), image_layers("package").eval()
+    expected = layers(torch.from_numpy(pixels)).numpy()
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(photo._image_features(pixels), expected, atol=5e-3 * expected.max())
+    assert photo._weights_file(photo.IMAGES).read_bytes() == image_graph(layers[1]).SerializeToString()
+    check_refusal(r"model\.pretrained of efficientnet-lite2 is package or null, got 'DEFAULT'", image_layers, "DEFAULT")
 
 
 def test_texts_are_computed_as_by_the_runtime():
