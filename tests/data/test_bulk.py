@@ -31,8 +31,8 @@ def read(address: str | Path, tmp_path: Path, shard_items: int = 16, modalities=
     kind = KINDS[next(input_files(str(address)))[0]]
     return [
         batch
-        for planned in shards_of(address, tmp_path, shard_items, modalities)
-        for batch in kind.read(planned.shard, folder_of(str(address)), modalities)
+        for shard, _ in shards_of(address, tmp_path, shard_items, modalities)
+        for batch in kind.read(shard, folder_of(str(address)), modalities)
     ]
 
 
@@ -66,7 +66,7 @@ def test_a_folder_of_pictures_is_cut_into_shards_of_so_many(tmp_path):
     images = tmp_path / "in" / "images"
     (images / "3.png").write_bytes(b"")
     (images / "notes.txt").write_text("no picture")
-    assert [planned.shard.items for planned in shards_of(images, tmp_path, 4, ("image",))] == [4, 4, 2]
+    assert [shard.items for shard, _ in shards_of(images, tmp_path, 4, ("image",))] == [4, 4, 2]
     batches = read(images, tmp_path, 4, ("image",))
     assert [batch.ids for batch in batches] == [["0.png", "1.png", "2.png"], ["4.png", "5.png", "6.png", "7.png"],
                                                 ["8.png", "9.png"]]  # fmt: skip
@@ -78,8 +78,8 @@ def test_a_folder_of_pictures_is_cut_into_shards_of_so_many(tmp_path):
 def test_features_in_parquet_are_read_in_whole_row_groups(tmp_path):
     path = write_feature_parquet(tmp_path / "features.parquet", row_group=8)
     planned = shards_of(path, tmp_path, 10)
-    assert [(p.shard.first, p.shard.last, p.shard.items) for p in planned] == [(0, 2, 16), (2, 4, 16), (4, 5, 8)]
-    assert all(part.labels == {"even", "all"} for part in planned)
+    assert [(shard.first, shard.last, shard.items) for shard, _ in planned] == [(0, 2, 16), (2, 4, 16), (4, 5, 8)]
+    assert all(labels == {"even", "all"} for _, labels in planned)
     batches = read(path, tmp_path, 10)
     assert [name for batch in batches for name in batch.ids] == [f"item{i:03d}" for i in range(N)]
     for name, rows in feature_rows().items():
@@ -107,17 +107,19 @@ def test_bad_rows_of_parquet_are_named_with_the_reason(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("form", ["paths", "bytes", "structs"])
+@pytest.mark.parametrize("form", ["paths", "bytes", "structs", "both"])
 def test_pictures_in_parquet_are_paths_or_bytes(tmp_path, form):
     write_pictures(tmp_path, 4)
     names = [f"images/{i}.png" for i in range(4)]
     contents = [(tmp_path / name).read_bytes() for name in names]
     structs = [{"bytes": content, "path": name} for content, name in zip(contents, names, strict=True)]
     columns = {"paths": [*names, "images/none.png"], "bytes": [*contents, None], "structs": [*structs, None]}
+    columns["both"] = [*structs[:2], *({"bytes": None, "path": name} for name in names[2:]), None]
     pq.write_table(pa.table({"id": list("abcde"), "image": columns[form]}), tmp_path / "t.parquet")
     (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("image",))
     assert batch.items["image"] == contents
-    assert batch.image_addresses == ([str(tmp_path / name) for name in names] if form == "paths" else None)
+    paths = [str(tmp_path / name) for name in names]
+    assert batch.image_addresses == {"paths": paths, "both": ["", "", *paths[2:]]}.get(form)
     assert [bad.item for bad in batch.bad] == ["e"]
     assert ("no such picture" in batch.bad[0].reason) == (form == "paths")
 
@@ -160,8 +162,8 @@ def test_features_are_lists_of_any_numbers_and_layout(tmp_path, kind):
 def test_one_cell_costs_its_row_of_parquet(tmp_path):
     table = {"id": list("abcd"), "text": ["x", "y\0", "z", None], "labels": pa.array([[1.0], None, [float("nan")], []])}
     pq.write_table(pa.table(table), tmp_path / "t.parquet")
-    (planned,) = shards_of(tmp_path / "t.parquet", tmp_path, 9, ("text",))
-    assert planned.labels == {"1"}
+    ((_, labels),) = shards_of(tmp_path / "t.parquet", tmp_path, 9, ("text",))
+    assert labels == {"1"}
     (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("text",))
     assert (batch.ids, batch.labels) == (["a", "c"], [["1"], []])
     assert batch.bad == [("b", "the text holds a NUL; take it out"), ("d", "the text is empty")]
@@ -241,8 +243,8 @@ def test_webdataset_shards_are_read_item_by_item(tmp_path):
     write_tar(tars / "1.tar", dict(list(items.items())[4:]))
     write_tar(tars / "0.tar", dict(list(items.items())[:4]))
     planned = shards_of(tars, tmp_path, 1)
-    assert [(Path(p.shard.file).name, p.shard.items) for p in planned] == [("0.tar", 4), ("1.tar", 2)]
-    assert [part.labels for part in planned] == [{"red", "green", "7"}, {"green", "blue"}]
+    assert [(Path(shard.file).name, shard.items) for shard, _ in planned] == [("0.tar", 4), ("1.tar", 2)]
+    assert [labels for _, labels in planned] == [{"red", "green", "7"}, {"green", "blue"}]
     first, second = read(tars, tmp_path)
     assert first.ids == ["item000", "item003"]
     assert first.items["text"][1] == "a caption"
@@ -310,13 +312,3 @@ def test_an_object_store_that_refuses_or_fails_ends_the_job_and_makes_no_item_ba
 
     monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", fail)
     check_refusal(says, _fetch, ["memory://none/a.jpg"], error=kind)
-
-
-def test_one_column_can_hold_pictures_and_paths_of_pictures(tmp_path):
-    write_pictures(tmp_path, 2)
-    content = (tmp_path / "images/0.png").read_bytes()
-    cells = [{"bytes": content, "path": "x.png"}, {"bytes": None, "path": "images/1.png"}]
-    pq.write_table(pa.table({"id": ["a", "b"], "image": cells}), tmp_path / "t.parquet")
-    (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("image",))
-    assert batch.items["image"] == [content, (tmp_path / "images/1.png").read_bytes()]
-    assert batch.image_addresses == ["", str(tmp_path / "images/1.png")]

@@ -387,28 +387,26 @@ def test_honest_labels_are_not_doubted(cells):
     assert doubts(cells) == []
 
 
-def write_table(path, cells):
-    rows = "".join(f'{n},text {n},"{cell}"\n' for n, cell in enumerate(cells))
-    path.write_text(f"id,text,labels\n{rows}", encoding="utf-8")
-    return path
+def write_cells(root, cells):
+    return write(root, [{"id": n, "text": f"text {n}", "labels": cell} for n, cell in enumerate(cells)])
 
 
 def test_doubts_are_problems_of_the_collection(tmp_path):
-    path = write_table(tmp_path / "t.csv", [",".join(labels) for labels in SETS])
+    path = write_cells(tmp_path, [",".join(labels) for labels in SETS])
     (line,) = load_table(path).problems
     assert line.startswith(f"{path}: the column 'labels' holds 'ant,bee'")
     assert describe(load_table(path))["problems"][0] == line
     assert load_table(path, label_separator=",").problems == ()
-    path = write_table(tmp_path / "t.csv", ["ant\tbee", "bee"])
+    path = write_cells(tmp_path, ["ant\tbee", "bee"])
     assert load_table(path, label_separator="\\t").label_names == ("ant", "bee")
-    path = write_table(tmp_path / "t.csv", ["Stop sign", "stop  sign", "bee"])
+    path = write_cells(tmp_path, ["Stop sign", "stop  sign", "bee"])
     assert describe(load_table(path))["problems"] == [
         "labels 'Stop sign' and 'stop  sign' differ in capitals or blanks only; write one label one way"
     ]
 
 
 def test_two_normal_forms_are_one_label(tmp_path):
-    path = write_table(tmp_path / "t.csv", [COMPOSED, APART, f"{APART} ; ant"])
+    path = write_cells(tmp_path, [COMPOSED, APART, f"{APART} ; ant"])
     records = load_table(path)
     assert (sorted(records.label_names), records.labels.sum()) == (["ant", COMPOSED], 4)
     assert len(DataSource("table", {"path": path}, only_labels=[APART]).load()) == 3

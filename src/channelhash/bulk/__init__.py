@@ -104,8 +104,8 @@ def _open_job(model: HashModel, data: str, out: Place, root: str | None, shard_i
     planned = list(KINDS[kind].plan(files, modalities, shard_items, out / "job" / "listing.parquet"))
     if not planned:
         raise InputError(f"{data}: its files hold no items")
-    labels = sorted(set[str]().union(*(part.labels for part in planned)))
-    shards = tuple(part.shard for part in planned)
+    labels = sorted(set[str]().union(*(names for _, names in planned)))
+    shards = tuple(shard for shard, _ in planned)
     job = _BulkJob(kind=kind, modalities=modalities, label_names=tuple(labels), shards=shards, **identity)
     text = json.dumps({"format": _FORMAT, **asdict(job)})
     if not isinstance(manifest, RemotePath):

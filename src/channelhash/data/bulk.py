@@ -59,14 +59,8 @@ class Shard(NamedTuple):
     items: int
 
 
-class _Planned(NamedTuple):
-    """A shard and the label names that occur in it."""
-
-    shard: Shard
-    labels: frozenset[str]
-
-
-_Shards = Iterator[_Planned]
+# Shards, each with the label names that occur in it.
+_Shards = Iterator[tuple[Shard, frozenset[str]]]
 
 
 class Bad(NamedTuple):
@@ -155,7 +149,7 @@ def _plan_parquet(files: Iterable[File], modalities: Sequence[str], shard_items:
                 items += count
                 if items >= shard_items or (group == len(rows) - 1 and items):
                     shard = Shard(file.address, first, group + 1, items)
-                    yield _Planned(shard, _all_labels(parquet, shard) if "labels" in names else frozenset())
+                    yield shard, _all_labels(parquet, shard) if "labels" in names else frozenset()
                     first, items = group + 1, 0
 
 
@@ -319,7 +313,7 @@ def _plan_tar(files: Iterable[File], modalities: Sequence[str], shard_items: int
                 with suppress(*_BAD):  # `_read_tar` reports the bad item
                     labels |= set(_labels(tar, members))
         if items:
-            yield _Planned(Shard(file.address, 0, 0, items), frozenset(labels))
+            yield Shard(file.address, 0, 0, items), frozenset(labels)
 
 
 def _read_tar(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatch]:
@@ -451,7 +445,7 @@ def _plan_images(files: Iterable[File], modalities: Sequence[str], shard_items: 
         number = 0
         while part := [file.address for file in islice(remaining, shard_items)]:
             writer.write_table(pa.table({"address": part}, _LISTING), row_group_size=len(part))
-            yield _Planned(Shard(str(listing), number, number + 1, len(part)), frozenset())
+            yield Shard(str(listing), number, number + 1, len(part)), frozenset()
             number += 1
 
 

@@ -72,7 +72,7 @@ class _TextReader:
         return [token for reading in self.read(text) for token in reading.tokens][:max_tokens]
 
     def _read_one(self, word: str) -> _WordReading:
-        masked = _mask_digits(unicodedata.normalize("NFC", word))
+        masked = re.sub(r"\d", "#", unicodedata.normalize("NFC", word))  # as in the vocabulary of Google News
         if self._known(masked):
             return _WordReading(word, "kept", (masked,))
         if len(word) > _LONGEST_WORD or not any(letter.isalpha() for letter in word):
@@ -130,15 +130,6 @@ def _runs(word: str, letters: frozenset[str]) -> Iterator[tuple[bool, str]]:
 def _bases(text: str) -> set[str]:
     """Return the characters of a text without their accents."""
     return set(unicodedata.normalize("NFKD", text.lower()))
-
-
-def _mask_digits(word: str) -> str:
-    """Replace each digit by ``#``, the convention of the Google-News vocabulary.
-
-    >>> _mask_digits("d80")
-    'd##'
-    """
-    return re.sub(r"\d", "#", word)
 
 
 @lru_cache(maxsize=4)
@@ -299,7 +290,8 @@ def _build(path: Path, folder: Path, source: str, dtype: _DType, progress: Progr
 
 def _convert(path: Path, folder: Path, dtype: _DType, progress: Progress | None) -> None:
     """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their vectors."""
-    count, entries = (_read_binary if path.suffix == ".bin" else _read_text_format)(path)
+    count, width = _header(path)
+    entries = (_read_binary if path.suffix == ".bin" else _read_text)(path, count, width)
     rows, ends = dict[int, int](), [0]  # hash -> row
     with (
         open(folder / "vectors.bin", "wb") as vectors,
@@ -327,61 +319,51 @@ def _convert(path: Path, folder: Path, dtype: _DType, progress: Progress | None)
     np.save(folder / "offsets.npy", np.array(ends, dtype=np.int64))
 
 
-def _read_binary(path: Path) -> tuple[int, _Entries]:
-    """Read (number of words, entries) of word2vec's binary format.
+def _read_binary(path: Path, count: int, width: int) -> _Entries:
+    """Yield the entries of word2vec's binary format.
 
     The file holds ``"V d\\n"``, then for each word the word, a space, d little-endian float32, and often a newline.
     """
     with open(path, "rb") as file:
-        count, width = _header(path, file.readline(200))
-        start = file.tell()
-
-    def entries() -> _Entries:
-        with open(path, "rb") as file:
-            file.seek(start)
-            for number in range(1, count + 1):
-                word = bytearray()
-                while (byte := file.read(1)) not in (b" ", b""):
-                    if byte != b"\n":
-                        word += byte
-                    if len(word) > _LONGEST_ENTRY:
-                        raise InputError(f"{path}: word {number} has no end; {width} numbers a word cannot be right")
-                data = file.read(4 * width)
-                if len(data) < 4 * width:
-                    raise InputError(f"{path}: ends in word {number} of {count}; the file is truncated")
-                yield word.decode("utf-8", errors="replace"), np.frombuffer(data, dtype="<f4")
-            if file.read(2).strip():
-                raise InputError(f"{path}: goes on after {count} words of {width} numbers; its first line is wrong")
-
-    return count, entries()
+        file.readline()
+        for number in range(1, count + 1):
+            word = bytearray()
+            while (byte := file.read(1)) not in (b" ", b""):
+                if byte != b"\n":
+                    word += byte
+                if len(word) > _LONGEST_ENTRY:
+                    raise InputError(f"{path}: word {number} has no end; {width} numbers a word cannot be right")
+            data = file.read(4 * width)
+            if len(data) < 4 * width:
+                raise InputError(f"{path}: ends in word {number} of {count}; the file is truncated")
+            yield word.decode("utf-8", errors="replace"), np.frombuffer(data, dtype="<f4")
+        if file.read(2).strip():
+            raise InputError(f"{path}: goes on after {count} words of {width} numbers; its first line is wrong")
 
 
-def _read_text_format(path: Path) -> tuple[int, _Entries]:
-    """Read (number of words, entries) of word2vec's text format: ``"V d"``, then a word and d numbers a line."""
+def _read_text(path: Path, count: int, width: int) -> _Entries:
+    """Yield the entries of word2vec's text format: ``"V d"``, then a word and d numbers a line."""
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+        next(file)
+        number = 0
+        for number, line in enumerate(file, start=1):
+            if number > count:
+                raise InputError(f"{path}, line {number + 1}: the header says {count} words, here is another")
+            parts = line.rstrip().split(" ")
+            if len(parts) != width + 1:
+                raise InputError(f"{path}, line {number + 1}: {len(parts) - 1} numbers, the header says {width}")
+            try:
+                yield parts[0], np.array(parts[1:], dtype=np.float32)
+            except ValueError:
+                raise InputError(f"{path}, line {number + 1}: not {width} numbers after the word") from None
+        if number != count:
+            raise InputError(f"{path}: has {number} words, the header says {count}; the file is truncated")
+
+
+def _header(path: Path) -> tuple[int, int]:
+    """Return the numbers of words and of dimensions that a file begins with."""
     with open(path, "rb") as file:
-        count, width = _header(path, file.readline(200))
-
-    def entries() -> _Entries:
-        with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-            next(file)
-            number = 0
-            for number, line in enumerate(file, start=1):
-                if number > count:
-                    raise InputError(f"{path}, line {number + 1}: the header says {count} words, here is another")
-                parts = line.rstrip().split(" ")
-                if len(parts) != width + 1:
-                    raise InputError(f"{path}, line {number + 1}: {len(parts) - 1} numbers, the header says {width}")
-                try:
-                    yield parts[0], np.array(parts[1:], dtype=np.float32)
-                except ValueError:
-                    raise InputError(f"{path}, line {number + 1}: not {width} numbers after the word") from None
-            if number != count:
-                raise InputError(f"{path}: has {number} words, the header says {count}; the file is truncated")
-
-    return count, entries()
-
-
-def _header(path: Path, line: bytes) -> tuple[int, int]:
+        line = file.readline(200)
     if line.startswith(b"\x1f\x8b"):
         raise InputError(f"{path}: is compressed; unpack it first, e.g. with gunzip")
     parts = line.split()
