@@ -22,6 +22,7 @@ from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.extractors import _EXTRACTORS, Extractor, absolute_names
 from channelhash.utils.torchvision_compat import torchvision
+from picture_runs import tiny_clip
 from refusals import refusal
 from small_runs import run_command
 
@@ -290,22 +291,14 @@ def test_the_extractor_gives_the_rows_that_the_model_was_trained_on(run):
 
 # ---- torchvision's and OpenCLIP's models, against these libraries' own preprocessing
 
-TINY = {
-    "embed_dim": 12,
-    "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 16},
-    "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
-}
-
 
 @pytest.fixture
 def pictures(tmp_path):
     random = np.random.default_rng(1)
-    paths = []
-    for i, (width, height) in enumerate([(300, 260), (240, 301), (64, 64)]):
-        paths.append(tmp_path / f"{i}.png")
-        Image.fromarray(random.integers(0, 255, (height // 8, width // 8, 3), np.uint8)).resize((width, height)).save(
-            paths[-1]
-        )
+    paths = [tmp_path / f"{i}.png" for i in range(3)]
+    for path, (width, height) in zip(paths, [(300, 260), (240, 301), (64, 64)], strict=True):
+        pixels = random.integers(0, 255, (height // 8, width // 8, 3), np.uint8)
+        Image.fromarray(pixels).resize((width, height)).save(path)
     return paths
 
 
@@ -341,8 +334,7 @@ def tiny(tmp_path):
     """The library, a small model that it knows by name, its preprocessing, and a file of its weights."""
     import open_clip  # after channelhash.utils.torchvision_compat, which mends the import of torchvision
 
-    (tmp_path / "channelhash-tiny.json").write_text(json.dumps(TINY))
-    open_clip.add_model_config(tmp_path / "channelhash-tiny.json")
+    open_clip.add_model_config(tiny_clip(tmp_path / "channelhash-tiny.json"))
     torch.manual_seed(0)
     model, _, prepare = open_clip.create_model_and_transforms("channelhash-tiny")
     torch.save(model.state_dict(), tmp_path / "tiny.pt")
@@ -351,12 +343,12 @@ def tiny(tmp_path):
 
 def test_open_clips_towers_are_both_extractors(tiny, pictures):
     open_clip, model, prepare, file = tiny
-    texts = ["a photo of a dog", "", "words " * 40]
+    texts = ["a photo of a dog", "", "words " * 99]
     with torch.no_grad():
         images = torch.cat([model.encode_image(prepare(Image.open(path))[None]) for path in pictures]).numpy()
         embeddings = model.encode_text(open_clip.get_tokenizer("channelhash-tiny")(texts)).numpy()
     name = f"open_clip:channelhash-tiny/{file}"
-    np.testing.assert_allclose(Extractor(name, "image", 12)(pictures), images, atol=1e-4, rtol=1e-4)
-    np.testing.assert_allclose(Extractor(name, "text", 12)(texts), embeddings, atol=1e-4, rtol=1e-4)
-    rows = Extractor(f"{name}?normalize", "text", 12)(texts)
+    np.testing.assert_allclose(Extractor(name, "image", 24)(pictures), images, atol=1e-4, rtol=1e-4)
+    np.testing.assert_allclose(Extractor(name, "text", 24)(texts), embeddings, atol=1e-4, rtol=1e-4)
+    rows = Extractor(f"{name}?normalize", "text", 24)(texts)
     np.testing.assert_allclose(rows, embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True), atol=1e-5)
