@@ -240,7 +240,7 @@ def test_where_a_part_has_no_outputs_its_words_answer(store, model, monkeypatch)
         for options in (SearchOptions(by="text"), SearchOptions(modality="image"), SearchOptions(radius=3)):
             check_refusal("codes are of images alone", answer, store, query, options)
     with monkeypatch.context() as without:
-        without.setattr("channelhash.search.sqlite.database.has_fts5", lambda _: False)
+        without.setattr("channelhash.search.sqlite.words.WordIndex._is_supported", lambda _: False)
         with (
             closing(open_codes(ch.CodeSet(["a"], {"image": np.zeros((1, 2), np.uint8)}, None, n_bits=12))) as wordless,
             pytest.raises(InputError, match="codes are of images alone"),

@@ -26,7 +26,7 @@ from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
 from channelhash.search.items import NoStoreError
 from channelhash.search.query import load_encoder, search_store
-from channelhash.search.sqlite.folder import StoreFolder, hold_run
+from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.store import Store
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 from channelhash.utils.seeds import generator
@@ -241,7 +241,7 @@ def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[N
     folder = find_or_keep(Path(address))
     if kind_of(folder) == "store" and not StoreFolder(folder).writable:
         raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
-    return hold_run(folder, progress)
+    return StoreFolder(folder).hold_run(progress)
 
 
 def read_again(

@@ -18,7 +18,6 @@ from channelhash.search.items import Facts, NewItems, check_format, check_opened
 from channelhash.search.postgres_connections import MOST_EF_SEARCH, Bits, Connections, parse_address, to_codes
 from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
 from channelhash.search.sql_filters import SqlCondition, to_postgres
-from channelhash.search.sqlite.database import as_bytes
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.processes import tell_of_fork
 
@@ -391,9 +390,9 @@ class PostgresStore(Store):
             "metadata": ("jsonb", new.metadata or [{} for _ in new.ids]),
         }
         for modality, packed in new.codes.items():
-            columns[f'"code_{modality}"'] = ("bit", [Bits(new.n_bits, code) for code in as_bytes(packed)])
+            columns[f'"code_{modality}"'] = ("bit", [Bits(new.n_bits, code) for code in map(bytes, packed)])
         for modality, rows in (new.projections or {}).items():
-            columns[f'"projection_{modality}"'] = ("bytea", as_bytes(rows))
+            columns[f'"projection_{modality}"'] = ("bytea", [*map(bytes, rows)])
         names = ", ".join(columns)
         cursor.execute(f"CREATE TEMP TABLE incoming ON COMMIT DROP AS SELECT {names} FROM {self._items} WITH NO DATA")
         with cursor.copy(f"COPY pg_temp.incoming ({names}) FROM STDIN (FORMAT binary)") as copy:

@@ -20,7 +20,7 @@ from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search import KEEP_PROJECTIONS, find_or_keep, open_store
 from channelhash.search.items import NoStoreError, check_format, check_ids
-from channelhash.search.sqlite.folder import find_folder
+from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.store import Item, Store
 from channelhash.utils.files import atomic_path, reading
 from channelhash.utils.optional_imports import library
@@ -62,7 +62,7 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
     1
     """
     source = find_or_keep(source)
-    find_folder(source)
+    StoreFolder.find(source)
     if "://" not in target and Path(target).resolve() == source.resolve():
         raise InputError(f"{target}: is the source; name another store")
     with open_store(source) as from_store, _open_target(target, from_store) as to_store:

@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from channelhash.search.sqlite.folder import StoreFolder, read_manifest
+from channelhash.search.sqlite.folder import StoreFolder
 
 
 def flip(path: Path, offset: int, bit: int = 0) -> None:
@@ -16,8 +16,8 @@ def flip(path: Path, offset: int, bit: int = 0) -> None:
 
 def unseal(folder: Path) -> None:
     """Forget what the database was, as if the store had been killed: the next opening checks all of it."""
-    path = StoreFolder(folder).description
-    path.write_text(read_manifest(StoreFolder(folder))._replace(writes=0, digest="").to_json())
+    store = StoreFolder(folder)
+    store.description.write_text(store.manifest()._replace(writes=0, digest="").to_json())
 
 
 def change(folder: Path, sql: str) -> None:

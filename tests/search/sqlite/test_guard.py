@@ -16,7 +16,7 @@ from channelhash.errors import JobError
 from channelhash.search.sqlite import guard
 from channelhash.search.sqlite.check import check_store, repair_store
 from channelhash.search.sqlite.database import ItemsDatabase
-from channelhash.search.sqlite.folder import StoreFolder, read_manifest
+from channelhash.search.sqlite.folder import StoreFolder
 from refusals import check_refusal, refusal
 
 N = 120
@@ -53,7 +53,7 @@ def killed(tmp_path):
 
 def is_sealed(folder: Path) -> bool:
     """Whether the description says what the database is now."""
-    manifest = read_manifest(StoreFolder(folder))
+    manifest = StoreFolder(folder).manifest()
     items = ItemsDatabase(folder / "items.sqlite")
     try:
         return bool(manifest.digest) and manifest.writes == items.state().writes
@@ -117,7 +117,7 @@ def test_a_description_that_is_damaged_is_made_again(request, store, damage):
     elif damage == "flip":
         flip(path, content.index(b"16"))
     elif damage == "older":
-        path.write_text(read_manifest(StoreFolder(folder))._replace(writes=1, digest="5 0a").to_json())
+        path.write_text(StoreFolder(folder).manifest()._replace(writes=1, digest="5 0a").to_json())
     else:
         path.write_bytes(content[:20] if damage == "cut" else b"{}")
     assert [finding.where for finding in check_store(folder)] == ["store.json"] * (damage != "older")

@@ -21,7 +21,7 @@ from channelhash.search.sqlite import database as items_database
 from channelhash.search.sqlite import folder as store_folder
 from channelhash.search.sqlite import snapshots as layers
 from channelhash.search.sqlite.check import check_store
-from channelhash.search.sqlite.folder import hold_run
+from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.utils.files import dump_checked
 from channelhash.utils.progress import no_progress, no_stage_progress
 from refusals import check_refusal
@@ -237,11 +237,11 @@ def test_a_second_run_waits_for_the_first_and_says_so(tmp_path):
             first_may_end.set()
             return no_progress
 
-        with hold_run(tmp_path / "store", progress):
+        with StoreFolder(tmp_path / "store").hold_run(progress):
             order.append("second")
 
     first_may_end = threading.Event()
-    with hold_run(tmp_path / "store", no_stage_progress):
+    with StoreFolder(tmp_path / "store").hold_run(no_stage_progress):
         other = threading.Thread(target=second)
         other.start()
         assert first_may_end.wait(20)

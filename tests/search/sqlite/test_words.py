@@ -174,7 +174,7 @@ def test_the_index_follows_changes_and_is_checked_and_repaired(tmp_path):
 
 
 def test_a_store_without_words_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("channelhash.search.sqlite.database.has_fts5", lambda _: False)
+    monkeypatch.setattr("channelhash.search.sqlite.words.WordIndex._is_supported", lambda _: False)
     with ch.open_store(tmp_path / "store", n_bits=8) as store:
         add(store, ["a dog"])
         assert not store.has_words

@@ -16,19 +16,9 @@ import numpy as np
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import damaged_files
 from channelhash.search.items import Facts
-from channelhash.search.sqlite import guard
 from channelhash.search.sqlite.database import ItemsDatabase
-from channelhash.search.sqlite.folder import (
-    Manifest,
-    StoreFolder,
-    connect,
-    find_folder,
-    one_line_errors,
-    parse_manifest,
-    read_description,
-    read_manifest,
-)
-from channelhash.search.sqlite.guard import Finding
+from channelhash.search.sqlite.folder import Manifest, StoreFolder, connect, item_checksum, one_line_errors
+from channelhash.search.sqlite.guard import Finding, check_database, compare_with_manifest, is_whole_code, readable_text
 from channelhash.search.sqlite.snapshots import check_snapshot
 from channelhash.search.sqlite.store import open_folder
 from channelhash.utils.files import locked, sync_file, sync_folder, temporary_folder, write_text
@@ -36,7 +26,6 @@ from channelhash.utils.files import locked, sync_file, sync_folder, temporary_fo
 _BATCH = 10_000
 # Reads of a damaged table that may fail before the rest of it is given up.
 _FAILURES = 100_000
-_DATABASE = "items.sqlite"
 
 
 class _Repaired(NamedTuple):
@@ -70,7 +59,7 @@ def check_store(path: Path) -> list[Finding]:
     ...     check_store(Path(folder))
     []
     """
-    folder = find_folder(path)
+    folder = StoreFolder.find(path)
     with one_line_errors(str(folder.database)):
         manifest, findings = _described(folder)
         findings += [*_unlike_manifest(folder), *_in_database(folder, manifest)]
@@ -87,7 +76,7 @@ def repair_store(path: Path) -> _Repaired:
     is kept as ``items.sqlite.damaged``. What SQLite cannot read is lost, which is a page at a time, and so are writes
     whose log was cut or removed. Snapshots are made anew.
     """
-    folder, lost = find_folder(path), list[Finding]()
+    folder, lost = StoreFolder.find(path), list[Finding]()
     with locked(folder.gate), one_line_errors(str(folder.database)):
         _check_alone(folder)
         manifest, damaged = _described(folder)
@@ -119,7 +108,7 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
     ...     backup_store(Path(folder, "a.store"), Path(folder, "b.store"))[0]
     1
     """
-    source = find_folder(path)
+    source = StoreFolder.find(path)
     if target.exists() or target.is_symlink():
         raise InputError(f"{target}: is there already; name a new folder for the backup")
     if target.resolve().is_relative_to(path.resolve()):
@@ -145,10 +134,10 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
 
 def _described(folder: StoreFolder) -> tuple[Manifest | None, list[Finding]]:
     """Return what a store says of itself, in its description or else in its database, and what is wrong with that."""
-    if manifest := read_manifest(folder):
+    if manifest := folder.manifest():
         return manifest, []
     with suppress(sqlite3.DatabaseError), closing(_connect(folder)) as connection:
-        manifest = parse_manifest(read_description(connection), folder.database)
+        manifest = Manifest.read(connection, folder.database)
     return manifest, [Finding(folder.description.name, "is missing or damaged")]
 
 
@@ -159,7 +148,7 @@ def _connect(folder: StoreFolder) -> sqlite3.Connection:
 def _unlike_manifest(folder: StoreFolder) -> list[Finding]:
     """Return in what the database is not as the description says."""
     try:
-        return guard.compare_with_manifest(folder)[0]
+        return compare_with_manifest(folder)[0]
     except sqlite3.DatabaseError:
         return []  # what is wrong is found by `_in_database`
 
@@ -167,14 +156,14 @@ def _unlike_manifest(folder: StoreFolder) -> list[Finding]:
 def _in_database(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
     """Return what is damaged in the database."""
     if folder.database.stat().st_size == 0:
-        return [Finding(_DATABASE, "is empty")]
+        return [Finding(folder.database.name, "is empty")]
     try:
         with closing(_connect(folder)) as connection:
-            return list(guard.check_database(connection, manifest.facts if manifest else None))
+            return list(check_database(connection, manifest.facts if manifest else None))
     except sqlite3.DatabaseError as error:
         if "unable to open" in str(error):
             raise
-        return [Finding(_DATABASE, " ".join(str(error).split()))]
+        return [Finding(folder.database.name, " ".join(str(error).split()))]
 
 
 def _in_snapshot(folder: StoreFolder) -> list[Finding]:
@@ -194,15 +183,15 @@ def _check_alone(folder: StoreFolder) -> None:
 
 def _connect_to_damaged(folder: StoreFolder) -> sqlite3.Connection:
     connection = sqlite3.connect(folder.database, isolation_level=None)
-    connection.text_factory = bytes
+    connection.text_factory = readable_text
     connection.execute("PRAGMA writable_schema = ON")  # lets SQLite read a file that was cut
     return connection
 
 
 def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
     """Put a new database of all whole rows in the place of a store's, and return what is lost."""
-    new = folder.path / f".{_DATABASE}.{uuid.uuid4().hex}.tmp"
-    log, copy = Path(f"{folder.database}-wal"), folder.path / f"{_DATABASE}.damaged"
+    new = folder.path / f".{folder.database.name}.{uuid.uuid4().hex}.tmp"
+    log, copy = Path(f"{folder.database}-wal"), folder.path / f"{folder.database.name}.damaged"
     try:
         with closing(_connect_to_damaged(folder)) as old:
             old.execute("SELECT * FROM sqlite_master").fetchall()
@@ -238,8 +227,8 @@ def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
 
 def _number_on(folder: StoreFolder, old: sqlite3.Connection, items: ItemsDatabase) -> None:
     """Let the next write of a database have a higher number than any that anybody has seen."""
-    manifest = read_manifest(folder)
-    numbers = [guard.noted_writes(folder), manifest.writes if manifest else 0]
+    manifest = folder.manifest()
+    numbers = [folder.noted_writes(), manifest.writes if manifest else 0]
     with items.writing():
         items.raise_version(max(numbers + _highest(old, "SELECT version, writes FROM state")) + 1)
 
@@ -250,13 +239,13 @@ def _copy_items(old: sqlite3.Connection, new: ItemsDatabase) -> tuple[dict[int, 
     sql = "SELECT number, id, metadata, checksum FROM items NOT INDEXED WHERE number BETWEEN ? AND ? ORDER BY number"
     names: dict[int, str] = {}
     for rows in _batches(_readable(old, sql, max([0, *listed, *_highest(old, "SELECT max(number) FROM items")]))):
-        intact = [row for row in rows if guard.is_whole_item(row)]
+        intact = [row for row in rows if item_checksum(*row[:3]) == row[3]]
         listed.update({row[0]: row[1] for row in rows})
-        ids = [row[1].decode() for row in intact]
+        ids = [row[1] for row in intact]
         with new.writing():
             new.write(ids, {}, [json.loads(row[2]) for row in intact], replace=True)
         names.update(zip((row[0] for row in intact), ids, strict=True))
-    lost = {guard.text_of(name) for number, name in listed.items() if number not in names} - set(names.values())
+    lost = {str(name) for number, name in listed.items() if number not in names} - set(names.values())
     return names, [Finding(name, "the item is lost") for name in sorted(lost)]
 
 
@@ -265,13 +254,13 @@ def _copy_codes(old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, st
     columns = "serial, item, modality, code, projection, checksum"
     sql = f"SELECT {columns} FROM codes NOT INDEXED WHERE serial BETWEEN ? AND ? ORDER BY serial"
     listed = _rows_before_damage(old, "SELECT modality, item FROM codes INDEXED BY sqlite_autoindex_codes_1")
-    lost = {(guard.text_of(modality), number) for modality, number in listed if number in names}
+    lost = {(str(modality), number) for modality, number in listed if number in names}
     last = max([0, *_highest(old, "SELECT max(serial) FROM codes"), *_highest(old, "SELECT last_serial FROM state")])
     for rows in _batches(_readable(old, sql, last)):
         intact: dict[str, dict[int, tuple[Any, ...]]] = {}
         for row in rows:
-            if row[1] in names and guard.is_whole_code((*row, names[row[1]].encode()), facts):
-                intact.setdefault(guard.text_of(row[2]), {})[row[1]] = row
+            if row[1] in names and is_whole_code((*row, names[row[1]]), facts):
+                intact.setdefault(row[2], {})[row[1]] = row
         for modality, of_item in intact.items():
             packed, projections = (
                 np.array([np.frombuffer(row[column] or b"", kind) for row in of_item.values()])

@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from itertools import product
+from itertools import product, repeat
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,9 @@ from channelhash.search.sqlite.folder import (
     damaged,
     item_checksum,
     one_line_errors,
-    read_state,
-    utf8,
 )
 from channelhash.search.sqlite.guard import Guard
-from channelhash.search.sqlite.words import WordSearch, add_words, has_fts5, has_words, remove_words
+from channelhash.search.sqlite.words import WordIndex
 from channelhash.search.store import Item, Listed
 
 _INSERT = "INSERT INTO codes (item, serial, modality, code, projection, checksum) VALUES (?, ?, ?, ?, ?, ?)"
@@ -45,9 +43,6 @@ WITH RECURSIVE found(name) AS (
     UNION ALL SELECT (SELECT min(modality) FROM codes WHERE modality > name) FROM found WHERE name IS NOT NULL
 ) SELECT name FROM found WHERE name IS NOT NULL
 """
-
-#: One code with its item: (id, item number, serial, packed code, projection or None).
-CodeRow = tuple[str, int, int, bytes, bytes | None]
 
 
 class ItemsDatabase:
@@ -76,9 +71,9 @@ class ItemsDatabase:
                 self._create(manifest)
             if self._rows("PRAGMA application_id") != [(APPLICATION,)]:
                 raise InputError(f"{self._name}: a database, but not one of a store")
+            self._words = WordIndex(self._connection)
             #: Whether items can be found by words.
-            self.has_words = has_words(self._connection) and has_fts5(self._connection)
-            self._word_search = WordSearch(self._connection)
+            self.has_words = self._words.usable
 
     def _create(self, manifest: Manifest) -> None:
         is_new = "SELECT 1 FROM sqlite_master LIMIT 1"
@@ -94,7 +89,7 @@ class ItemsDatabase:
     def state(self) -> State:
         """Return where the database is now, even if its file was removed."""
         with one_line_errors(self._name):
-            return read_state(self._connection)
+            return State.read(self._connection)
 
     def copy_to(self, path: Path) -> None:
         """Write the database as it is now to a new file, while others read and write this one."""
@@ -105,14 +100,14 @@ class ItemsDatabase:
     def reading(self) -> Iterator[State]:
         """Open a block that sees the database as it is at its beginning, whatever others write."""
         with self._transaction("BEGIN"):
-            yield read_state(self._connection)
+            yield State.read(self._connection)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Open a block whose writes happen together when it ends, or not at all if it raises or the process dies."""
         with self._transaction("BEGIN IMMEDIATE"):
             yield
-            state = read_state(self._connection)
+            state = State.read(self._connection)
             state = state._replace(writes=state.writes + 1)
             self._set_state(state)
         if self._guard:
@@ -155,8 +150,8 @@ class ItemsDatabase:
         return np.fromiter((number for (number,) in rows), dtype=np.int64)
 
     def search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
-        """Return the ``k`` items that have most of a text's words, see `WordSearch`."""
-        return self._word_search(text, without, k, to_sqlite(where), least)
+        """Return the ``k`` items that have most of a text's words, see `WordIndex`."""
+        return self._words.search(text, without, k, to_sqlite(where), least)
 
     def get(self, ids: Sequence[str]) -> dict[str, Item]:
         """Return id -> item, with its codes, for those ids that are there, in their order."""
@@ -168,7 +163,7 @@ class ItemsDatabase:
             rows = self._rows(f"{read} ({_marks(numbers)})", searched, *numbers)
             for number, modality, serial, code, projection, checksum in rows:
                 name = names[number]
-                if code_checksum(name.encode(), number, serial, utf8(modality), code, projection) != checksum:
+                if code_checksum(name, number, serial, modality, code, projection) != checksum:
                     raise self._damaged(name)
                 items[name].codes[modality] = np.frombuffer(code, np.uint8)
                 if projection is not None:
@@ -190,8 +185,11 @@ class ItemsDatabase:
             items.append((number, Listed(name, modalities, json.loads(metadata))))
         return items
 
-    def codes(self, modality: str, after: int) -> Iterator[CodeRow]:
-        """Return a modality's codes of serials above ``after``, in the order of the items' ids; errors as in `get`."""
+    def codes(self, modality: str, after: int) -> Iterator[tuple[str, int, int, bytes, bytes | None]]:
+        """Return a modality's codes of serials above ``after``, in the order of the items' ids; errors as in `get`.
+
+        Each is (id, item number, serial, packed code, projection or None).
+        """
         # Codes are read in the order of their serials and then sorted: in the order of ids, each would be a seek.
         # The + keeps SQLite from taking the index on modalities instead.
         rows = self._connection.execute(
@@ -199,9 +197,8 @@ class ItemsDatabase:
             " WHERE serial > ? AND +modality = ? ORDER BY id",
             (after, modality),
         )
-        searched = modality.encode()
         for name, number, serial, code, projection, checksum in rows:
-            if code_checksum(utf8(name), number, serial, searched, code, projection) != checksum:
+            if code_checksum(name, number, serial, modality, code, projection) != checksum:
                 raise self._damaged(name)
             yield name, number, serial, code, projection
 
@@ -226,18 +223,17 @@ class ItemsDatabase:
         projections: Mapping[str, NDArray[np.int8]] | None = None,
     ) -> None:
         """Add items, codes of items and metadata, see `store.Store`; with ``replace`` codes may be there already."""
-        names = [name.encode() for name in ids]
-        numbers = self._write_items(ids, names, metadata)
-        state = read_state(self._connection)
+        numbers = self._write_items(ids, metadata)
+        state = State.read(self._connection)
         serial = state.last_serial
         for modality, packed in codes.items():
             if replace:
                 self._remove_codes(modality, numbers)
-            beside = as_bytes(projections[modality]) if projections else [None] * len(packed)
+            beside = map(bytes, projections[modality]) if projections else repeat(None, len(ids))
             rows = []
-            for name, number, code, row in zip(names, numbers, as_bytes(packed), beside, strict=True):
+            for name, number, code, row in zip(ids, numbers, map(bytes, packed), beside, strict=True):
                 serial += 1
-                checksum = code_checksum(name, number, serial, modality.encode(), code, row)
+                checksum = code_checksum(name, number, serial, modality, code, row)
                 rows.append((number, serial, modality, code, row, checksum))
             try:
                 self._connection.executemany(_INSERT, rows)
@@ -251,24 +247,24 @@ class ItemsDatabase:
         numbers = [number for name in ids for (number,) in self._rows(find, name)]
         for modality in self.modalities():
             self._remove_codes(modality, numbers)
-        remove_words(self._connection, numbers)
+        self._words.remove(numbers)
         for statement in ("DELETE FROM labels WHERE item = ?", "DELETE FROM items WHERE number = ?"):
             self._connection.executemany(statement, zip(numbers))
-        state = read_state(self._connection)
+        state = State.read(self._connection)
         self._set_state(state._replace(version=state.version + 1))
         return len(numbers)
 
     def raise_version(self, version: int) -> None:
         """Set the version and the number of writes, which are higher than any that a reader has seen."""
-        self._set_state(read_state(self._connection)._replace(version=version, writes=version))
+        self._set_state(State.read(self._connection)._replace(version=version, writes=version))
 
     def set_snapshot(self, name: str, serial: int, size: int, removed: NDArray[np.int64]) -> None:
         """Make a snapshot the current one, and drop the removals that it knows of."""
-        state = read_state(self._connection)
+        state = State.read(self._connection)
         self._set_state(state._replace(snapshot=name, snapshot_serial=serial, snapshot_size=size))
         self._connection.executemany("DELETE FROM removed WHERE serial = ?", zip(removed.tolist()))
 
-    def _write_items(self, ids: Sequence[str], names: list[bytes], metadata: Sequence[Metadata] | None) -> list[int]:
+    def _write_items(self, ids: Sequence[str], metadata: Sequence[Metadata] | None) -> list[int]:
         """Add items and metadata, and return the items' numbers."""
         known = self._known(ids)
         (last,) = self._rows("SELECT coalesce(max(number), 0) FROM items")[0]
@@ -278,7 +274,7 @@ class ItemsDatabase:
             if name not in known:
                 last += 1
                 text = _as_json(values)
-                checksum = item_checksum(last, names[row], text.encode())
+                checksum = item_checksum(last, name, text)
                 new.append((last, name, text, checksum))
                 numbers.append(last)
                 continue
@@ -286,12 +282,12 @@ class ItemsDatabase:
             numbers.append(number)
             if values:
                 text = _as_json({**json.loads(former), **values})
-                checksum = item_checksum(number, names[row], text.encode())
+                checksum = item_checksum(number, name, text)
                 changed.append((text, checksum, number))
-        remove_words(self._connection, [row[-1] for row in changed])
+        self._words.remove([row[-1] for row in changed])
         self._connection.executemany("INSERT INTO items (number, id, metadata, checksum) VALUES (?, ?, ?, ?)", new)
         self._connection.executemany("UPDATE items SET metadata = ?, checksum = ? WHERE number = ?", changed)
-        add_words(self._connection, [row[0] for row in new] + [row[-1] for row in changed])
+        self._words.add([row[0] for row in new] + [row[-1] for row in changed])
         if metadata is not None:
             _write_labels(self._connection, numbers, metadata)
         return numbers
@@ -311,7 +307,7 @@ class ItemsDatabase:
 
     def _whole_item(self, name: str, number: int, metadata: str, checksum: int) -> tuple[int, str]:
         """Return number and metadata of a row, if it is as it was written."""
-        if item_checksum(number, name.encode(), utf8(metadata)) != checksum:
+        if item_checksum(number, name, metadata) != checksum:
             raise self._damaged(name)
         return number, metadata
 
@@ -392,13 +388,3 @@ def metadata_of(codes: CodeSet) -> list[Metadata] | None:
         for row, label in np.argwhere(codes.labels).tolist():
             metadata[row].setdefault("labels", []).append(codes.label_names[label])
     return list(metadata)
-
-
-def as_bytes(rows: NDArray[Any]) -> list[bytes]:
-    """Return each of ``(n, b)`` values of one byte as bytes.
-
-    >>> as_bytes(np.array([[1, 2], [3, 4]], np.uint8))
-    [b'\\x01\\x02', b'\\x03\\x04']
-    """
-    data, width = rows.tobytes(), rows.shape[1]
-    return [data[start : start + width] for start in range(0, len(data), width)]

@@ -9,6 +9,7 @@ import sqlite3
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -16,7 +17,7 @@ from zlib import crc32
 
 from channelhash.errors import InputError, JobError, NoSpaceError
 from channelhash.search.items import Facts, check_format
-from channelhash.search.sqlite import words
+from channelhash.search.sqlite.words import WordIndex
 from channelhash.utils.files import check_exhausted, dump_checked, load_checked, locked, write_text
 from channelhash.utils.progress import StageProgress
 
@@ -31,7 +32,7 @@ _SETTINGS = (
     "synchronous = FULL",
     "cache_size = -65536",
     "cell_size_check = ON",
-    "trusted_schema = ON",  # views may call `separate`
+    "trusted_schema = ON",  # views may call functions of ours
 )
 
 
@@ -56,7 +57,6 @@ def connect(
         if alone:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("COMMIT")
-        connection.create_function("separate", 1, words.separate, deterministic=True)  # for the view of `words`
     except BaseException:
         connection.close()
         raise
@@ -154,68 +154,58 @@ class State(NamedTuple):
     snapshot_size: int
     writes: int
 
+    @classmethod
+    def read(cls, connection: sqlite3.Connection) -> "State":
+        """Return where a database is, as it was written."""
+        *values, checksum = _only_row(connection, "SELECT * FROM state")
+        state = cls(*values)
+        if state.checksum() != checksum:
+            raise sqlite3.DatabaseError("the state is not as it was written")
+        return state
+
     def checksum(self) -> int:
         """Return the checksum of all six."""
-        numbers = f"{self.version} {self.last_serial} {self.snapshot_serial} {self.snapshot_size} {self.writes} "
-        return crc32(numbers.encode() + utf8(self.snapshot))
+        numbers = f"{self.version} {self.last_serial} {self.snapshot_serial} {self.snapshot_size} {self.writes}"
+        return crc32(f"{numbers} {self.snapshot}".encode())
 
 
-def item_checksum(number: Any, item_id: Any, metadata: Any) -> int:
-    """Return the checksum of a row of ``items``, texts as UTF-8; -1 for values of other types, as damage makes them.
+def item_checksum(number: Any, item_id: Any, metadata: Any) -> float:
+    """Return the checksum of a row of ``items``; for values of other types, as damage makes them, what equals nothing.
 
-    >>> item_checksum(1, b"a", b"{}") == item_checksum(2, b"a", b"{}")
+    >>> item_checksum(1, "a", "{}") == item_checksum(2, "a", "{}")
     False
     """
     try:
-        return crc32(b"%d %d %s%s" % (number, len(item_id), item_id, metadata))
-    except TypeError:
-        return -1
+        name = item_id.encode()
+        return crc32(b"%d %d %s%s" % (number, len(name), name, metadata.encode()))
+    except (AttributeError, TypeError):
+        return nan
 
 
-def code_checksum(item_id: Any, number: Any, serial: Any, modality: Any, code: Any, projection: Any = None) -> int:
-    """Return the checksum of a row of ``codes``, texts as UTF-8; it holds for its item's id too.
+def code_checksum(item_id: Any, number: Any, serial: Any, modality: Any, code: Any, projection: Any = None) -> float:
+    """Return the checksum of a row of ``codes``, likewise; it holds for its item's id too.
 
     Codes of a store have one length: where a projection begins is no question.
 
-    >>> code_checksum(b"a", 1, 1, b"image", bytes([7])) == code_checksum(b"b", 1, 1, b"image", bytes([7]))
+    >>> code_checksum("a", 1, 1, "image", bytes([7])) == code_checksum("b", 1, 1, "image", bytes([7]))
     False
     """
     try:
-        checksum = crc32(b"%d %d %s %s%s" % (number, serial, modality, item_id, code))
+        checksum = crc32(b"%d %d %s %s%s" % (number, serial, modality.encode(), item_id.encode(), code))
         return checksum if projection is None else crc32(projection, checksum)
-    except TypeError:
-        return -1
-
-
-def utf8(text: Any) -> Any:
-    """Return a text as UTF-8, and other values as they are."""
-    return text.encode() if isinstance(text, str) else text
+    except (AttributeError, TypeError):
+        return nan
 
 
 def create_tables(connection: sqlite3.Connection, description: str) -> None:
-    """Make the tables of a new database, within a transaction; ``description`` is that of `folder.Manifest`."""
+    """Make the tables of a new database, within a transaction; ``description`` is that of `Manifest`."""
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     for statement in _SCHEMA.split(";\n"):  # `executescript` would end the transaction
         connection.execute(statement)
     connection.execute("INSERT INTO about VALUES (?)", (description,))
     state = State(0, 0, "", 0, 0, 0)
     connection.execute("INSERT INTO state VALUES (?, ?, ?, ?, ?, ?, ?)", (*state, state.checksum()))
-    words.make_words(connection)
-
-
-def read_description(connection: sqlite3.Connection) -> str:
-    """Return the description of the store that the database is part of."""
-    (text,) = _only_row(connection, "SELECT description FROM about")
-    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
-
-
-def read_state(connection: sqlite3.Connection) -> State:
-    """Return where the database is, as it was written."""
-    *values, checksum = _only_row(connection, "SELECT * FROM state")
-    state = State(*values)
-    if state.checksum() != checksum:
-        raise sqlite3.DatabaseError("the state is not as it was written")
-    return state
+    WordIndex(connection).make()
 
 
 def _only_row(connection: sqlite3.Connection, sql: str) -> Any:
@@ -226,6 +216,54 @@ def _only_row(connection: sqlite3.Connection, sql: str) -> Any:
 
 
 _FORMAT = "channelhash store 6"
+
+
+class Manifest(NamedTuple):
+    """What a store says of itself, in ``store.json`` and, as it was when the store was made, in the database.
+
+    Attributes:
+        facts: what its codes have in common.
+        store: a random name, by which a file of another store is told.
+        writes: `State.writes` when the database was sealed; nobody has written since if it is that still.
+        digest: length and CRC-32 of the database then, empty if it was not sealed yet.
+
+    >>> Manifest(Facts(64, "a1b2"), "4f", writes=2, digest="4096 89abcdef").writes
+    2
+    """
+
+    facts: Facts
+    store: str
+    writes: int = 0
+    digest: str = ""
+
+    @classmethod
+    def new(cls, facts: Facts) -> "Manifest":
+        """Return the manifest of a store that is being made."""
+        return cls(facts, uuid.uuid4().hex)
+
+    def to_json(self) -> str:
+        """Return the text of ``store.json``."""
+        values = {"format": _FORMAT, **self.facts._asdict()}
+        return dump_checked({**values, "store": self.store, "writes": self.writes, "digest": self.digest})
+
+    @classmethod
+    def parse(cls, text: str, place: Path) -> "Manifest | None":
+        """Return what `to_json` wrote, at a place; None if it is damaged."""
+        try:
+            values = load_checked(text)
+            written_as = values.pop("format")
+            check_format(place, written_as, _FORMAT, "remove the folder and add the items again")
+            rest = [values.pop(name) for name in ("store", "writes", "digest")]
+            return cls(Facts(**values), *rest)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    @classmethod
+    def read(cls, connection: sqlite3.Connection, place: Path) -> "Manifest | None":
+        """Return what the database at a place says of the store that it is part of; None if it is damaged."""
+        (text,) = _only_row(connection, "SELECT description FROM about")
+        return cls.parse(str(text), place)
+
 
 # Windows knows no other than the process's own user.
 _EFFECTIVE = os.access in os.supports_effective_ids
@@ -287,116 +325,77 @@ class StoreFolder:
                     total += (Path(folder) / name).stat().st_size
         return total
 
+    def manifest(self) -> Manifest | None:
+        """Return what the description says; None if it is missing or damaged."""
+        try:
+            text = self.description.read_text(encoding="utf-8", errors="replace")
+            return Manifest.parse(text, self.description)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            check_exhausted(error, self.description)
+            raise InputError(f"{self.description}: cannot be read ({error.strerror}); restore it") from None
 
-@contextmanager
-def hold_run(store: Path, progress: StageProgress) -> Iterator[None]:
-    """Wait until no other run writes to a store, and keep others waiting within the block.
+    def find_manifest(self) -> Manifest | None:
+        """Return what the description says, made again from the database if need be; None without a store."""
+        if not self._has_store():
+            return None
+        if manifest := self.manifest():
+            return manifest
+        if not self.writable:
+            raise InputError(f"{self.description}: is missing or damaged; open the store where it can be written to")
+        with locked(self.lock):  # another process may be making the store
+            if manifest := self.manifest():
+                return manifest
+            with one_line_errors(str(self.database)), closing(connect(self.database)) as connection:
+                if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                    return None  # the process that made it was killed
+                manifest = Manifest.read(connection, self.database)
+                if manifest is None:
+                    raise sqlite3.DatabaseError("its description is not as it was written")
+            write_text(self.description, manifest.to_json())
+            return manifest
 
-    Where nothing can be written, or the file system has no locks, nobody waits.
-    """
-    folder = StoreFolder(store)
-    with ExitStack() as stack:
-        with suppress(OSError):
-            try:
-                stack.enter_context(locked(folder.run_lock, wait=False))
-            except BlockingIOError:
-                progress(f"waiting for another command that indexes {folder.path}")(0, 0)
-                stack.enter_context(locked(folder.run_lock))
-            stack.callback(_remove_empty, folder)
-        yield
-
-
-def _remove_empty(folder: StoreFolder) -> None:
-    """Remove the lock and the folder of a run that has left no store."""
-    with suppress(OSError):
-        if os.listdir(folder.path) == [folder.run_lock.name]:
-            folder.run_lock.unlink()  # still locked, so nobody has begun meanwhile
-            folder.path.rmdir()
-
-
-class Manifest(NamedTuple):
-    """What a store says of itself, in ``store.json`` and, as it was when the store was made, in the database.
-
-    Attributes:
-        facts: what its codes have in common.
-        store: a random name, by which a file of another store is told.
-        writes: `State.writes` when the database was sealed; nobody has written since if it is that still.
-        digest: length and CRC-32 of the database then, empty if it was not sealed yet.
-
-    >>> Manifest(Facts(64, "a1b2"), "4f", writes=2, digest="4096 89abcdef").writes
-    2
-    """
-
-    facts: Facts
-    store: str
-    writes: int = 0
-    digest: str = ""
+    def _has_store(self) -> bool:
+        """Return whether there is a store, which must have its database."""
+        if self.description.exists() and not self.database.exists():
+            raise InputError(f"{self.database}: is missing; restore it, or remove the folder and add the items again")
+        return self.database.exists()
 
     @classmethod
-    def new(cls, facts: Facts) -> "Manifest":
-        """Return the manifest of a store that is being made."""
-        return cls(facts, uuid.uuid4().hex)
+    def find(cls, path: Path) -> "StoreFolder":
+        """Return the folder of a store, which must be there with its database."""
+        folder = cls(path)
+        if not folder._has_store():
+            raise InputError(f"{path}: no store in a folder; make one with `channelhash index create`")
+        return folder
 
-    def to_json(self) -> str:
-        """Return the text of ``store.json``."""
-        values = {"format": _FORMAT, **self.facts._asdict()}
-        return dump_checked({**values, "store": self.store, "writes": self.writes, "digest": self.digest})
+    def noted_writes(self) -> int:
+        """Return how often the database was written to at least; 0 if that is not known."""
+        try:
+            return int(self.writes.read_bytes())
+        except (OSError, ValueError):
+            return 0
 
+    @contextmanager
+    def hold_run(self, progress: StageProgress) -> Iterator[None]:
+        """Wait until no other run writes to the store, and keep others waiting within the block.
 
-def parse_manifest(text: str, place: Path) -> Manifest | None:
-    """Return what `Manifest.to_json` wrote, at a place; None if it is damaged."""
-    try:
-        values = load_checked(text)
-        written_as = values.pop("format")
-        check_format(place, written_as, _FORMAT, "remove the folder and add the items again")
-        rest = [values.pop(name) for name in ("store", "writes", "digest")]
-        return Manifest(Facts(**values), *rest)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+        Where nothing can be written, or the file system has no locks, nobody waits.
+        """
+        with ExitStack() as stack:
+            with suppress(OSError):
+                try:
+                    stack.enter_context(locked(self.run_lock, wait=False))
+                except BlockingIOError:
+                    progress(f"waiting for another command that indexes {self.path}")(0, 0)
+                    stack.enter_context(locked(self.run_lock))
+                stack.callback(self._remove_empty)
+            yield
 
-
-def read_manifest(folder: StoreFolder) -> Manifest | None:
-    """Return what a store's description says; None if it is missing or damaged."""
-    try:
-        text = folder.description.read_text(encoding="utf-8", errors="replace")
-        return parse_manifest(text, folder.description)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        check_exhausted(error, folder.description)
-        raise InputError(f"{folder.description}: cannot be read ({error.strerror}); restore it") from None
-
-
-def find_manifest(folder: StoreFolder) -> Manifest | None:
-    """Return what a store's description says, which is made again from the database if need be; None without a
-    store.
-    """
-    if not folder.database.exists():
-        if folder.description.exists() and not folder.database.exists():  # else another process has just made it
-            raise InputError(f"{folder.database}: is missing; restore it, or remove the folder and add the items again")
-        return None
-    if manifest := read_manifest(folder):
-        return manifest
-    if not folder.writable:
-        raise InputError(f"{folder.description}: is missing or damaged; open the store where it can be written to")
-    with locked(folder.lock):  # another process may be making the store
-        if manifest := read_manifest(folder):
-            return manifest
-        with one_line_errors(str(folder.database)), closing(connect(folder.database)) as connection:
-            if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                return None  # the process that made it was killed
-            manifest = parse_manifest(read_description(connection), folder.database)
-            if manifest is None:
-                raise sqlite3.DatabaseError("its description is not as it was written")
-        write_text(folder.description, manifest.to_json())
-        return manifest
-
-
-def find_folder(path: Path) -> StoreFolder:
-    """Return the folder of a store, which must be there with its database."""
-    folder = StoreFolder(path)
-    if not folder.description.exists() and not folder.database.exists():
-        raise InputError(f"{path}: no store in a folder; make one with `channelhash index create`")
-    if not folder.database.exists():
-        raise InputError(f"{folder.database}: is missing; restore it, or remove the folder and add the items again")
-    return folder
+    def _remove_empty(self) -> None:
+        """Remove the lock and the folder of a run that has left no store."""
+        with suppress(OSError):
+            if os.listdir(self.path) == [self.run_lock.name]:
+                self.run_lock.unlink()  # still locked, so nobody has begun meanwhile
+                self.path.rmdir()

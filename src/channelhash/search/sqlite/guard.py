@@ -17,6 +17,8 @@ from zlib import crc32
 from channelhash.errors import InputError, JobError
 from channelhash.search.items import Facts
 from channelhash.search.sqlite.folder import (
+    Manifest,
+    State,
     StoreFolder,
     code_checksum,
     connect,
@@ -24,12 +26,8 @@ from channelhash.search.sqlite.folder import (
     damaged,
     item_checksum,
     one_line_errors,
-    parse_manifest,
-    read_description,
-    read_manifest,
-    read_state,
 )
-from channelhash.search.sqlite.words import has_fts5, has_words
+from channelhash.search.sqlite.words import WordIndex
 from channelhash.utils.files import check_exhausted, locked, write_text
 
 _DATABASE = "items.sqlite"
@@ -101,7 +99,7 @@ class Guard:
         if not os.stat(self._folder.database).st_size:  # which a new connection would wait for a minute to write to
             raise damaged(str(self._folder.database), "is empty")
         with closing(connect(self._folder.database)) as connection:  # one that has no page in memory
-            writes = read_state(connection).writes
+            writes = State.read(connection).writes
         if self._is_sealed(writes):
             raise damaged(str(self._folder.database), "another program has written to it")
         self._changed = changed
@@ -126,7 +124,7 @@ class Guard:
             _seal_database(self._folder)
 
     def _is_sealed(self, writes: int) -> bool:
-        manifest = read_manifest(self._folder)
+        manifest = self._folder.manifest()
         return manifest is not None and bool(manifest.digest) and manifest.writes == writes
 
     def _status(self) -> tuple[tuple[int, int] | None, int]:
@@ -141,8 +139,8 @@ def _seal_database(folder: StoreFolder) -> None:
     """Note in a store's description what its database is, which nobody has open; if not, the next opening checks it."""
     digest = _digest(folder)
     with closing(connect(folder.database)) as connection:
-        manifest = parse_manifest(read_description(connection), folder.database)
-        writes = read_state(connection).writes
+        manifest = Manifest.read(connection, folder.database)
+        writes = State.read(connection).writes
     if manifest and digest:
         with suppress(OSError, JobError):
             write_text(folder.description, manifest._replace(writes=writes, digest=digest).to_json())
@@ -162,13 +160,13 @@ def _digest(folder: StoreFolder) -> str:
 
 def compare_with_manifest(folder: StoreFolder) -> tuple[list["Finding"], bool]:
     """Compare a database with what the store's description says of it."""
-    manifest, noted = read_manifest(folder), noted_writes(folder)  # before the database: others write meanwhile
+    manifest, noted = folder.manifest(), folder.noted_writes()  # before the database: others write meanwhile
     if not os.stat(folder.database).st_size:  # beside an empty file SQLite throws the log away, with what is in there
         return [Finding(_DATABASE, "is empty")], False
     digest = _digest(folder)
     with closing(connect(folder.database, read_only=not folder.writable)) as connection:
-        writes = read_state(connection).writes
-        about = parse_manifest(read_description(connection), folder.database)
+        writes = State.read(connection).writes
+        about = Manifest.read(connection, folder.database)
     if about is None:
         return [Finding(_DATABASE, "the description of the store is damaged")], False
     if manifest is not None and manifest.store != about.store:
@@ -182,14 +180,6 @@ def compare_with_manifest(folder: StoreFolder) -> tuple[list["Finding"], bool]:
     if digest != manifest.digest:
         return [Finding(_DATABASE, "is not as it was when the store was closed")], False
     return [], True
-
-
-def noted_writes(folder: StoreFolder) -> int:
-    """Return how often the database was written to at least, see `Guard.note`; 0 if that is not known."""
-    try:
-        return int(folder.writes.read_bytes())
-    except (OSError, ValueError):
-        return 0
 
 
 class Finding(NamedTuple):
@@ -212,7 +202,7 @@ class Finding(NamedTuple):
 
 def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
     """Check a database as it is when this begins, whatever others write meanwhile."""
-    connection.text_factory = bytes  # a damaged text may not be UTF-8
+    connection.text_factory = readable_text
     connection.execute("BEGIN")
     checks = (
         _check_trees(connection),
@@ -225,21 +215,25 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
         for check in checks:
             try:
                 yield from check
-            except (sqlite3.DatabaseError, TypeError, ValueError) as error:  # types are as odd as damage makes them
+            except (
+                sqlite3.DatabaseError,
+                AttributeError,
+                TypeError,
+                ValueError,
+            ) as error:  # types are as odd as damage makes them
                 yield Finding(_DATABASE, " ".join(str(error).split()))
     finally:
         connection.execute("ROLLBACK")
     yield from _check_words(connection)
 
 
-def is_whole_item(row: tuple[Any, ...]) -> bool:
-    """Return whether a row ``(number, id, metadata, checksum)`` is as it was written; texts are bytes."""
-    number, name, metadata, checksum = row
-    return bool(item_checksum(number, name, metadata) == checksum != -1)
+def readable_text(text: bytes) -> str:
+    """Return a text of a database that may be damaged, and then no UTF-8; it has not its checksum then."""
+    return text.decode(errors="replace")
 
 
 def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
-    """Return whether a row is as it was written; texts are bytes."""
+    """Return whether a row is as it was written."""
     serial, number, modality, code, projection, checksum, name = row
     if not isinstance(code, bytes):
         return False
@@ -247,27 +241,21 @@ def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
         return False
     if facts and (len(projection) if isinstance(projection, bytes) else projection) != facts.projection_size:
         return False
-    return bool(code_checksum(name, number, serial, modality, code, projection) == checksum != -1)
-
-
-def text_of(value: Any) -> str:
-    """Return a text that may be damaged."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return bool(code_checksum(name, number, serial, modality, code, projection) == checksum)
 
 
 def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
     for (line,) in connection.execute("PRAGMA integrity_check"):
-        if line != b"ok":
-            yield Finding(_DATABASE, " ".join(text_of(line).split()))
+        if line != "ok":
+            yield Finding(_DATABASE, " ".join(line.split()))
 
 
 def _check_definitions(connection: sqlite3.Connection) -> Iterator[Finding]:
     with closing(connect(None)) as expected:
-        expected.text_factory = bytes
         create_tables(expected, "")
         sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_master"
         for kind, name, _ in sorted(set(expected.execute(sql)) - set(connection.execute(sql))):
-            yield Finding(_DATABASE, f"the {text_of(kind)} {text_of(name)} is not defined as it should be")
+            yield Finding(_DATABASE, f"the {kind} {name} is not defined as it should be")
 
 
 def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -275,21 +263,21 @@ def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
     keys: set[str] = set()
     labels = 0
     for row in connection.execute("SELECT number, id, metadata, checksum FROM items NOT INDEXED"):
-        if not is_whole_item(row):
-            yield Finding(text_of(row[1]), f"the item is damaged (row {row[0]})")
-        elif row[2] != b"{}":
+        if item_checksum(*row[:3]) != row[3]:
+            yield Finding(str(row[1]), f"the item is damaged (row {row[0]})")
+        elif row[2] != "{}":
             values = json.loads(row[2])
             keys.update(values)
-            labels += sum(_of_label(row[0], label.encode()) for label in set(values.get("labels") or ()))
-    missing = keys - {text_of(name) for (name,) in connection.execute("SELECT name FROM keys")}
+            labels += sum(_of_label(row[0], label) for label in set(values.get("labels") or ()))
+    missing = keys - {name for (name,) in connection.execute("SELECT name FROM keys")}
     if missing:
         yield Finding(_DATABASE, f"the table of metadata's keys lacks {', '.join(sorted(missing))}")
     if labels != sum(_of_label(*row) for row in connection.execute("SELECT item, label FROM labels")):
         yield Finding(_DATABASE, "the table of labels does not agree with the items' metadata")
 
 
-def _of_label(number: int, label: bytes) -> int:
-    return crc32(label, crc32(b"%d " % number))
+def _of_label(number: int, label: str) -> int:
+    return crc32(b"%d %s" % (number, label.encode()))
 
 
 def _check_codes(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
@@ -299,13 +287,13 @@ def _check_codes(connection: sqlite3.Connection, facts: Facts | None) -> Iterato
     )
     for row in rows:
         if row[6] is None:
-            yield Finding(_DATABASE, f"the {text_of(row[2])} code {row[0]} belongs to no item")
+            yield Finding(_DATABASE, f"the {row[2]} code {row[0]} belongs to no item")
         elif not is_whole_code(row, facts):
-            yield Finding(text_of(row[6]), f"the {text_of(row[2])} code is damaged (row {row[0]})")
+            yield Finding(str(row[6]), f"the {row[2]} code is damaged (row {row[0]})")
 
 
 def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
-    last = read_state(connection).last_serial
+    last = State.read(connection).last_serial
     sql = (
         "SELECT EXISTS (SELECT 1 FROM codes WHERE serial > ?) OR EXISTS (SELECT 1 FROM removed WHERE serial > ?)"
         " OR EXISTS (SELECT 1 FROM removed JOIN codes USING (serial))"
@@ -316,7 +304,7 @@ def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:
     """Check the index of words. SQLite does that only for who may write, so that writers wait meanwhile."""
-    if not has_words(connection) or not has_fts5(connection):
+    if not WordIndex(connection).usable:
         return
     try:
         connection.execute("BEGIN IMMEDIATE")

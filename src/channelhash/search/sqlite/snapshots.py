@@ -31,7 +31,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.index import CodeIndex, Matches
 from channelhash.search.rank import cosines
-from channelhash.search.sqlite.database import CodeRow, ItemsDatabase
+from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import State, StoreFolder
 from channelhash.utils.array_files import array_from_npy
 from channelhash.utils.files import file_hash, locked, sync_file
@@ -73,7 +73,7 @@ class SortedCodes:
     projections: NDArray[np.int8] | None = None
 
     @classmethod
-    def build(cls, rows: Iterable[CodeRow], n_bits: int) -> "SortedCodes":
+    def build(cls, rows: Iterable[tuple[str, int, int, bytes, bytes | None]], n_bits: int) -> "SortedCodes":
         """Build from rows in the order of their ids."""
         numbers: list[NDArray[np.int64]] = []
         codes, names, projections = bytearray(), bytearray(), bytearray()

@@ -24,7 +24,7 @@ from channelhash.search.index import Matches
 from channelhash.search.items import Facts, NewItems, check_ids, check_opened
 from channelhash.search.rank import ALL, FIRST, Ranking, Scored, Surest, sure_distances
 from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
-from channelhash.search.sqlite.folder import Manifest, StoreFolder, find_manifest
+from channelhash.search.sqlite.folder import Manifest, StoreFolder
 from channelhash.search.sqlite.guard import Guard
 from channelhash.search.sqlite.snapshots import CodeLayers, Part, SortedCodes
 from channelhash.search.store import Answers, Item, Listed, Store
@@ -304,7 +304,7 @@ class EmbeddedStore(Store):
         with self._reading:
             if self._closed:
                 raise ValueError(f"{self.address}: this store is closed")
-            if self._opened.facts is None and self._folder is not None and (manifest := find_manifest(self._folder)):
+            if self._opened.facts is None and self._folder is not None and (manifest := self._folder.find_manifest()):
                 check_opened(self.address, manifest.facts, self._new)
                 self._opened = _in_folder(self._folder, manifest)
                 self._finalizer()

@@ -42,10 +42,10 @@ _SIGNED = re.compile("[\u0900-\u0963\u0966-\u096f\u0971-\u0df3\u0f40-\u0fbc]+")
 _BORDER = "\ue000"
 
 
-def separate(text: str) -> str:
+def _separate(text: str) -> str:
     """Return a text as it is indexed: the letters of scripts without spaces are words.
 
-    >>> separate("a cat"), len(separate("黒い猫").split())
+    >>> _separate("a cat"), len(_separate("黒い猫").split())
     ('a cat', 4)
     """
     if text.isascii():
@@ -102,39 +102,6 @@ CREATE VIRTUAL TABLE words USING fts5(
 """
 
 
-def make_words(connection: sqlite3.Connection) -> None:
-    """Make the index of words of a new database, within a transaction, where SQLite has FTS5."""
-    if has_fts5(connection):
-        connection.execute(_VIEW)
-        connection.execute(_TABLE)
-
-
-def has_fts5(connection: sqlite3.Connection) -> bool:
-    """Return whether this SQLite can search for words."""
-    return bool(connection.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchall())
-
-
-def has_words(connection: sqlite3.Connection) -> bool:
-    """Return whether a database has the index of words."""
-    return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchall())
-
-
-def add_words(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
-    """Put items into the index of words if there is one, within a transaction."""
-    _change_words(connection, numbers, "INSERT INTO words (rowid, text) SELECT number, text")
-
-
-def remove_words(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
-    """Take items out of the index of words, before they are changed or removed, within a transaction."""
-    _change_words(connection, numbers, "INSERT INTO words (words, rowid, text) SELECT 'delete', number, text")
-
-
-def _change_words(connection: sqlite3.Connection, numbers: Sequence[int], sql: str) -> None:
-    if numbers and has_words(connection):
-        among = "FROM described WHERE number IN (SELECT value FROM json_each(?))"
-        connection.execute(f"{sql} {among}", (json.dumps(numbers),))
-
-
 # Words of a question that are looked for.
 _WORDS = 24
 # Rows of rare words that are scored, all together.
@@ -149,8 +116,8 @@ _EVERYWHERE = 0.1
 _KEPT = 1_000
 
 
-class WordSearch:
-    """Searches in a database's index of words, which remember how frequent words are.
+class WordIndex:
+    """A database's index of words, and searches in it, which remember how frequent words are.
 
     An item's score is the sum of the weights of the question's words that it has: ln(1 + n / m) for a word that m of n
     items have. This is BM25 (Robertson and Zaragoza 2009) where a word counts once and all texts are equally long, as
@@ -164,24 +131,54 @@ class WordSearch:
     >>> from channelhash.search.sqlite.folder import connect
     >>> connection = connect(None)
     >>> _ = connection.execute("CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT, metadata TEXT)")
-    >>> make_words(connection)
+    >>> words = WordIndex(connection)
+    >>> words.make()
     >>> _ = connection.execute("INSERT INTO items VALUES (1, 'cat.jpg', '{}'), (2, '2019/dog.jpg', '{}')")
-    >>> add_words(connection, [1, 2])
-    >>> WordSearch(connection)("a white dog", (), 10, SqlCondition("true", ())).ids
+    >>> words.add([1, 2])
+    >>> words.search("a white dog", (), 10, SqlCondition("true", ())).ids
     ['2019/dog.jpg']
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        connection.create_function("separate", 1, _separate, deterministic=True)  # for the view
         self._counts: dict[str, int] = {}
         self._n_items = 0
         self._state: tuple[int, int] | None = None
         self._split = lru_cache(_KEPT)(self._split_anew)
         self._splitting: sqlite3.Connection | None = None
 
-    def __call__(
-        self, text: str, without: Sequence[str], k: int, where: SqlCondition, coverage: float = 0.0
-    ) -> Ranking:
+    def make(self) -> None:
+        """Make the index of a new database, within a transaction, where SQLite has FTS5."""
+        if self._is_supported():
+            self._connection.execute(_VIEW)
+            self._connection.execute(_TABLE)
+
+    @property
+    def usable(self) -> bool:
+        """Whether items can be found by words."""
+        return self._is_there() and self._is_supported()
+
+    def _is_there(self) -> bool:
+        return bool(self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchall())
+
+    def _is_supported(self) -> bool:
+        return bool(self._connection.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchall())
+
+    def add(self, numbers: Sequence[int]) -> None:
+        """Put items into the index if there is one, within a transaction."""
+        self._change(numbers, "INSERT INTO words (rowid, text) SELECT number, text")
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Take items out of the index, before they are changed or removed, within a transaction."""
+        self._change(numbers, "INSERT INTO words (words, rowid, text) SELECT 'delete', number, text")
+
+    def _change(self, numbers: Sequence[int], sql: str) -> None:
+        if numbers and self._is_there():
+            among = "FROM described WHERE number IN (SELECT value FROM json_each(?))"
+            self._connection.execute(f"{sql} {among}", (json.dumps(numbers),))
+
+    def search(self, text: str, without: Sequence[str], k: int, where: SqlCondition, coverage: float = 0.0) -> Ranking:
         """Return the best ``k`` of the items that pass a filter, equal scores in the order in which they were added."""
         self._notice_writes()
         split = self._split(text)
