@@ -95,23 +95,13 @@ def _check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
         raise ValueError(f"bits past the {n_bits}th are set")
     if starts[0] != 0 or starts[-1] != len(rows) or (starts[1:] <= starts[:-1]).any():
         raise ValueError(f"starts do not ascend from 0 to the {len(rows)} rows")
-    if not _is_permutation(rows):
+    if len(rows) and (int(rows.max()) >= len(rows) or not np.bincount(rows, minlength=len(rows)).all()):
         raise ValueError("rows are not each there once")
 
 
 def _check(values: NDArray[Any], name: str, kind: Any, shape: tuple[int, ...]) -> None:
     if values.dtype != kind or values.shape != shape:
         raise ValueError(f"{name} are {values.shape} {values.dtype}, not {shape} {np.dtype(kind)}")
-
-
-def _is_permutation(numbers: _Rows) -> bool:
-    """Return whether each number below their count is there once.
-
-    >>> _is_permutation(np.array([1, 0, 2])), _is_permutation(np.array([1, 1, 2]))
-    (True, False)
-    """
-    n = len(numbers)
-    return not n or bool(int(numbers.max()) < n and np.bincount(numbers, minlength=n).all())
 
 
 def _check_length(n_bits: int) -> None:
@@ -224,8 +214,8 @@ def _scan_nearest(search: Search) -> list[Matches]:
 
     >>> codes, no_mask = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
     >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
-    >>> _scan_nearest(search)[0].rows.tolist(), _scan_within(search)[0].rows.tolist()
-    ([0], [0, 1])
+    >>> _scan_nearest(search)[0].rows.tolist()
+    [0]
     """
     sizes = _sizes(search)
     found = []
@@ -234,13 +224,8 @@ def _scan_nearest(search: Search) -> list[Matches]:
         # Every row at the distance at which k are met, and at a smaller one, is a candidate.
         met = np.cumsum(np.bincount(distances, sizes, minlength=search.n_bits + 1))
         limit = min(int(np.searchsorted(met, search.k)), search.radius)
-        found.append(_rows(search, distances, limit, search.k))
+        found.append(_rows(search, distances, limit))
     return found
-
-
-def _scan_within(search: Search) -> list[Matches]:
-    """Find all rows of each query within the radius, whatever ``k``; see `_scan_nearest`."""
-    return [_rows(search, _word_distances(query, search), search.radius, None) for query in search.queries]
 
 
 def _sizes(search: Search) -> NDArray[np.int64] | None:
@@ -259,8 +244,8 @@ def _word_distances(query: NDArray[np.unsignedinteger], search: Search) -> NDArr
     return distances
 
 
-def _rows(search: Search, distances: NDArray[np.uint16], limit: int, count: int | None) -> Matches:
-    """Return the first rows that count of codes within the limit, by distance, then by row."""
+def _rows(search: Search, distances: NDArray[np.uint16], limit: int) -> Matches:
+    """Return the first ``k`` rows that count of codes within the limit, by distance, then by row."""
     near = np.flatnonzero(distances <= limit)
     starts = search.starts[near].astype(np.int64)
     sizes = search.starts[near + 1] - starts
@@ -270,7 +255,7 @@ def _rows(search: Search, distances: NDArray[np.uint16], limit: int, count: int 
     if len(search.allowed):
         counts = search.allowed[rows]
         rows, far = rows[counts], far[counts]
-    order = np.lexsort((rows, far))[:count]
+    order = np.lexsort((rows, far))[: search.k]
     return Matches(rows[order], far[order])
 
 
@@ -373,19 +358,14 @@ class CodeIndex:
     def packed(self, rows: NDArray[np.int64] | None = None) -> PackedCodes:
         """Return the ``(n, ceil(n_bits / 8))`` packed codes, by row, or those of some rows.
 
-        The first call with ``rows`` keeps 4 bytes a row.
+        The first call keeps 4 bytes a row.
 
         >>> index = CodeIndex.build(np.array([[9], [7], [7]], np.uint8), n_bits=8)
         >>> index.packed().tolist(), index.packed(np.array([2, 0])).tolist()
         ([[9], [7], [7]], [[7], [9]])
         """
-        if rows is not None:
-            return _bytes_of(self._distinct.codes[:, self._places[rows]], self.n_bits)
-        codes, starts, rows_of_codes = self._distinct
-        of_bytes = _bytes_of(codes, self.n_bits)
-        packed = np.empty((len(rows_of_codes), of_bytes.shape[1]), dtype=np.uint8)
-        packed[rows_of_codes] = np.repeat(of_bytes, starts[1:] - starts[:-1], axis=0)
-        return packed
+        places = self._places if rows is None else self._places[rows]
+        return _bytes_of(self._distinct.codes[:, places], self.n_bits)
 
     @cached_property
     def _places(self) -> _Rows:
@@ -429,7 +409,7 @@ class CodeIndex:
         if search.codes.size > _uncounted:
             _left_to_numpy -= len(queries) * search.codes.size
         if _left_to_numpy >= 0:
-            return _scan_within(search) if k is None else _scan_nearest(search)
+            return _scan_nearest(search)
         if k is not None:
             return self._search_compiled(search)
         results = []

@@ -1,9 +1,8 @@
 """Exact search by comparing all pairs of codes: the reference for what is faster, and enough for few codes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.search.index import Matches
@@ -21,7 +20,7 @@ def nearest(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], k: 
         ids: ``nd`` names; they decide the order of equal distances.
         k: at least 1.
 
-    O(nq · nd · b / 8) time; memory for a block of distances beside the inputs.
+    O(nq · nd · (b / 8 + log nd)) time; memory for a block of distances beside the inputs.
 
     >>> matches = nearest(np.array([[0]], np.uint8), np.array([[7], [1]], np.uint8), ["a", "b"], k=2)
     >>> matches[0].rows.tolist(), matches[0].distances.tolist()
@@ -29,7 +28,7 @@ def nearest(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], k: 
     """
     if k < 1:
         raise ValueError(f"k is {k}; at least 1 item can be asked for")
-    return [_first(distances, rank, k) for distances, rank in _distances(queries, database, ids)]
+    return [Matches(found.rows[:k], found.distances[:k]) for found in _in_order(queries, database, ids)]
 
 
 def within(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], radius: int) -> list[Matches]:
@@ -40,26 +39,19 @@ def within(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], radi
     """
     if radius < 0:
         raise ValueError(f"radius is {radius}; a distance is at least 0")
-    return [
-        _first(distances, rank, int((distances <= radius).sum()))
-        for distances, rank in _distances(queries, database, ids)
-    ]
+    matches = []
+    for found in _in_order(queries, database, ids):
+        n = np.searchsorted(found.distances, radius, side="right")
+        matches.append(Matches(found.rows[:n], found.distances[:n]))
+    return matches
 
 
-def _distances(queries: PackedCodes, database: PackedCodes, ids: Sequence[str]):  # type: ignore[no-untyped-def]
-    """(distances to all items, rank of all ids) for each query in turn."""
-    rank = np.empty(len(ids), dtype=np.int64)
-    rank[np.argsort(np.asarray(ids, dtype=str), kind="stable")] = np.arange(len(ids))
+def _in_order(queries: PackedCodes, database: PackedCodes, ids: Sequence[str]) -> Iterator[Matches]:
+    """Yield of each query in turn all codes by (distance, id)."""
+    by_id = np.argsort(np.asarray(ids, dtype=str), kind="stable")
+    database = database[by_id]
     block = max(1, _BLOCK_ENTRIES // max(1, len(database)))
     for start in range(0, len(queries), block):
-        for row in hamming_distances(queries[start : start + block], database):
-            yield row, rank
-
-
-def _first(distances: NDArray[np.int64], rank: NDArray[np.int64], count: int) -> Matches:
-    """Return the first ``count`` items by (distance, id)."""
-    count = min(count, len(distances))
-    key = distances * len(rank) + rank
-    rows = np.argpartition(key, count - 1)[:count] if 0 < count < len(key) else np.arange(count)
-    rows = rows[np.argsort(key[rows])]
-    return Matches(rows.astype(np.int64), distances[rows])
+        for distances in hamming_distances(queries[start : start + block], database):
+            order = np.argsort(distances, kind="stable")
+            yield Matches(by_id[order], distances[order])

@@ -52,11 +52,8 @@ def _cut(c, far, limit, offsets, shift):  # type: ignore[no-untyped-def]
 def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped-def]
     """Compare the codes of a cut. ``met`` are the query's entries, counts and state."""
     entries, counts, state = met
-    codes = search.codes
-    starts = search.starts
-    rows = search.rows
-    allowed = search.allowed
-    k = search.k
+    codes, k = search.codes, search.k
+    starts, rows, allowed = search.starts, search.rows, search.allowed
     for start in range(begin, end, scan.BLOCK):
         size = min(scan.BLOCK, end - start)
         scan.measure(distances, code, codes, start, size)
@@ -110,7 +107,7 @@ def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[n
         pivot = listed[i]
         begin, end = _cut(np.int64(pivot & scan.LOWER), np.int64(pivot >> scan.HALF), state[scan.LIMIT], offsets, shift)
         _visit(code, begin, end, measured, search, met)
-    return scan.write(candidates, search, rows[q], distances[q])
+    return scan.write(0, candidates, search, rows[q], distances[q])
 
 
 @njit(cache=True, nogil=True)

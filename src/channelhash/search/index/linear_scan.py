@@ -95,11 +95,8 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
     Of codes in ascending order those around a query's place share its first bits, and are mostly nearer than others.
     With a limit from them, few entries are taken in vain. ``counts`` comes and goes as zeros.
     """
-    codes = search.codes
-    starts = search.starts
-    rows = search.rows
-    allowed = search.allowed
-    k = search.k
+    codes, k = search.codes, search.k
+    starts, rows, allowed = search.starts, search.rows, search.allowed
     around = max(_AROUND, _TIMES * k)
     if end - begin < 8 * around:
         return limit
@@ -322,8 +319,9 @@ def _best_entries(q, candidates, search):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _write_rows(best, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
-    """Write the rows of these codes, the first by (distance, row), and return their number."""
+def write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
+    """Write the answers of one query, the first rows by (distance, row), and return their number."""
+    best = _best_entries(q, candidates, search)
     starts, rows, allowed = search.starts, search.rows, search.allowed
     k, n = len(out_rows), len(best)
     done, i = 0, 0
@@ -352,16 +350,10 @@ def _write_rows(best, search, out_rows, out_distances):  # type: ignore[no-untyp
     return done
 
 
-@inner
-def write(candidates, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
-    """Write the answers of one query, from `fresh`, and return their number."""
-    return _write_rows(_best_entries(0, candidates, search), search, out_rows, out_distances)
-
-
 @njit(cache=True, nogil=True)
 def _write_answers(candidates, search, out_rows, out_distances, sizes):  # type: ignore[no-untyped-def]
     for q in range(len(sizes)):
-        sizes[q] = _write_rows(_best_entries(q, candidates, search), search, out_rows[q], out_distances[q])
+        sizes[q] = write(q, candidates, search, out_rows[q], out_distances[q])
 
 
 def _answers(candidates: _Candidates, search: Search) -> list[Matches]:

@@ -274,13 +274,10 @@ def _copy_codes(old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, st
     return [Finding(names[number], f"its {modality} code is lost") for modality, number in sorted(lost)]
 
 
-def _rows_before_damage(old: sqlite3.Connection, sql: str) -> list[tuple[Any, ...]]:
-    """Return the rows up to the first that cannot be read."""
-    rows = []
+def _rows_before_damage(old: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows up to the first that cannot be read."""
     with suppress(sqlite3.DatabaseError):
-        for row in old.execute(sql):
-            rows.append(row)
-    return rows
+        yield from old.execute(sql)
 
 
 def _highest(old: sqlite3.Connection, sql: str) -> list[int]:

@@ -256,7 +256,7 @@ class EmbeddedStore(Store):
         codes = [np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8)]
         for part, of_part in rows:
             ids += part.codes.ids(of_part)
-            codes.append(part.codes.index.packed()[of_part])
+            codes.append(part.codes.index.packed(of_part))
         order = sorted(range(len(ids)), key=ids.__getitem__)
         return [ids[place] for place in order], np.concatenate(codes)[order]
 
@@ -376,9 +376,9 @@ def _in_folder(folder: StoreFolder, manifest: Manifest) -> _Opened:
     """Open the database of a store that is there, checked as `Guard` does."""
     guard = Guard(folder, manifest.facts)
     with ExitStack() as stack:
-        reader = ItemsDatabase(folder.database, guard, manifest)
+        reader = ItemsDatabase(folder.database, guard)
         stack.callback(reader.close)
-        writer = ItemsDatabase(folder.database, guard, manifest)
+        writer = ItemsDatabase(folder.database, guard)
         stack.pop_all()
     layers = CodeLayers(reader, manifest.facts.n_bits, folder)
     return _Opened(manifest.facts, reader, layers, writer, guard, os.getpid())
