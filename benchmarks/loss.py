@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.channels import dsch_bounds, label_similarity, unit_rows
+from channelhash.channels import label_similarity, unit_rows
 from channelhash.losses import LOSSES, DSCHLoss, make_loss
-from channelhash.losses.functional import channel_error, quantization_error
+from channelhash.losses.base import quantization_error
 from channelhash.models.heads import hash_head
 from measure import options, print_rows
 from timing import Row, compare
@@ -93,7 +93,7 @@ def one_piece_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> T
     """Compute `DSCHLoss` with its defaults from arrays of (n, n), whatever n."""
     codes = torch.stack(list(outputs.values()))
     directions = unit_rows(codes.flatten(0, 1)).view_as(codes)
-    error = channel_error(directions, directions, dsch_bounds(label_similarity(labels), n_bits))
+    error = DSCHLoss(n_bits).pair_error(directions, directions, label_similarity(labels))
     return error / len(labels) ** 2 + 0.01 / len(labels) * quantization_error(codes)
 
 

@@ -12,7 +12,7 @@ from channelhash.data.collection import DataSource
 from channelhash.data.registry import check_data
 from channelhash.data.splits import SplitSettings
 from channelhash.errors import InputError
-from channelhash.losses import Terms, loss_settings, resolve_loss, with_published, with_recommended
+from channelhash.losses import Terms, expand_settings, loss_settings, resolve_loss
 from channelhash.models import resolve_model
 from channelhash.utils import typed_settings
 from channelhash.utils.files import read_yaml_sections
@@ -246,8 +246,8 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
         raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")
     loss_class = resolve_loss(loss_name)
     own_keys = loss_settings(loss_class)
-    loss = with_recommended(loss_name, loss, n_bits)
-    own, terms = read_both(own_keys, settings_of(Terms), with_published(loss_name, loss), "loss", f"loss {loss_name!r}")
+    loss = expand_settings(loss_name, loss, n_bits)
+    own, terms = read_both(own_keys, settings_of(Terms), loss, "loss", f"loss {loss_name!r}")
     if problem := Terms(**terms.model_dump()).problem(loss_class):
         raise InputError(f"loss.{problem}")
     return RunConfig(

@@ -5,9 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channelhash.losses import LOSSES, ChannelLoss, ContrastiveLoss, TALRLoss, Terms, make_loss
-from channelhash.losses.contrastive import contrastive_term
-from channelhash.losses.functional import Shard
+from channelhash.losses import LOSSES, Batch, ChannelLoss, ContrastiveLoss, TALRLoss, Terms, make_loss
+from channelhash.losses.base import Shard
 from losses import loss_equations as literal
 from losses.test_losses import assert_same_value_and_gradient, batch
 from losses.test_tiled_pairs import draw_batch, in_tiles, value_and_gradients
@@ -22,7 +21,7 @@ CHANNEL_LOSSES = sorted(name for name in LOSSES if issubclass(LOSSES[name], Chan
 @pytest.mark.parametrize("temperature", [0.07, 1.0])
 def test_the_contrastive_term_equals_its_equation(n_modalities, temperature):
     outputs, labels = batch(16, n_modalities)
-    ours = contrastive_term(outputs, labels, temperature)
+    ours = ContrastiveLoss(temperature).compute_by_labels(Batch(outputs, labels))
     assert_same_value_and_gradient(outputs, ours, literal.contrastive(outputs, labels, temperature))
 
 
@@ -91,4 +90,4 @@ def test_what_does_not_go_together_is_refused():
         with pytest.raises(ValueError, match=f"{key}: this loss trains one modality at a time"):
             make_loss("tdsrdh", 16, 5, **term)
     with pytest.raises(ValueError, match="between modalities, the outputs are of image alone"):
-        contrastive_term(*batch(16, 1))
+        ContrastiveLoss()(*batch(16, 1))

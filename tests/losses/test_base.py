@@ -5,7 +5,7 @@ import torch
 
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES, ChannelLoss, HashLoss, loss_settings, make_loss, resolve_loss
-from channelhash.losses.functional import Shard
+from channelhash.losses.base import Shard
 from losses.test_losses import batch
 from losses.test_tiled_pairs import in_tiles, value_and_gradients
 from refusals import check_refusal

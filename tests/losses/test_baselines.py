@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from channelhash.losses import LOSSES, CSQLoss, HyP2Loss, loss_settings, make_loss
-from channelhash.losses.functional import hash_centres
+from channelhash.losses.base import hash_centres
 from channelhash.losses.hyp2 import _largest_cosine
 from losses import baseline_equations as literal
 from refusals import check_refusal

@@ -7,7 +7,7 @@ import torch
 
 from channelhash.losses import LOSSES, loss_settings, make_loss
 from channelhash.losses.auxiliary import Terms
-from channelhash.losses.functional import quantization_error, sign
+from channelhash.losses.base import quantization_error, sign
 from refusals import check_refusal
 
 BITS = 8

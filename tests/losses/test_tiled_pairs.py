@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channelhash.losses import DSCHLoss, SCHLoss
-from channelhash.losses import functional as tiles
+from channelhash.losses import base as tiles
 from pages import ROOT
 
 

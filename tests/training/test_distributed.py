@@ -132,7 +132,7 @@ def test_a_process_that_lost_another_says_so_in_one_line_and_the_run_goes_on(tmp
 RANK = """
 import sys, torch, torch.distributed as dist
 from channelhash.losses import make_loss
-from channelhash.losses.functional import Shard
+from channelhash.losses.base import Shard
 from channelhash.training.distributed import gather_outputs, rank, sum_gradients, world_size
 if world_size() == 1 and len(sys.argv) > 2:
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)

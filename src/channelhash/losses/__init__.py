@@ -26,9 +26,8 @@ from channelhash.losses.idhn import IDHNLoss as IDHNLoss
 from channelhash.losses.orthohash import OrthoHashLoss as OrthoHashLoss
 from channelhash.losses.published import PUBLISHED as PUBLISHED
 from channelhash.losses.published import RECOMMENDED as RECOMMENDED
+from channelhash.losses.published import expand_settings as expand_settings
 from channelhash.losses.published import recommended_weights as recommended_weights
-from channelhash.losses.published import with_published as with_published
-from channelhash.losses.published import with_recommended as with_recommended
 from channelhash.losses.qsmi import QSMILoss as QSMILoss
 from channelhash.losses.rsch import RSCHLoss as RSCHLoss
 from channelhash.losses.sch import SCHLoss as SCHLoss
@@ -110,12 +109,12 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
             ``recommended=True`` ours (`recommended_weights`).
 
     Raises:
-        InputError: as `resolve_loss`, `with_published` and `with_recommended`.
+        InputError: as `resolve_loss` and `expand_settings`.
         ValueError: a setting is out of its range, or a term does not go with that loss.
     """
     kind = resolve_loss(name)
     fields = settings_of(kind).model_fields
-    settings = with_published(name, with_recommended(name, settings, n_bits))
+    settings = expand_settings(name, settings, n_bits)
     if not n_labels and "n_labels" in fields:
         raise InputError(
             f"loss.name: {name!r} learns from labels, and this collection has none; take contrastive, or dsch, sch … "

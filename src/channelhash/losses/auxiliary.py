@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from channelhash.losses.base import Batch, ChannelLoss, HashLoss
-from channelhash.losses.contrastive import Temperature, contrastive_term
+from channelhash.losses.contrastive import ContrastiveLoss
 from channelhash.losses.talr import TALRLoss
 
 _Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -18,8 +18,8 @@ class Terms:
     """The terms of `LossWithTerms`: further keys of the section ``loss`` of any configuration.
 
     Attributes:
-        contrastive: weight w_c ≥ 0 of `contrastive.contrastive_term`: samples with the same labels are not told apart.
-        pairs: weight w_p ≥ 0 of `contrastive.ContrastiveLoss`, in which every sample is.
+        contrastive: weight w_c ≥ 0 of `ContrastiveLoss.compute_by_labels`.
+        pairs: weight w_p ≥ 0 of `ContrastiveLoss`.
         temperature: temperature T > 0 of the two.
         average_precision: weight w_AP ≥ 0 of `talr.TALRLoss`.
 
@@ -32,7 +32,7 @@ class Terms:
 
     contrastive: _Weight = 0.0
     pairs: _Weight = 0.0
-    temperature: Temperature = 0.07
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.07
     average_precision: _Weight = 0.0
 
     def __post_init__(self) -> None:
@@ -87,8 +87,7 @@ class LossWithTerms(HashLoss):
         if problem := terms.problem(type(loss)):
             raise ValueError(problem)
         self.loss, self.n_bits, self.terms = loss, n_bits, terms
-
-        self.talr = TALRLoss(n_bits)
+        self.contrastive, self.talr = ContrastiveLoss(terms.temperature), TALRLoss(n_bits)
 
     @property
     def channels(self) -> ChannelLoss | None:
@@ -100,10 +99,9 @@ class LossWithTerms(HashLoss):
         terms, value = self.terms, self.loss.compute_shard(batch)
         if batch.shard.number == 0:
             if terms.contrastive:
-                value = value + terms.contrastive * contrastive_term(batch.outputs, batch.labels, terms.temperature)
+                value = value + terms.contrastive * self.contrastive.compute_by_labels(batch)
             if terms.pairs:
-                no_labels = batch.labels[:, :0]
-                value = value + terms.pairs * contrastive_term(batch.outputs, no_labels, terms.temperature)
+                value = value + terms.pairs * self.contrastive.compute(batch)
             if terms.average_precision:
                 value = value + terms.average_precision * self.talr.compute(batch)
         return value

@@ -4,10 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.functional import hash_centres, random_signs
-from channelhash.losses.hashnet import likelihood_of_halves
-from channelhash.losses.multimodal import items_of, mean_of_labelled
+from channelhash.losses.base import Batch, HashLoss, hash_centres, random_signs
+from channelhash.losses.multimodal import items_of
 
 
 class CSQLoss(HashLoss):
@@ -17,7 +15,7 @@ class CSQLoss(HashLoss):
         L = L_C + λ L_Q
         L_C = mean over items and bits of −[c' log h + (1 − c') log(1 − h)],   L_Q = mean log cosh(|2h − 1| − 1)
 
-    with h = (1 + tanh z) / 2 and c' the item's centre in {0, 1}; centres from `functional.hash_centres`.
+    with h = (1 + tanh z) / 2 and c' the item's centre in {0, 1}; centres from `base.hash_centres`.
 
     Several labels: the centre is the majority of the labels' centres, bit by bit. Ties are broken by one random code,
     drawn once, as in the published code. Items without labels have no centre and are in L_Q alone.
@@ -71,7 +69,7 @@ class CSQLoss(HashLoss):
         entropy = F.binary_cross_entropy_with_logits(2 * items.codes, target, reduction="none").mean(dim=1)
         errors = items.codes.tanh().abs() - 1
         quantization = errors.square().mean() if self.squared else torch.log(torch.cosh(errors)).mean()
-        loss = mean_of_labelled(entropy, items.labels) + self.lambda_q * quantization
+        loss = items.mean_of_labelled(entropy) + self.lambda_q * quantization
         if self.lambda_p:
-            loss = loss + self.lambda_p * likelihood_of_halves(items, items.codes.tanh(), 10 / self.n_bits)
+            loss = loss + self.lambda_p * items.likelihood_of_halves(items.codes.tanh(), 10 / self.n_bits)
         return loss

@@ -55,8 +55,6 @@ class DCGHLoss(HashLoss):
         variance = far.var(dim=1, correction=min(1, self.n_labels - 1)).mean()
         single = mean_where(1 - to_proxies, has) + mean_where(to_proxies.clamp_min(0), ~has) + self.gamma * variance
         similarity, near = items.similarity(), directions @ directions.T
-        several = items.labels.sum(dim=1) > 1
-        irrelevant = several[:, None] & several & (items.labels @ items.labels.T == 0)
-        apart = items.sum_of_pairs(near.clamp_min(0), irrelevant)
+        apart = items.sum_of_pairs(near.clamp_min(0), items.irrelevant())
         graded = items.sum_of_pairs((similarity - near).clamp_min(0), similarity > 0)
         return items.n_modalities * single + self.beta * apart + self.alpha * graded

@@ -3,8 +3,7 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.functional import sign
+from channelhash.losses.base import Batch, HashLoss, sign
 from channelhash.losses.multimodal import items_of
 
 

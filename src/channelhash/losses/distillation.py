@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from channelhash.channels import unit_rows
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.functional import sign
+from channelhash.losses.base import Batch, HashLoss, sign
 
 
 class DistillationLoss(HashLoss):

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from channelhash.channels import unit_rows
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.functional import random_signs
+from channelhash.losses.base import Batch, HashLoss, random_signs
 from channelhash.losses.multimodal import items_of
 from channelhash.utils.files import content_hash
 

@@ -1,12 +1,9 @@
 """GreedyHash: a classifier on the signs themselves, with a straight-through gradient (Su et al., NeurIPS 2018)."""
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.functional import sign
-from channelhash.losses.multimodal import items_of, mean_of_labelled
-from channelhash.losses.orthohash import spread_evenly
+from channelhash.losses.base import Batch, HashLoss, sign
+from channelhash.losses.multimodal import items_of
 
 
 class GreedyHashLoss(HashLoss):
@@ -41,6 +38,5 @@ class GreedyHashLoss(HashLoss):
         """Return the loss of ``batch``."""
         items = items_of(batch, self.n_bits, self.n_labels)
         bits = sign(items.codes) + (items.codes - items.codes.detach())  # exactly ±1, with the slope of the codes
-        log_probabilities = F.log_softmax(bits @ self.classifier.weight.to(bits).T, dim=1)
-        entropy = mean_of_labelled(-(spread_evenly(items.labels) * log_probabilities).sum(dim=1), items.labels)
+        entropy = items.cross_entropy(bits @ self.classifier.weight.to(bits).T)
         return entropy + self.alpha * (items.codes.abs() - 1).abs().pow(3).mean()

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.multimodal import Items, items_of
+from channelhash.losses.multimodal import items_of
 
 
 class HashNetLoss(HashLoss):
@@ -46,7 +46,7 @@ class HashNetLoss(HashLoss):
         items = items_of(batch, self.n_bits)
         codes = torch.tanh(self.beta * items.codes)
         if not self.weighted:
-            return likelihood_of_halves(items, codes, self.alpha)
+            return items.likelihood_of_halves(codes, self.alpha)
         logits = self.alpha * (codes @ codes.T)
         similar = items.similarity() > 0
         shared = items.labels @ items.labels.T
@@ -56,16 +56,3 @@ class HashNetLoss(HashLoss):
         of_similar, of_dissimilar = similar.sum().clamp_min(1), (~similar).sum().clamp_min(1)
         weights = torch.where(similar, jaccard / of_similar, 1 / of_dissimilar)  # w_ij / |S|
         return (weights * (F.softplus(logits) - similar * logits)).sum()
-
-
-def likelihood_of_halves(items: Items, codes: Tensor, alpha: float) -> Tensor:
-    """Return the mean of log(1 + e^Ω) − s Ω, Ω = α · h_iᵀ h_j, i in the first half of the items, j in the second.
-
-    >>> items = Items(torch.zeros(2, 4), torch.ones(2, 1), n_modalities=2)
-    >>> round(likelihood_of_halves(items, items.codes, alpha=2.5).item(), 4)  # log(1 + e^0)
-    0.6931
-    """
-    first, second = items.halves()
-    logits = alpha * (codes[first] @ codes[second].T)
-    similar = items.similarity()[first][:, second] > 0
-    return (F.softplus(logits) - similar * logits).sum() / max(1, logits.numel())

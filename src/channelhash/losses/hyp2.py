@@ -62,12 +62,10 @@ class HyP2Loss(HashLoss):
         to_proxies = directions @ unit_rows(self.proxies.to(directions)).T
         has = items.labels > 0
         loss = mean_where(1 - to_proxies, has) + mean_where((to_proxies - self.zeta).clamp_min(0), ~has)
-        several = items.labels.sum(dim=1) > 1
-        irrelevant = several[:, None] & several & (items.labels @ items.labels.T == 0)
         pairs = (directions @ directions.T - self.zeta).clamp_min(0)
         if not self.dsph:
-            return loss + self.beta * mean_where(pairs, irrelevant)
-        return items.n_modalities * loss + self.beta * items.sum_of_pairs(pairs, irrelevant)
+            return loss + self.beta * mean_where(pairs, items.irrelevant())
+        return items.n_modalities * loss + self.beta * items.sum_of_pairs(pairs, items.irrelevant())
 
 
 def _largest_cosine(n_bits: int, n_labels: int) -> float:

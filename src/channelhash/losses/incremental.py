@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from channelhash.channels import label_similarity, unit_rows
-from channelhash.losses.base import Batch, ChannelLoss, HashLoss
-from channelhash.losses.functional import Outputs
+from channelhash.losses.base import Batch, ChannelLoss, HashLoss, Outputs
 from channelhash.utils.seeds import generator
 
 

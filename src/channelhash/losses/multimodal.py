@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from channelhash.channels import label_cosines
 from channelhash.losses.base import Batch
-from channelhash.losses.functional import check_width
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,44 @@ class Items:
         samples = self.labels[: self.n_samples]
         return label_cosines(samples).to(self.codes).repeat(self.n_modalities, self.n_modalities)
 
-    def halves(self) -> tuple[Tensor, Tensor]:
-        """Return the numbers of the first half of the items and of the others: image and text of two modalities.
+    def likelihood_of_halves(self, codes: Tensor, alpha: float) -> Tensor:
+        """Return the mean of log(1 + e^Ω) − s Ω, Ω = α · h_iᵀ h_j, i in the first half of the items, j in the second:
+        image and text of two modalities.
 
         Authors of losses over pairs for one modality draw their pairs so, from two halves of a batch.
+
+        >>> items = Items(torch.zeros(2, 4), torch.ones(2, 1), n_modalities=2)
+        >>> round(items.likelihood_of_halves(items.codes, alpha=2.5).item(), 4)  # log(1 + e^0)
+        0.6931
         """
-        numbers = torch.arange(len(self.codes), device=self.codes.device)
-        return numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
+        half = len(codes) // 2
+        logits = alpha * (codes[:half] @ codes[half:].T)
+        similar = self.similarity()[:half, half:] > 0
+        return (F.softplus(logits) - similar * logits).sum() / max(1, logits.numel())
+
+    def mean_of_labelled(self, values: Tensor) -> Tensor:
+        """Return the mean of ``values`` ``(N,)`` over the items that have a label; 0 if none has.
+
+        >>> Items(torch.zeros(2, 8), torch.tensor([[1], [0]]), 1).mean_of_labelled(torch.tensor([1.0, 5.0])).item()
+        1.0
+        """
+        return mean_where(values, self.labels.any(dim=1))
+
+    def cross_entropy(self, logits: Tensor) -> Tensor:
+        """Return the mean cross-entropy of ``(N, c)`` logits against a distribution that is even over an item's labels;
+        items without labels are left out.
+
+        >>> items = Items(torch.zeros(2, 8), torch.tensor([[1, 1], [0, 0]]), 1)
+        >>> round(items.cross_entropy(torch.zeros(2, 2)).item(), 4)  # log 2
+        0.6931
+        """
+        target = self.labels / self.labels.sum(dim=1, keepdim=True).clamp_min(1)
+        return self.mean_of_labelled(-(target * torch.log_softmax(logits, dim=1)).sum(dim=1))
+
+    def irrelevant(self) -> Tensor:
+        """Return which pairs both have two labels or more and share none, ``(N, N)`` bool."""
+        several = self.labels.sum(dim=1) > 1
+        return several[:, None] & several & (self.labels @ self.labels.T == 0)
 
     def sum_of_pairs(self, values: Tensor, chosen: Tensor) -> Tensor:
         """Return the mean of the ``chosen`` pairs, added up over unordered pairs of modalities; a mean of none is 0.
@@ -85,8 +116,7 @@ def items_of(batch: Batch, n_bits: int, n_labels: int | None = None) -> Items:
     Raises:
         ValueError: the outputs have another number of bits, or the labels are others.
     """
-    codes = batch.codes.flatten(0, 1)
-    check_width(codes, n_bits)
+    codes = batch.codes_of_width(n_bits).flatten(0, 1)
     if n_labels is not None and batch.labels.shape[1] != n_labels:
         raise ValueError(f"this loss is for {n_labels} labels, the batch has {batch.labels.shape[1]}")
     return Items(codes, batch.labels.to(codes).repeat(len(batch.outputs), 1), len(batch.outputs))
@@ -99,12 +129,3 @@ def mean_where(values: Tensor, chosen: Tensor) -> Tensor:
     1.0
     """
     return (values * chosen).sum() / chosen.sum().clamp_min(1)
-
-
-def mean_of_labelled(values: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean of ``values`` ``(N,)`` over the items that have a label; 0 if none has.
-
-    >>> mean_of_labelled(torch.tensor([1.0, 5.0]), torch.tensor([[1], [0]])).item()
-    1.0
-    """
-    return mean_where(values, labels.any(dim=1))

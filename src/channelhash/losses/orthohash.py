@@ -1,12 +1,10 @@
 """OrthoHash: one cosine softmax over orthogonal binary targets (Hoe et al., NeurIPS 2021)."""
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from channelhash.channels import unit_rows
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.functional import hash_centres
-from channelhash.losses.multimodal import items_of, mean_of_labelled
+from channelhash.losses.base import Batch, HashLoss, hash_centres
+from channelhash.losses.multimodal import items_of
 
 
 class OrthoHashLoss(HashLoss):
@@ -14,7 +12,7 @@ class OrthoHashLoss(HashLoss):
 
         L = −mean_i Σ_y t_iy log softmax_y(s (cos(z_i, o_y) − m · y_iy))
 
-    over targets o_y from `functional.hash_centres` (the published code draws them at random; the paper names both).
+    over targets o_y from `base.hash_centres` (the published code draws them at random; the paper names both).
 
     Several labels: t_i is spread evenly over an item's labels and each of their cosines has the margin, the paper's
     "label smoothing". Items without labels are left out.
@@ -47,15 +45,4 @@ class OrthoHashLoss(HashLoss):
         """Return the loss of ``batch``."""
         items = items_of(batch, self.n_bits, self.n_labels)
         cosines = unit_rows(items.codes) @ self.centres.to(items.codes).T / self.n_bits**0.5
-        log_probabilities = F.log_softmax(self.s * (cosines - self.m * items.labels), dim=1)
-        return mean_of_labelled(-(spread_evenly(items.labels) * log_probabilities).sum(dim=1), items.labels)
-
-
-def spread_evenly(labels: Tensor) -> Tensor:
-    """Return ``(N, c)`` labels as an even distribution over each item's labels; zeros where it has none.
-
-    >>> import torch
-    >>> spread_evenly(torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0]])).tolist()
-    [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
-    """
-    return labels / labels.sum(dim=1, keepdim=True).clamp_min(1)
+        return items.cross_entropy(self.s * (cosines - self.m * items.labels))

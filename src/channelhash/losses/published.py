@@ -25,32 +25,6 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def with_published(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``settings`` without the key ``published``; where it is true, with the authors' beside those given.
-
-    >>> with_published("talr", {"published": True, "bin_width": 1})
-    {'alpha': 0.5, 'bin_width': 1}
-    """
-    switch, rest = _switched(settings, "published")
-    if switch and name not in PUBLISHED:
-        raise InputError(
-            f"loss.published: nobody else has published {name!r}; leave it out, or take {', '.join(PUBLISHED)}"
-        )
-    return {**PUBLISHED[name], **rest} if switch else rest
-
-
-def _switched(settings: Mapping[str, Any], key: str) -> tuple[bool, dict[str, Any]]:
-    """Return whether the switch ``key`` is on, and the other settings of a loss.
-
-    >>> _switched({"published": True, "tau": 1.0}, "published")
-    (True, {'tau': 1.0})
-    """
-    switch = settings.get(key, False)
-    if not isinstance(switch, bool):
-        raise InputError(f"loss.{key}: is true or false, got {switch!r}")
-    return switch, {name: value for name, value in settings.items() if name != key}
-
-
 #: Losses that the weights were measured with.
 RECOMMENDED = ("dsch", "sch", "bsch")
 
@@ -64,22 +38,34 @@ def recommended_weights(n_bits: int) -> dict[str, float]:
     return {"kappa_q": 0.3, "average_precision": n_bits / 4}
 
 
-def with_recommended(name: str, settings: Mapping[str, Any], n_bits: int) -> dict[str, Any]:
-    """Return ``settings`` without the key ``recommended``; where it is true, with our weights beside those given.
+def expand_settings(name: str, settings: Mapping[str, Any], n_bits: int) -> dict[str, Any]:
+    """Return ``settings`` without the keys ``published`` and ``recommended``; where one is true, with the settings that
+    it stands for beside those given.
 
-    >>> with_recommended("sch", {"recommended": True, "kappa_q": 0.1}, 64)
+    >>> expand_settings("talr", {"published": True, "bin_width": 1}, 64)
+    {'alpha': 0.5, 'bin_width': 1}
+    >>> expand_settings("sch", {"recommended": True, "kappa_q": 0.1}, 64)
     {'kappa_q': 0.1, 'average_precision': 16.0}
     """
-    switch, rest = _switched(settings, "recommended")
-    if not switch:
+    rest = dict(settings)
+    switches = {key: rest.pop(key, False) for key in ("recommended", "published")}
+    for key, switch in switches.items():
+        if not isinstance(switch, bool):
+            raise InputError(f"loss.{key}: is true or false, got {switch!r}")
+    if not any(switches.values()):
         return rest
-    if rest.get("published"):
+    if all(switches.values()):
         raise InputError(
             "loss.recommended: the weights are either ours or the authors'; leave out it or loss.published"
         )
+    if switches["published"]:
+        if name not in PUBLISHED:
+            raise InputError(
+                f"loss.published: nobody else has published {name!r}; leave it out, or take {', '.join(PUBLISHED)}"
+            )
+        return {**PUBLISHED[name], **rest}
     if name not in RECOMMENDED:
         raise InputError(
             f"loss.recommended: is not known for {name!r}; set it to false, or take {', '.join(RECOMMENDED)}"
         )
-    weights = {key: value for key, value in recommended_weights(n_bits).items() if key not in rest}
-    return {**rest, **weights}
+    return {**recommended_weights(n_bits), **rest}

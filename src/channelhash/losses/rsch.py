@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from channelhash.channels import balanced_bounds
-from channelhash.losses.base import Batch, ChannelLoss
-from channelhash.losses.functional import quantization_error
+from channelhash.losses.base import Batch, ChannelLoss, quantization_error
 from channelhash.losses.multimodal import items_of
 
 

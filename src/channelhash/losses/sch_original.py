@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from channelhash.channels import sch_bounds
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.functional import set_weights
+from channelhash.losses.base import Batch, HashLoss, set_weights
 from channelhash.losses.multimodal import items_of
 
 

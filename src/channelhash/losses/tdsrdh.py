@@ -5,8 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from channelhash.channels import label_cosines
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.functional import Outputs, sign
+from channelhash.losses.base import Batch, HashLoss, Outputs, sign
 
 
 class TDSRDHLoss(HashLoss):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from channelhash.channels import unit_rows
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.losses.contrastive import contrastive_term
+from channelhash.losses import ContrastiveLoss
 from channelhash.models.description import FEATURES
 from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.extractors import Extractor, FeatureRows, absolute_names
@@ -312,7 +312,7 @@ def rotate_outputs(
 ) -> None:
     """Learn a rotation R of the outputs of both sides and make it part of their heads.
 
-    R is a random rotation times e^(A − Aᵀ), and A minimises the mean over p of InfoNCE (`contrastive_term`) of the
+    R is a random rotation times e^(A − Aᵀ), and A minimises the mean over p of InfoNCE (`ContrastiveLoss`) of the
     signs of the first p rotated outputs, p in ``n_leading`` and k. Heads drop and disturb features as in their
     training, for they know the training rows too well.
 
@@ -347,7 +347,8 @@ def rotate_outputs(
 
 def _of_signs(outputs: dict[str, Tensor], length: int) -> Tensor:
     bits = {modality: _signs(values[:, :length]) for modality, values in outputs.items()}
-    return contrastive_term(bits, next(iter(bits.values()))[:, :0])
+    loss: Tensor = ContrastiveLoss()(bits, next(iter(bits.values()))[:, :0])
+    return loss
 
 
 def _signs(codes: Tensor) -> Tensor:

@@ -16,8 +16,7 @@ from torch.optim import Optimizer
 
 from channelhash.config import TrainSettings
 from channelhash.errors import InputError
-from channelhash.losses.base import HashLoss
-from channelhash.losses.functional import Shard
+from channelhash.losses.base import HashLoss, Shard
 from channelhash.models.backbones import Precision, autocast, load_weights
 from channelhash.models.hash_model import HashModel
 from channelhash.training import distributed

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from channelhash._version import __version__
 from channelhash.losses import DSCHLoss, SCHLoss
-from channelhash.losses.functional import set_weights
+from channelhash.losses.base import set_weights
 from channelhash.utils.files import write_text
 from channelhash.utils.plotting import COLOR_MAP
 from channelhash.utils.seeds import generator
