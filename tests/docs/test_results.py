@@ -8,7 +8,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from channelhash.lab.experiments.comparisons import seed_test
+from channelhash.lab.experiments.comparisons import SeedTest
 from channelhash.lab.experiments.experiment import load_experiment
 from channelhash.lab.experiments.tables import Table, _to_markdown
 from lab.grids import read_runs, with_query_means
@@ -95,7 +95,7 @@ def test_the_tables_of_real_tags_are_made_of_their_runs():
     for name, cells in rows.items():
         first, second = (scores[method] for method in name.split(" − "))
         for a, b, cell in zip(first, second, cells, strict=True):
-            test = seed_test([x - y for x, y in zip(a, b, strict=True)])
+            test = SeedTest.of([x - y for x, y in zip(a, b, strict=True)])
             expected = f"{test.difference:+.2f} \\[{test.lower:+.2f}, {test.upper:+.2f}\\]"
             assert cell == expected.replace("-", "−")
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments import comparisons
-from channelhash.lab.experiments.comparisons import _compare_methods, holm, seed_test
+from channelhash.lab.experiments.comparisons import SeedTest, _compare_methods, holm
 from channelhash.metrics.report import PairedTest, paired_test
 from lab.grids import made_result
 
@@ -33,7 +33,7 @@ def grid(shares, seeds=(0, 1, 2), queries=40, n_bits=32):
 def test_over_seeds_it_is_the_paired_t_test(pairs):
     assume(np.std([a - b for a, b in pairs]) > 1e-3)
     first, second = zip(*pairs, strict=True)
-    found, expected = seed_test(np.subtract(first, second)), stats.ttest_rel(first, second)
+    found, expected = SeedTest.of(np.subtract(first, second)), stats.ttest_rel(first, second)
     assert found.p_value == pytest.approx(expected.pvalue, abs=1e-9)
     assert found[1:3] == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=1e-9)
     assert found.difference == pytest.approx(np.mean(first) - np.mean(second), abs=1e-12)
@@ -41,10 +41,10 @@ def test_over_seeds_it_is_the_paired_t_test(pairs):
 
 
 def test_equal_differences_leave_no_doubt():
-    assert seed_test([0.25, 0.25]) == (0.25, 0.25, 0.25, 0.0, 2)
-    assert seed_test([0.0, 0.0]) == (0.0, 0.0, 0.0, 1.0, 2)
+    assert SeedTest.of([0.25, 0.25]) == (0.25, 0.25, 0.25, 0.0, 2)
+    assert SeedTest.of([0.0, 0.0]) == (0.0, 0.0, 0.0, 1.0, 2)
     with pytest.raises(ValueError, match="two or more common seeds"):
-        seed_test([0.25])
+        SeedTest.of([0.25])
 
 
 def holm_by_steps(p_values, level):
@@ -82,7 +82,7 @@ def test_queries_are_averaged_over_the_common_seeds():
     sides = [[runs[method, seed] for seed in (0, 5)] for method in ("b", "a")]
     means = [np.mean([run.query_ap["last", "test", TASK] for run in side], axis=0) for side in sides]
     assert found.queries == paired_test(*means, resamples=500)
-    assert found.seeds == seed_test(np.subtract(*([run.score(TASK) for run in side] for side in sides)))
+    assert found.seeds == SeedTest.of(np.subtract(*([run.score(TASK) for run in side] for side in sides)))
 
 
 def test_all_pairs_are_compared_and_lengths_stay_apart():
@@ -111,7 +111,7 @@ def test_differences_are_in_points_and_small_p_values_bold():
     found = [
         comparisons._Comparison(
             "DSCH", "SCH", 32, "image->text",
-            PairedTest(0.0123, 0.0001, 1990), comparisons.SeedTest(0.0123, -0.001, 0.025, 0.06, 3), 0.0004, 0.06,
+            PairedTest(0.0123, 0.0001, 1990), SeedTest(0.0123, -0.001, 0.025, 0.06, 3), 0.0004, 0.06,
         ),
         comparisons._Comparison("DSCH", "SCH", 64, "image->text", None, None),
         comparisons._Comparison("DSCH", "SCH", 32, "text->image", PairedTest(-0.02, 0.01, 1990), None, 0.05),

@@ -8,7 +8,7 @@ from math import sqrt
 import pytest
 import yaml
 
-from channelhash.lab.experiments.experiment import METHODS, PAPER_KINDS, paper_configuration
+from channelhash.lab.experiments.experiment import METHODS, paper_configuration
 from channelhash.lab.experiments.studies import paper
 from channelhash.lab.experiments.studies.paper import load_printed
 from channelhash.lab.experiments.tables import Spread
@@ -69,7 +69,7 @@ def assert_is_the_papers(run, kind, model, n_bits, loss, seed):
     assert settings["train"].get("rates", {}) == {}
 
 
-@pytest.mark.parametrize("kind", PAPER_KINDS)
+@pytest.mark.parametrize("kind", paper._DATASETS)
 def test_the_grids_are_built_by_the_protocol(kind, tmp_path):
     runs = named_grid("losses", kind, tmp_path, seeds=2).runs
     expected = [(k, loss, seed) for loss in LOSSES.values() for k in (16, 32, 64, 128) for seed in (0, 1)]

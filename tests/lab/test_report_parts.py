@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.lab.report import page
+from channelhash.lab.report import page, run_page
 from channelhash.lab.report.page import Mark, level_chart, line_chart
 from channelhash.metrics.report import evaluate
 from channelhash.utils.seeds import generator
@@ -60,7 +60,7 @@ TASKS = {
 
 
 def test_every_key_becomes_a_row_whatever_it_is_called():
-    table = page.score_table("test split", TASKS)
+    table = run_page._score_table("test split", TASKS)
     assert table.header == ["score", "image → text", "text → image"]
     assert table.rows == [
         ("mAP tie-aware", "50.00", "60.00"), ("new score", "25.00", "–"), ("mAP@50", "75.00", "–"),
@@ -68,14 +68,14 @@ def test_every_key_becomes_a_row_whatever_it_is_called():
     ]  # fmt: skip
     report = {"conventions": {"sch": {"map@50": {"in_order": None, "upper": 0.5}}}}
     rows = [("as others print it: sch map@50, in order", "–"), ("as others print it: sch map@50, upper", "50.00")]
-    assert page.score_table("test split", {"image->text": report}).rows == rows
+    assert run_page._score_table("test split", {"image->text": report}).rows == rows
 
 
 def test_figures_of_a_grids_run_are_found_by_epoch_and_view(tmp_path):
     epochs = {"last": {"test": TASKS, "leak_free": TASKS}, "best": {"validation": TASKS}}
     (tmp_path / "result.json").write_text(json.dumps({"epochs": epochs}))
     (tmp_path / "metrics.json").write_text(json.dumps({"tasks": TASKS}))
-    titles = [title for title, _ in page.read_evaluations(tmp_path)]
+    titles = [title for title, _ in run_page._read_evaluations(tmp_path)]
     assert titles == ["test split, last epoch", "leak free, last epoch", "validation split, best epoch"]
 
 
@@ -97,27 +97,27 @@ def test_chance_is_what_the_same_codes_get_with_shuffled_labels():
     random = generator(0, "chance", "image->text")
     shuffled = [replace(database, labels=random.permutation(database.labels)) for _ in range(39)]
     levels = [evaluate(query, codes)["image->text"]["map_tie_aware"] for codes in shuffled]
-    standing, report = page.stand_by_labels(query, database)[0], evaluate(query, database)["image->text"]
+    standing, report = page.Standing.by_labels(query, database)[0], evaluate(query, database)["image->text"]
     assert standing.chance == pytest.approx((min(levels), max(levels)))
     assert standing.score == pytest.approx(report["map_tie_aware"])
     assert standing.interval == pytest.approx(tuple(report["map_interval"].values()))
 
 
 def test_random_codes_are_at_chance_and_codes_that_tell_labels_are_not():
-    guesses = [page.stand_by_labels(*code_sets(seed, told=False)) for seed in range(20)]
+    guesses = [page.Standing.by_labels(*code_sets(seed, told=False)) for seed in range(20)]
     at_chance = [standing.at_chance for standings in guesses for standing in standings]
     assert np.mean(at_chance) >= 0.85  # 39 of 40 are expected
     for seed in range(5):
         query, database = code_sets(seed, told=True)
-        assert not any(standing.at_chance for standing in page.stand_by_labels(query, database))
-    assert page.stand_by_labels(query, CodeSet(database.ids, database.codes, None, n_bits=8)) == []
+        assert not any(standing.at_chance for standing in page.Standing.by_labels(query, database))
+    assert page.Standing.by_labels(query, CodeSet(database.ids, database.codes, None, n_bits=8)) == []
     assert page.verdict([]) == ""
 
 
 @pytest.mark.parametrize(("recall", "at_chance"), [(0.05, True), (0.1, True), (0.4, False)])
 def test_recall_stands_beside_the_binomial_interval_of_guessing(recall, at_chance):
     report = {"recall_at": {"10": recall}, "recall_items": 100, "queries": 100}
-    (standing,) = page.stand_by_recall({"image->text": report, "text->text": {"map_tie_aware": 1.0}})
+    (standing,) = page.Standing.by_recall({"image->text": report, "text->text": {"map_tie_aware": 1.0}})
     assert standing.chance == pytest.approx((0.05, 0.16), abs=0.011)  # scipy.stats.binom(100, 0.1).interval(0.95)
     assert standing.at_chance is at_chance
     assert standing.measure == "Recall@10"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channelhash.errors import InputError, JobError
-from channelhash.lab.experiments.comparisons import holm, seed_test
+from channelhash.lab.experiments.comparisons import SeedTest, holm
 from channelhash.lab.experiments.results import query_means, read_grid
 from channelhash.lab.experiments.runner import Execution
 from channelhash.lab.experiments.studies import weights
@@ -129,7 +129,7 @@ def test_differences_equal_the_tests_written_out(scores):
     (table,) = weights._differences_tables(results)
     ((name, mean, p, _, ahead, clear, behind),) = [[cell.text for cell in row] for row in table.rows]
     cells = 100 * np.array([[first - third, second - first] for first, second, third in scores])
-    test, each = seed_test(cells.mean(axis=1)), [seed_test(column) for column in cells.T]
+    test, each = SeedTest.of(cells.mean(axis=1)), [SeedTest.of(column) for column in cells.T]
     clearly = [t.difference for t, p in zip(each, holm([t.p_value for t in each]), strict=True) if p <= 0.05]
     assert name == "CSQ"
     numbers = [float(number.strip("[],").replace("−", "-")) for number in mean.split()]

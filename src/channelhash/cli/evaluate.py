@@ -326,7 +326,7 @@ def experiment(
     Example: channelhash experiment weights --preset features --data features.npz --dry-run
     """
     from channelhash.lab.experiments.experiment import base_configuration, load_experiment, make_grid, write_outputs
-    from channelhash.lab.experiments.runner import Execution, plan_grid
+    from channelhash.lab.experiments.runner import Execution
     from channelhash.presets import configuration_path
     from channelhash.utils.typed_settings import trusting
 
@@ -341,7 +341,7 @@ def experiment(
     grid = make_grid(study, base, _numbers(bits) if bits else None, seeds, names, command)
     trials = study.all_trials(grid)
     if dry_run:
-        plans = plan_grid(grid, trials)
+        plans = grid.plan(trials)
         # The features of frozen encoders are kept for all runs.
         seconds = sum(plan["seconds"]["features"] + plan["runs"] * plan["seconds"]["training"] for plan in plans)
         total = {"runs": len(grid.runs), "trials": len(trials), "seconds": round(seconds, 1)}

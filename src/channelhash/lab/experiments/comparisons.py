@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,7 +11,7 @@ from scipy import stats
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.tables import CHECKPOINT_NAMES, VIEW_NAMES, Cell, Table, signed
+from channelhash.lab.experiments.tables import Cell, Table, signed
 from channelhash.metrics.report import PairedTest, paired_test
 from channelhash.utils.plotting import arrow
 
@@ -24,6 +24,22 @@ class SeedTest(NamedTuple):
     upper: float
     p_value: float
     seeds: int
+
+    @classmethod
+    def of(cls, differences: ArrayLike) -> Self:
+        """Run the paired t-test: mean d of n differences, d ± t_{n−1} · s/√n with their sample deviation s.
+
+        >>> [round(value, 3) for value in SeedTest.of([0.25, 0.5, 0.75])]
+        [0.5, -0.121, 1.121, 0.074, 3]
+        """
+        values = np.asarray(differences, dtype=np.float64)
+        if len(values) < 2:
+            raise ValueError(f"{len(values)} differences; a test over seeds needs two or more common seeds")
+        with warnings.catch_warnings(action="ignore"):  # equal differences leave no doubt, whichever way
+            test = stats.ttest_1samp(values, 0)
+            lower, upper = test.confidence_interval(0.95)
+        p_value = float(test.pvalue) if values.any() else 1.0
+        return cls(float(values.mean()), float(lower), float(upper), p_value, len(values))
 
 
 @dataclass
@@ -49,22 +65,6 @@ class _Comparison:
     seeds: SeedTest | None
     queries_p: float | None = None
     seeds_p: float | None = None
-
-
-def seed_test(differences: ArrayLike) -> SeedTest:
-    """Run the paired t-test: mean d of n differences, d ± t_{n−1} · s/√n with their sample deviation s.
-
-    >>> [round(value, 3) for value in seed_test([0.25, 0.5, 0.75])]
-    [0.5, -0.121, 1.121, 0.074, 3]
-    """
-    values = np.asarray(differences, dtype=np.float64)
-    if len(values) < 2:
-        raise ValueError(f"{len(values)} differences; a test over seeds needs two or more common seeds")
-    with warnings.catch_warnings(action="ignore"):  # equal differences leave no doubt, whichever way
-        test = stats.ttest_1samp(values, 0)
-        lower, upper = test.confidence_interval(0.95)
-    p_value = float(test.pvalue) if values.any() else 1.0
-    return SeedTest(float(values.mean()), float(lower), float(upper), p_value, len(values))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -132,7 +132,7 @@ def _compare(
             )
     means = [np.mean([run.query_ap[key] for run in side], axis=0) for side in sides]
     scores = [[run.score(task) for run in side] for side in sides]
-    over_seeds = seed_test(np.subtract(scores[0], scores[1])) if len(seeds) > 1 else None
+    over_seeds = SeedTest.of(np.subtract(scores[0], scores[1])) if len(seeds) > 1 else None
     return paired_test(means[0], means[1], resamples), over_seeds
 
 
@@ -156,7 +156,7 @@ def _significance_table(comparisons: Sequence[_Comparison]) -> Table:
         rows.append((Cell(arrow(test.task)), methods, *over_queries, *over_seeds))
     return Table(
         "significance-test-last",
-        f"Differences of tie-aware mAP: {VIEW_NAMES['test']}, {CHECKPOINT_NAMES['last']}",
+        "Differences of tie-aware mAP: test queries, retrieval set R, last epoch",
         ("Task", "Methods", "Difference", "p (queries)", "Queries", "95 % interval (seeds)", "p (seeds)", "Seeds"),
         tuple(rows),
         "First method − second, in percentage points, over their common seeds. Over queries: sign-flip permutation "

@@ -8,14 +8,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from channelhash.config import make_config, read_sections
 from channelhash.errors import InputError
 from channelhash.lab.experiments import studies
 from channelhash.lab.experiments.plots import grid_plots
-from channelhash.lab.experiments.results import Result, read_grid, write_query_means, write_runs
+from channelhash.lab.experiments.results import Result, query_means, read_grid, write_runs
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.lab.experiments.tables import Table, write_tables
 from channelhash.presets import preset_path
+from channelhash.utils.files import atomic_path
 from channelhash.utils.plotting import write_figure
 from channelhash.utils.typed_settings import apply_override, is_python_name, look_up, pick
 
@@ -39,9 +42,9 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 #: The paper's collections, by their kind.
-PAPER_KINDS = ("mirflickr25k", "nuswide")
+_PAPER_KINDS = ("mirflickr25k", "nuswide")
 #: The paper's models -> the preset that trains each as the protocol says.
-PAPER_PRESETS = {"tdsrdh": "paper", "cliphash": "paper-cliphash"}
+_PAPER_PRESETS = {"tdsrdh": "paper", "cliphash": "paper-cliphash"}
 
 
 def paper_configuration(model: str, kind: str) -> dict[str, dict[str, Any]]:
@@ -50,7 +53,7 @@ def paper_configuration(model: str, kind: str) -> dict[str, dict[str, Any]]:
     >>> paper_configuration("cliphash", "nuswide")["model"]["preprocess"]
     'paper'
     """
-    sections = read_sections(preset_path(PAPER_PRESETS[model]))
+    sections = read_sections(preset_path(_PAPER_PRESETS[model]))
     return {"data": {"kind": kind, "root": kind}, "model": sections["model"], "train": sections["train"]}
 
 
@@ -61,7 +64,7 @@ DATASETS: dict[str, dict[str, dict[str, Any]]] = {
         "model": {"name": "small"},
         "train": {"epochs": 30, "batch_size": 64, "learning_rate": 1e-3, "validate_every": 10},
     },
-    **{kind: paper_configuration("tdsrdh", kind) for kind in PAPER_KINDS},
+    **{kind: paper_configuration("tdsrdh", kind) for kind in _PAPER_KINDS},
 }
 
 #: What ``--quick`` changes: everything can be seen to work in minutes, no score is worth quoting.
@@ -100,7 +103,7 @@ def base_configuration(
     if base == "synthetic" and data is None:
         data = folder / "data"
     if data is not None:
-        key = "root" if kind in ("synthetic", *PAPER_KINDS) else "path"
+        key = "root" if kind in ("synthetic", *_PAPER_KINDS) else "path"
         sections["data"][key] = str(data)
     for override in overrides:
         apply_override(sections, override)
@@ -277,12 +280,15 @@ def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
 
 def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
     """Write the tables of a grid's folder to ``tables/``, plots to ``plots/``, every score to ``runs.csv``,
-    every score of its trials to ``trials.csv``, and the AP of single queries to ``queries.npz``.
+    every score of its trials to ``trials.csv``, and `query_means` to ``queries.npz``, arrays named like ``SCH|0|test``.
 
     Unfinished and failed runs are named in the tables.
     """
     _, results = read_grid(folder)
-    write_query_means(results, folder / "queries.npz")
+    means = {"|".join(map(str, place)): ap for place, ap in query_means(results).items()}
+    if means:
+        with atomic_path(folder / "queries.npz") as path, open(path, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **means)
     trials = {name: read_grid(folder / name)[1] for name in experiment.trials if (folder / name).exists()}
     tables = [*experiment.tables(results), *(experiment.trials[name](each) for name, each in trials.items())]
     paths = write_tables(tables, folder / "tables")

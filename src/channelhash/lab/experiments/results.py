@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.files import atomic_path, read_yaml_sections, reading, write_text
+from channelhash.utils.files import read_yaml_sections, reading, write_text
 
 _Status = Literal["finished", "failed", "missing"]
 
@@ -40,7 +40,7 @@ class Result:
             ``"validation"``) -> task -> scores, as `metrics.evaluate` returns them.
         query_ap: (checkpoint, view, task) -> AP_T of each query ``(nq,)``, NaN without relevant items.
         seconds: wall time of the run.
-        measured: what only some experiments measure, by name, as `measured` finds it.
+        measured: what only some experiments measure, by name, as `measure` finds it.
 
     >>> scores = {"image->text": {"map_tie_aware": 0.84}}
     >>> result = Result("dsch-k16-seed0", Path(), "DSCH", {}, "finished", epochs={"last": {"test": scores}})
@@ -77,6 +77,21 @@ class Result:
     def tasks(self, view: str = "test", checkpoint: str = "last") -> Sequence[str]:
         """Return the names of the tasks, cross-modal ones first."""
         return list(self.epochs[checkpoint][view])
+
+    def measure(self, name: str, find: Callable[[], Any]) -> Any:
+        """Return what ``find`` finds of a finished run beside its scores; it is called once.
+
+        The file ``name.json`` of the run's folder keeps it: a finished run never changes.
+
+        >>> Result("run", Path(), "DSCH", {}, "finished", measured={"bytes": 8}).measure("bytes", dict)
+        8
+        """
+        path = self.folder / f"{name}.json"
+        if name not in self.measured:
+            if not path.exists():
+                write_text(path, json.dumps(find()))
+            self.measured[name] = json.loads(path.read_text(encoding="utf-8"))
+        return self.measured[name]
 
     def summary(self) -> dict[str, Any]:
         """Return what ``experiment --json`` prints of the run."""
@@ -128,22 +143,6 @@ def _check_settings(settings: Mapping[str, Mapping[str, Any]]) -> None:
                 raise ValueError(f"{section}.{key} is {value!r}")
 
 
-def measured(result: Result, name: str, measure: Callable[[], Any]) -> Any:
-    """Return what ``measure`` finds of a finished run beside its scores; it is called once.
-
-    The file ``name.json`` of the run's folder keeps it: a finished run never changes.
-
-    >>> measured(Result("run", Path(), "DSCH", {}, "finished", measured={"bytes": 8}), "bytes", dict)
-    8
-    """
-    path = result.folder / f"{name}.json"
-    if name not in result.measured:
-        if not path.exists():
-            write_text(path, json.dumps(measure()))
-        result.measured[name] = json.loads(path.read_text(encoding="utf-8"))
-    return result.measured[name]
-
-
 def read_grid(folder: Path) -> tuple[str, list[Result]]:
     """Read the title and the results of a grid's folder, in the grid's order."""
     index = folder / "grid.json"
@@ -165,8 +164,8 @@ _DIGITS = 16
 
 
 def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:
-    """Write one line for each run: hashes of its collection and splits, every score but curves, what `measured` keeps
-    of it, and its configuration, of which paths are cut down to names.
+    """Write one line for each run: hashes of its collection and splits, every score but curves, what `Result.measure`
+    has found, and its configuration, of which paths are cut down to names.
 
     Columns of scores are named like ``last/test/image->text/map_tie_aware``.
     """
@@ -218,19 +217,17 @@ def _numbers(scores: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield f"{prefix}{key}", value
 
 
-#: Method, seed and the retrieval set that was searched.
-Place = tuple[str, int, str]
-
-
-def query_means(results: Iterable[Result]) -> dict[Place, NDArray[np.float16]]:
+def query_means(results: Iterable[Result]) -> dict[tuple[str, int, str], NDArray[np.float16]]:
     """Average the AP of each query over a method's tasks and code lengths; last epoch, in half precision.
+
+    Keys are method, seed and the retrieval set that was searched.
 
     >>> ap = {("last", "test", "image->text"): np.array([0.5]), ("last", "test", "text->image"): np.array([0.25])}
     >>> settings = {"train": {"seed": 0}}
     >>> query_means([Result("sch-k16-seed0", Path(), "SCH", settings, "finished", query_ap=ap)])
     {('SCH', 0, 'test'): array([0.375], dtype=float16)}
     """
-    values: dict[Place, list[NDArray[np.float64]]] = {}
+    values: dict[tuple[str, int, str], list[NDArray[np.float64]]] = {}
     for result in results:
         for (checkpoint, view, _), ap in result.query_ap.items():
             if checkpoint == "last":
@@ -238,11 +235,3 @@ def query_means(results: Iterable[Result]) -> dict[Place, NDArray[np.float16]]:
     most = max(map(len, values.values()), default=0)
     complete = {place: each for place, each in values.items() if len(each) == most}
     return {place: np.asarray(np.mean(each, axis=0), dtype=np.float16) for place, each in complete.items()}
-
-
-def write_query_means(results: Sequence[Result], path: Path) -> None:
-    """Write `query_means` as an ``.npz``, an array named like ``SCH|0|test``; no file where no run has any."""
-    means = {"|".join(map(str, place)): ap for place, ap in query_means(results).items()}
-    if means:
-        with atomic_path(path) as temporary, open(temporary, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **means)

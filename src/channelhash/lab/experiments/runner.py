@@ -66,6 +66,17 @@ class Grid:
         """Names of a person's own code in the configurations; the files of these runs may hold them."""
         return [name for run in (*self.runs, *self.trials) for name in run.config.python_names]
 
+    def plan(self, trials: Sequence[GridRun] = ()) -> list[dict[str, Any]]:
+        """Return what the runs and all ``trials`` take, from `plan_run` of the first run of each model; only drawn data
+        is written.
+        """
+        _refuse_missing_files(self)
+        models: dict[str, list[GridRun]] = {}
+        for run in (*self.runs, *trials):
+            models.setdefault(run.config.model_name, []).append(run)
+        with trusting(self.python_names):
+            return [{"model": name, "runs": len(runs), **plan_run(runs[0].config)} for name, runs in models.items()]
+
 
 @dataclass(frozen=True)
 class Execution:
@@ -210,18 +221,6 @@ def _start_job(threads: int) -> None:
 def _place(run: GridRun, device: str) -> GridRun:
     train = run.config.train.model_copy(update={"device": device})
     return replace(run, config=replace(run.config, train=train))
-
-
-def plan_grid(grid: Grid, trials: Sequence[GridRun] = ()) -> list[dict[str, Any]]:
-    """Return what the runs of a grid and all its trials take, from `plan_run` of the first run of each model; only
-    drawn data is written.
-    """
-    _refuse_missing_files(grid)
-    models: dict[str, list[GridRun]] = {}
-    for run in (*grid.runs, *trials):
-        models.setdefault(run.config.model_name, []).append(run)
-    with trusting(grid.python_names):
-        return [{"model": name, "runs": len(runs), **plan_run(runs[0].config)} for name, runs in models.items()]
 
 
 def _refuse_missing_files(grid: Grid) -> None:

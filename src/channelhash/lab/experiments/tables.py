@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from jinja2 import Environment, PackageLoader
@@ -168,7 +168,7 @@ VIEW_NAMES = {
     "validation": "validation queries and retrieval set",
 }
 #: Which weights -> in words; the last epoch is primary (``protocol.md`` § 6).
-CHECKPOINT_NAMES = {"last": "last epoch", "best": "epoch best on validation"}
+_CHECKPOINT_NAMES = {"last": "last epoch", "best": "epoch best on validation"}
 #: Score of `metrics.TaskReport` -> as it is printed.
 SCORE_NAMES = {"map_tie_aware": "mAP_T", "roc_auc_micro": "ROC-AUC"}
 
@@ -179,6 +179,27 @@ class Spread(NamedTuple):
     mean: float
     std: float
     runs: int
+
+    @classmethod
+    def of(cls, scores: Sequence[float]) -> Self | None:
+        """Summarise one score in [0, 1] or more; None of none.
+
+        >>> Spread.of([0.25, 0.75]).mean
+        50.0
+        """
+        if not len(scores):
+            return None
+        percent = 100 * np.asarray(scores, dtype=np.float64)
+        std = float(percent.std(ddof=1)) if len(percent) > 1 else float("nan")
+        return cls(float(percent.mean()), std, len(percent))
+
+    def text(self) -> str:
+        """Print mean and standard deviation, or the mean alone of a single run.
+
+        >>> Spread(84.19, 0.37, 3).text(), Spread.of([0.8419]).text()
+        ('84.19 ± 0.37', '84.19')
+        """
+        return f"{self.mean:.2f}" if np.isnan(self.std) else f"{self.mean:.2f} ± {self.std:.2f}"
 
 
 @dataclass(frozen=True)
@@ -195,7 +216,7 @@ class _Outcome:
 
     def spread(self) -> Spread | None:
         """Summarise the runs that have a score; None if none has."""
-        return spread(self.scores) if self.scores else None
+        return Spread.of(self.scores)
 
     def text(self) -> str:
         """Print the cell.
@@ -208,28 +229,8 @@ class _Outcome:
         if summary is None:
             return counts or "–"
         if not counts:
-            return _print_spread(summary)
-        return f"{_print_spread(summary)} ({summary.runs} of {summary.runs + len(self.absent)}; {counts})"
-
-
-def spread(scores: Sequence[float]) -> Spread:
-    """Return mean and sample standard deviation of one score in [0, 1] or more, in percent.
-
-    >>> spread([0.25, 0.75]).mean
-    50.0
-    """
-    percent = 100 * np.asarray(scores, dtype=np.float64)
-    std = float(percent.std(ddof=1)) if len(percent) > 1 else float("nan")
-    return Spread(float(percent.mean()), std, len(percent))
-
-
-def _print_spread(summary: Spread) -> str:
-    """Print mean and standard deviation, or the mean alone of a single run.
-
-    >>> _print_spread(Spread(84.19, 0.37, 3)), _print_spread(spread([0.8419]))
-    ('84.19 ± 0.37', '84.19')
-    """
-    return f"{summary.mean:.2f}" if np.isnan(summary.std) else f"{summary.mean:.2f} ± {summary.std:.2f}"
+            return summary.text()
+        return f"{summary.text()} ({summary.runs} of {summary.runs + len(self.absent)}; {counts})"
 
 
 def spread_cells(scores: Sequence[Sequence[float]]) -> list[Cell]:
@@ -238,9 +239,9 @@ def spread_cells(scores: Sequence[Sequence[float]]) -> list[Cell]:
     >>> [cell.text for cell in spread_cells([[0.8419], []])]
     ['84.19', '–']
     """
-    spreads = [spread(each) if each else None for each in scores]
+    spreads = [Spread.of(each) for each in scores]
     best = _best_means(spreads)
-    return [Cell(_print_spread(each) if each else "–", bold) for each, bold in zip(spreads, best, strict=True)]
+    return [Cell(each.text() if each else "–", bold) for each, bold in zip(spreads, best, strict=True)]
 
 
 def signed(points: float) -> str:
@@ -312,7 +313,7 @@ def gamma_w_table(results: Sequence[Result], view: str = "validation", checkpoin
     tasks = task_names(results, view, checkpoint)
     cells = {f"{value:g}": [runs[value]] * len(tasks) for value in sorted(runs)}
     rows = [row for score, name in SCORE_NAMES.items() for row in _block(name, cells, tasks, score, view, checkpoint)]
-    title = f"Exponent γ_w of the channel width: {VIEW_NAMES[view]}, {CHECKPOINT_NAMES[checkpoint]}"
+    title = f"Exponent γ_w of the channel width: {VIEW_NAMES[view]}, {_CHECKPOINT_NAMES[checkpoint]}"
     header = ("Figure", "γ_w", *map(arrow, tasks))
     return Table(f"gamma-w-{view}-{checkpoint}", title, header, tuple(rows), _caption(results))
 
@@ -328,7 +329,7 @@ def all_views(
         (checkpoint, view) for result in results for checkpoint, views in result.epochs.items() for view in views
     }
     order = [first, *(view for view in VIEW_NAMES if view != first)]
-    places = [(view, name) for name in CHECKPOINT_NAMES for view in order if (name, view) in evaluated]
+    places = [(view, name) for name in _CHECKPOINT_NAMES for view in order if (name, view) in evaluated]
     return [build(results, view, checkpoint) for view, checkpoint in places or [(first, "last")]]
 
 
@@ -359,7 +360,7 @@ def _by_method(
     rows: list[tuple[Cell, ...]] = []
     for task in task_names(results, view, checkpoint):
         rows += _block(arrow(task), runs, [task] * len(columns), score, view, checkpoint)
-    title = f"{title}: {VIEW_NAMES[view]}, {CHECKPOINT_NAMES[checkpoint]}"
+    title = f"{title}: {VIEW_NAMES[view]}, {_CHECKPOINT_NAMES[checkpoint]}"
     return Table(f"{name}-{view}-{checkpoint}", title, ("Task", "Method", *columns), tuple(rows), _caption(results))
 
 
@@ -395,7 +396,7 @@ def _block(
 def _best_means(spreads: Sequence[Spread | None]) -> list[bool]:
     """Say which means are the highest as printed, to two decimals: several if they tie, none without a second to beat.
 
-    >>> _best_means([spread([0.5]), spread([0.25]), None])
+    >>> _best_means([Spread.of([0.5]), Spread.of([0.25]), None])
     [True, False, False]
     """
     means = [None if cell is None else round(cell.mean, 2) for cell in spreads]

@@ -35,7 +35,7 @@ def write_report(folder: Path) -> Path:
             "give one that `train` or `experiment` wrote"
         )
     path = folder / "report.html"
-    write_text(path, page.render(content))
+    write_text(path, content.render())
     return path
 
 
@@ -78,7 +78,7 @@ def _grid_page(folder: Path) -> page.Page:
         sections=[
             page.Section("How good", _how_good(results, levels)),
             page.Section("Retrieval examples", _examples(results, notes)),
-            page.Section("Plots", page.plots_in(folder / "plots")),
+            page.Section("Plots", page.Plot.read_all(folder / "plots")),
             page.Section("Tables", _tables(folder / "tables")),
             page.Section("Runs", runs),
             page.Section("Configuration", [page.Text("What all runs have in common:"), page.Listing(common)]),
@@ -101,7 +101,7 @@ def _chance(results: Sequence[Result]) -> dict[str, tuple[float, float]]:
     """Return task -> interval of chance, by the first codes that are there: all runs answer the same queries."""
     codes = (read_test_codes(result.folder) for result in results if result.status == "finished")
     first = next((code_set for code_set in codes if code_set), None)
-    return {standing.task: standing.chance for standing in page.stand_by_labels(*first)} if first else {}
+    return {standing.task: standing.chance for standing in page.Standing.by_labels(*first)} if first else {}
 
 
 def _at_chance(result: Result, levels: Mapping[str, tuple[float, float]]) -> bool:

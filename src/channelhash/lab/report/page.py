@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,10 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.errors import InputError
 from channelhash.metrics import bootstrap_interval
 from channelhash.metrics.histogram import hamming_histogram
-from channelhash.utils.files import read_json, reading
 from channelhash.utils.plotting import COLORS, arrow, inline_svg, legend_below, line
 from channelhash.utils.seeds import generator
 
@@ -158,6 +156,14 @@ class Plot:
     uri: str
     caption: str
 
+    @classmethod
+    def read_all(cls, folder: Path) -> list[Self]:
+        """Read the PNG files of a folder, by name; none if the folder is missing."""
+        return [
+            cls(data_uri(path.read_bytes(), "image/png"), path.stem.replace("-", " ").replace("_", " "))
+            for path in sorted(folder.glob("*.png"))
+        ]
+
 
 @dataclass(frozen=True)
 class Charts:
@@ -226,25 +232,24 @@ class Page:
     verdict: str = ""
     at_chance: bool = False
 
+    def render(self) -> str:
+        r"""Return one HTML document; half a character (a lone surrogate), which JSON can hold, becomes "?".
 
-def render(page: Page) -> str:
-    r"""Render the page as one HTML document; half a character (a lone surrogate), which JSON can hold, becomes "?".
-
-    >>> "<h1>a?</h1>" in render(Page("a\ud800", "", [], [], []))
-    True
-    >>> "<h1>a &amp; b</h1>" in render(Page("a & b", "", [], [], []))
-    True
-    """
-    templates = Environment(
-        loader=PackageLoader("channelhash.lab.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    sections = [section for section in page.sections if section.blocks]
-    html = templates.get_template("page.html.j2").render(page=page, sections=sections)
-    return html.encode("utf-8", "replace").decode()
+        >>> "<h1>a?</h1>" in Page("a\ud800", "", [], [], []).render()
+        True
+        >>> "<h1>a &amp; b</h1>" in Page("a & b", "", [], [], []).render()
+        True
+        """
+        templates = Environment(
+            loader=PackageLoader("channelhash.lab.report", "."),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        sections = [section for section in self.sections if section.blocks]
+        html = templates.get_template("page.html.j2").render(page=self, sections=sections)
+        return html.encode("utf-8", "replace").decode()
 
 
 def data_uri(content: bytes, media_type: str) -> str:
@@ -254,14 +259,6 @@ def data_uri(content: bytes, media_type: str) -> str:
     'data:image/png;base64,YWJj'
     """
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
-
-
-def plots_in(folder: Path) -> list[Plot]:
-    """Read the PNG files of a folder, by name; none if the folder is missing."""
-    return [
-        Plot(data_uri(path.read_bytes(), "image/png"), path.stem.replace("-", " ").replace("_", " "))
-        for path in sorted(folder.glob("*.png"))
-    ]
 
 
 # The range of 39 shuffles: a score without information is above it once in 40 times, as above a 95 % interval.
@@ -294,6 +291,53 @@ class Standing:
         """Whether chance reaches the score."""
         return self.score <= self.chance[1]
 
+    @classmethod
+    def by_labels(cls, query: CodeSet, database: CodeSet) -> list[Self]:
+        """Score the cross-modal tasks by mAP; chance is the range of the same codes with the database's labels
+        shuffled.
+
+        Costs 40 histograms a task, 2 s for 2,000 queries of 18,000 items. Empty without labels.
+
+        >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+        >>> Standing.by_labels(codes, codes)[0].score
+        1.0
+        """
+        if query.labels is None or database.labels is None:
+            return []
+        standings = []
+        for task in cross_tasks(f"{a}->{b}" for a in query.codes for b in database.codes):
+            a, _, b = task.partition("->")
+            codes = query.codes[a], database.codes[b], query.labels
+            histogram = hamming_histogram(*codes, database.labels, query.n_bits)
+            if not histogram.counted:
+                continue
+            random = generator(0, "chance", task)
+            shuffled = [
+                hamming_histogram(*codes, random.permutation(database.labels), query.n_bits).mean_average_precision()
+                for _ in range(_SHUFFLES)
+            ]
+            mean, lower, upper = bootstrap_interval(histogram.average_precision(), resamples=1000)
+            standings.append(cls(task, mean, (lower, upper), (min(shuffled), max(shuffled))))
+        return standings
+
+    @classmethod
+    def by_recall(cls, tasks: Mapping[str, Mapping[str, Any]]) -> list[Self]:
+        """Score tasks by Recall@10 of the query's own counterpart; intervals are binomial.
+
+        >>> report = {"recall_at": {"10": 0.5}, "recall_items": 100, "queries": 100}
+        >>> Standing.by_recall({"image->text": report})[0].at_chance
+        False
+        """
+        standings = []
+        for task, report in tasks.items():
+            if "recall_items" in report:
+                score, chance = report["recall_at"]["10"], min(1.0, 10 / report["recall_items"])
+                random = generator(0, "chance", task)
+                spread = [random.binomial(report["queries"], p, 10_000) / report["queries"] for p in (score, chance)]
+                interval, level = (np.quantile(draws, (0.025, 0.975)).tolist() for draws in spread)
+                standings.append(cls(task, score, tuple(interval), tuple(level), "Recall@10"))
+        return standings
+
 
 def cross_tasks(tasks: Iterable[str]) -> list[str]:
     """Return the tasks between two modalities, or all where there are none.
@@ -303,52 +347,6 @@ def cross_tasks(tasks: Iterable[str]) -> list[str]:
     """
     every = list(tasks)
     return [task for task in every if task.partition("->")[0] != task.partition("->")[2]] or every
-
-
-def stand_by_labels(query: CodeSet, database: CodeSet) -> list[Standing]:
-    """Score the cross-modal tasks by mAP; chance is the range of the same codes with the database's labels shuffled.
-
-    Costs 40 histograms a task, 2 s for 2,000 queries of 18,000 items. Empty without labels.
-
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
-    >>> stand_by_labels(codes, codes)[0].score
-    1.0
-    """
-    if query.labels is None or database.labels is None:
-        return []
-    standings = []
-    for task in cross_tasks(f"{a}->{b}" for a in query.codes for b in database.codes):
-        a, _, b = task.partition("->")
-        codes = query.codes[a], database.codes[b], query.labels
-        histogram = hamming_histogram(*codes, database.labels, query.n_bits)
-        if not histogram.counted:
-            continue
-        random = generator(0, "chance", task)
-        shuffled = [
-            hamming_histogram(*codes, random.permutation(database.labels), query.n_bits).mean_average_precision()
-            for _ in range(_SHUFFLES)
-        ]
-        mean, lower, upper = bootstrap_interval(histogram.average_precision(), resamples=1000)
-        standings.append(Standing(task, mean, (lower, upper), (min(shuffled), max(shuffled))))
-    return standings
-
-
-def stand_by_recall(tasks: Mapping[str, Mapping[str, Any]]) -> list[Standing]:
-    """Score tasks by Recall@10 of the query's own counterpart; intervals are binomial.
-
-    >>> report = {"recall_at": {"10": 0.5}, "recall_items": 100, "queries": 100}
-    >>> stand_by_recall({"image->text": report})[0].at_chance
-    False
-    """
-    standings = []
-    for task, report in tasks.items():
-        if "recall_items" in report:
-            score, chance = report["recall_at"]["10"], min(1.0, 10 / report["recall_items"])
-            random = generator(0, "chance", task)
-            spread = [random.binomial(report["queries"], p, 10_000) / report["queries"] for p in (score, chance)]
-            interval, level = (np.quantile(draws, (0.025, 0.975)).tolist() for draws in spread)
-            standings.append(Standing(task, score, tuple(interval), tuple(level), "Recall@10"))
-    return standings
 
 
 def verdict(standings: Sequence[Standing]) -> str:
@@ -367,91 +365,6 @@ def verdict(standings: Sequence[Standing]) -> str:
     return f"This run is {'at' if low == standings else 'partly at'} chance: {'; '.join(lines)}."
 
 
-_Tasks = Mapping[str, Mapping[str, Any]]
-
-#: Names that people know; any other score is printed under its key. A group's name stands before the inner key.
-_NAMES = {
-    "map_tie_aware": "mAP tie-aware",
-    "map_interval": "mAP tie-aware, 95 % interval over queries:",
-    "map_lower": "mAP, ties worst",
-    "map_upper": "mAP, ties best",
-    "map_in_order": "mAP, ties in database order",
-    "map_at": "mAP@",
-    "precision_at": "P@",
-    "ndcg": "NDCG",
-    "ndcg_graded": "NDCG by label similarity",
-    "roc_auc_micro": "ROC-AUC micro",
-    "roc_auc_micro_every_query": "ROC-AUC micro, skipped queries too",
-    "roc_auc_macro": "ROC-AUC macro",
-    "roc_auc_macro_queries": "queries of ROC-AUC macro",
-    "radius_2": "within 2 bits:",
-    "chance": "chance level",
-    "queries": "queries counted",
-    "skipped": "queries skipped",
-    "recall_at": "Recall@",
-    "median_rank": "median rank",
-    "recall_items": "items of Recall@",
-    "conventions": "as others print it:",
-    "empty": "queries that find nothing",
-    "by_radius": "by radius:",
-    "precision_recall_curve": "all queries together:",
-}
-
-
-def read_evaluations(folder: Path) -> list[tuple[str, _Tasks]]:
-    """Read (title, scores) of everything that a run was evaluated on: ``metrics.json``, and a grid's
-    ``result.json``.
-    """
-    evaluations: list[tuple[str, _Tasks]] = []
-    problem, remedy = "holds no scores of this version", "evaluate the run again"
-    if (path := folder / "metrics.json").exists():
-        metrics = read_json(path, problem, remedy)
-        title = f"{metrics.get('split', 'test')} split, {metrics.get('checkpoint', 'last')} epoch"
-        evaluations.append((title, _tasks(metrics.get("tasks"), path)))
-    if (path := folder / "result.json").exists():
-        content = read_json(path, problem, remedy)
-        with reading(path, problem, remedy):
-            for checkpoint, views in content["epochs"].items():
-                for view, tasks in views.items():
-                    title = f"{view.replace('_', ' ')}{'' if view == 'leak_free' else ' split'}, {checkpoint} epoch"
-                    if title not in dict(evaluations):
-                        evaluations.append((title, _tasks(tasks, path)))
-    return evaluations
-
-
-def score_table(title: str, tasks: _Tasks) -> Table:
-    """Return a table of the single scores; lists (a number a radius) are left out.
-
-    >>> score_table("test split", {"image->text": {"map_tie_aware": 0.5}}).rows
-    [('mAP tie-aware', '50.00')]
-    """
-    header = ["score", *[arrow(task) for task in tasks]]
-    tasks = {task: _flat(report) for task, report in tasks.items()}
-    singles: list[tuple[str, ...]] = []
-    for key in dict.fromkeys(key for report in tasks.values() for key in report):
-        values = [report.get(key) for report in tasks.values()]
-        if any(isinstance(value, dict) for value in values):
-            for inner in dict.fromkeys(name for value in values if isinstance(value, dict) for name in value):
-                parts = [value.get(inner) if isinstance(value, dict) else None for value in values]
-                if not any(isinstance(part, list) for part in parts):
-                    singles.append((_joined(key, inner), *[print_score(part) for part in parts]))
-        elif not any(isinstance(value, list) for value in values):
-            show = _print_rank if key == "median_rank" else print_score
-            singles.append((_NAMES.get(key, key.replace("_", " ")), *[show(value) for value in values]))
-    return Table(header, singles, f"{title}; shares in %")
-
-
-def _flat(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a report whose conventions are one level of figures: convention, figure and order of ties."""
-    figures = {
-        f"{name} {figure}, {order}": share
-        for name, of_name in report.get("conventions", {}).items()
-        for figure, shares in of_name.items()
-        for order, share in shares.items()
-    }
-    return {**report, "conventions": figures} if figures else report
-
-
 def print_score(value: Any) -> str:
     """Print a score: any float in percent, a count with separators, a dash for what is undefined.
 
@@ -463,18 +376,3 @@ def print_score(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{100 * value:.2f}"
-
-
-def _print_rank(rank: Any) -> str:
-    return f"{rank:,.1f}" if isinstance(rank, int | float) else "–"
-
-
-def _joined(key: str, inner: str) -> str:
-    name = _NAMES.get(key, f"{key.replace('_', ' ')}:")
-    return f"{name}{inner}" if name.endswith("@") else f"{name} {_NAMES.get(inner, inner.replace('_', ' '))}".strip()
-
-
-def _tasks(tasks: Any, path: Path) -> _Tasks:
-    if not isinstance(tasks, dict) or not tasks or not all(isinstance(report, dict) for report in tasks.values()):
-        raise InputError(f"{path.name}: holds no scores by task, as this version writes; evaluate the run again")
-    return tasks

@@ -22,7 +22,7 @@ from channelhash.runs.train import create_loss
 from channelhash.search.index.brute_force import nearest
 from channelhash.training.trainer import MEASURES, measure_of, read_log, selection_score
 from channelhash.utils.environment import read_environments
-from channelhash.utils.files import read_yaml_sections, reading
+from channelhash.utils.files import read_json, read_yaml_sections, reading
 from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.image_grid import bits
 from channelhash.utils.plotting import arrow
@@ -158,6 +158,106 @@ def _relevant(query: CodeSet, row: int, database: CodeSet, item: int) -> bool | 
     return bool((query.labels[row] & database.labels[item]).any())
 
 
+_Tasks = Mapping[str, Mapping[str, Any]]
+
+#: Names that people know; any other score is printed under its key. A group's name stands before the inner key.
+_NAMES = {
+    "map_tie_aware": "mAP tie-aware",
+    "map_interval": "mAP tie-aware, 95 % interval over queries:",
+    "map_lower": "mAP, ties worst",
+    "map_upper": "mAP, ties best",
+    "map_in_order": "mAP, ties in database order",
+    "map_at": "mAP@",
+    "precision_at": "P@",
+    "ndcg": "NDCG",
+    "ndcg_graded": "NDCG by label similarity",
+    "roc_auc_micro": "ROC-AUC micro",
+    "roc_auc_micro_every_query": "ROC-AUC micro, skipped queries too",
+    "roc_auc_macro": "ROC-AUC macro",
+    "roc_auc_macro_queries": "queries of ROC-AUC macro",
+    "radius_2": "within 2 bits:",
+    "chance": "chance level",
+    "queries": "queries counted",
+    "skipped": "queries skipped",
+    "recall_at": "Recall@",
+    "median_rank": "median rank",
+    "recall_items": "items of Recall@",
+    "conventions": "as others print it:",
+    "empty": "queries that find nothing",
+    "by_radius": "by radius:",
+    "precision_recall_curve": "all queries together:",
+}
+
+
+def _read_evaluations(folder: Path) -> list[tuple[str, _Tasks]]:
+    """Read (title, scores) of everything that a run was evaluated on: ``metrics.json``, and a grid's
+    ``result.json``.
+    """
+    evaluations: list[tuple[str, _Tasks]] = []
+    problem, remedy = "holds no scores of this version", "evaluate the run again"
+    if (path := folder / "metrics.json").exists():
+        metrics = read_json(path, problem, remedy)
+        title = f"{metrics.get('split', 'test')} split, {metrics.get('checkpoint', 'last')} epoch"
+        evaluations.append((title, _check_tasks(metrics.get("tasks"), path)))
+    if (path := folder / "result.json").exists():
+        content = read_json(path, problem, remedy)
+        with reading(path, problem, remedy):
+            for checkpoint, views in content["epochs"].items():
+                for view, tasks in views.items():
+                    title = f"{view.replace('_', ' ')}{'' if view == 'leak_free' else ' split'}, {checkpoint} epoch"
+                    if title not in dict(evaluations):
+                        evaluations.append((title, _check_tasks(tasks, path)))
+    return evaluations
+
+
+def _score_table(title: str, tasks: _Tasks) -> page.Table:
+    """Return a table of the single scores; lists (a number a radius) are left out.
+
+    >>> _score_table("test split", {"image->text": {"map_tie_aware": 0.5}}).rows
+    [('mAP tie-aware', '50.00')]
+    """
+    header = ["score", *[arrow(task) for task in tasks]]
+    tasks = {task: _flat_scores(report) for task, report in tasks.items()}
+    singles: list[tuple[str, ...]] = []
+    for key in dict.fromkeys(key for report in tasks.values() for key in report):
+        values = [report.get(key) for report in tasks.values()]
+        if any(isinstance(value, dict) for value in values):
+            for inner in dict.fromkeys(name for value in values if isinstance(value, dict) for name in value):
+                parts = [value.get(inner) if isinstance(value, dict) else None for value in values]
+                if not any(isinstance(part, list) for part in parts):
+                    singles.append((_inner_name(key, inner), *[page.print_score(part) for part in parts]))
+        elif not any(isinstance(value, list) for value in values):
+            show = _print_rank if key == "median_rank" else page.print_score
+            singles.append((_NAMES.get(key, key.replace("_", " ")), *[show(value) for value in values]))
+    return page.Table(header, singles, f"{title}; shares in %")
+
+
+def _flat_scores(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a report whose conventions are one level of figures: convention, figure and order of ties."""
+    figures = {
+        f"{name} {figure}, {order}": share
+        for name, of_name in report.get("conventions", {}).items()
+        for figure, shares in of_name.items()
+        for order, share in shares.items()
+    }
+    return {**report, "conventions": figures} if figures else report
+
+
+def _print_rank(rank: Any) -> str:
+    return f"{rank:,.1f}" if isinstance(rank, int | float) else "–"
+
+
+def _inner_name(key: str, inner: str) -> str:
+    name = _NAMES.get(key, f"{key.replace('_', ' ')}:")
+    return f"{name}{inner}" if name.endswith("@") else f"{name} {_NAMES.get(inner, inner.replace('_', ' '))}".strip()
+
+
+def _check_tasks(tasks: Any, path: Path) -> _Tasks:
+    if not isinstance(tasks, dict) or not tasks or not all(isinstance(report, dict) for report in tasks.values()):
+        raise InputError(f"{path.name}: holds no scores by task, as this version writes; evaluate the run again")
+    return tasks
+
+
 _T = TypeVar("_T")
 _Sections = Mapping[str, Mapping[str, Any]]
 
@@ -177,12 +277,12 @@ def run_page(folder: Path) -> page.Page:
     settings = read_yaml_sections(folder / "config.yaml", "is no run's configuration, which has sections with keys")
     log = _or_note(notes, folder, lambda: read_log(folder / "log.jsonl")) or []
     environments = _or_note(notes, folder, lambda: read_environments(folder / "environment.json")) or []
-    evaluations = _or_note(notes, folder, lambda: page.read_evaluations(folder)) or []
+    evaluations = _or_note(notes, folder, lambda: _read_evaluations(folder)) or []
     codes = _or_note(notes, folder, lambda: read_test_codes(folder))
     bounds = _or_note(notes, folder, lambda: _bounds(folder, codes))
     counts = _or_note(notes, folder, lambda: _partitions(folder)) or {}
-    by_labels = page.stand_by_labels(*codes) if codes else []
-    standings = by_labels or page.stand_by_recall(evaluations[0][1] if evaluations else {})
+    by_labels = page.Standing.by_labels(*codes) if codes else []
+    standings = by_labels or page.Standing.by_recall(evaluations[0][1] if evaluations else {})
     notes += _unfinished(folder, settings, log, bool(evaluations), codes is not None)
     if not (folder / "environment.json").exists():
         notes.append("No environment was recorded.")
@@ -199,8 +299,8 @@ def run_page(folder: Path) -> page.Page:
             page.Section("How good", _how_good(standings)),
             page.Section("Retrieval examples", examples),
             page.Section("Training", _training(log)),
-            page.Section("Plots", page.plots_in(folder / "plots")),
-            page.Section("Scores", [page.score_table(title, tasks) for title, tasks in evaluations]),
+            page.Section("Plots", page.Plot.read_all(folder / "plots")),
+            page.Section("Scores", [_score_table(title, tasks) for title, tasks in evaluations]),
             page.Section("Data", _data(folder, counts, codes)),
             page.Section("Code health", _health_blocks(*codes, bounds) if codes else []),
             page.Section("Configuration", [page.Listing(yaml.safe_dump(settings, sort_keys=False))]),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from channelhash.lab.experiments.comparisons import SeedTest, seed_test
+from channelhash.lab.experiments.comparisons import SeedTest
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
 from channelhash.lab.experiments.tables import Cell, all_views, losses_table, signed, task_names
 from channelhash.utils.plotting import arrow
@@ -89,7 +89,7 @@ def _weighted_effect(terms: Sequence[tuple[float, Mapping[int, float]]], among: 
     differences = np.array([sum(weight * scores[seed] for weight, scores in terms) for seed in seeds])
     mean, deviation = differences.mean(), differences.std(ddof=1)
     standardized = mean / deviation if deviation > 0 else np.copysign(np.inf, mean) if mean else 0.0
-    return _Effect(seed_test(differences), float(standardized))
+    return _Effect(SeedTest.of(differences), float(standardized))
 
 
 def _effects_tables(results: Sequence[Result]) -> list[Table]:

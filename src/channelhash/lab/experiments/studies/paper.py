@@ -68,7 +68,7 @@ def _is_same_model(settings: Sections) -> bool:
     (True, False)
     """
     model = settings["model"]
-    if model["name"] not in experiment.PAPER_PRESETS or settings["data"]["kind"] not in experiment.PAPER_KINDS:
+    if model["name"] not in _MODELS or settings["data"]["kind"] not in _DATASETS:
         return False
     if model["name"] == "tdsrdh" and not model.get("word_vectors"):
         return False
@@ -342,9 +342,9 @@ GAMMA_W = Experiment(name="gamma-w", title="DSCH by γ_w", bits=(32,), grid=_gam
 def _architectures_grid(design: Design) -> list[GridRun]:
     """Return both architectures with each loss.
 
-    A model has the settings of the base configuration if that names it; else, on the paper's collections, those of the
-    preset `PAPER_PRESETS`. Keys such as ``model.cliphash.pretrained`` are CLIPHash's alone. On drawn images, where
-    weights of large models are of no use, their backbones are small, random and frozen.
+    A model has the settings of the base configuration if that names it; else, on the paper's collections, those of
+    `experiment.paper_configuration`. Keys such as ``model.cliphash.pretrained`` are CLIPHash's alone. On drawn images,
+    where weights of large models are of no use, their backbones are small, random and frozen.
 
     >>> from channelhash.lab.experiments.experiment import DATASETS
     >>> runs = _architectures_grid(Design(DATASETS["mirflickr25k"], [32], [0], {"DSCH": {"name": "dsch"}}))
@@ -360,7 +360,7 @@ def _architectures_grid(design: Design) -> list[GridRun]:
         settings: dict[str, Any] = {"name": model}
         if shared.get("name") == model:
             settings = shared
-        elif kind in experiment.PAPER_KINDS:
+        elif kind in _DATASETS:
             settings = experiment.paper_configuration(model, kind)["model"]
         elif kind == "synthetic":
             settings = {"name": model, "backbone": backbone, "pretrained": None}

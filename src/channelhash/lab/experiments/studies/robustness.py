@@ -14,7 +14,6 @@ from torch import Tensor
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.lab.experiments.experiment import METHODS, Design, Experiment, GridRun, Result, Table
-from channelhash.lab.experiments.results import measured
 from channelhash.lab.experiments.tables import Cell, all_views, losses_table, spread_cells
 from channelhash.metrics.report import evaluate_sets
 from channelhash.models.hash_model import Branch
@@ -248,7 +247,7 @@ def _tables(results: Sequence[Result]) -> list[Table]:
         rows: _Rows = {}
         for run in finished:
             if _NOISY not in run.method:
-                perturbed = measured(run, "robustness", partial(_perturbed_scores, run.folder))
+                perturbed = run.measure("robustness", partial(_perturbed_scores, run.folder))
                 scores = {_AS_IT_IS: run.score(task)}
                 scores |= {name: tasks[task] for name, tasks in perturbed.items() if task in tasks}
                 for name, score in scores.items():

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from channelhash.config import make_config
 from channelhash.errors import InputError, JobError
-from channelhash.lab.experiments.comparisons import LEVEL, SeedTest, holm, print_p, seed_test
+from channelhash.lab.experiments.comparisons import LEVEL, SeedTest, holm, print_p
 from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result, Table
-from channelhash.lab.experiments.results import Place, query_means
+from channelhash.lab.experiments.results import query_means
 from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.tables import VIEW_NAMES, Cell, all_views, losses_table, signed, spread_cells
 from channelhash.losses import PUBLISHED
@@ -70,6 +70,8 @@ _LOSSES: Mapping[str, Mapping[str, Any]] = {
     "GreedyHash": {"name": "greedyhash"},
     "DCMH / DPSH": {"name": "dcmh"},
 }
+# As `results.query_means` returns them.
+_QueryMeans = Mapping[tuple[str, int, str], NDArray[np.float16]]
 #: What ends the name of a method whose weights are chosen.
 _TUNED = ", tuned"
 #: The recommendation, beside which all others are put.
@@ -270,14 +272,16 @@ def _differences_tables(results: Sequence[Result]) -> list[Table]:
             if len(common) > 1:
                 seeds = sorted(common)
                 differences = np.array([[first[cell][seed] - other[cell][seed] for seed in seeds] for cell in cells])
-                tests[method] = seed_test(differences.mean(axis=0)), [seed_test(row) for row in differences]
+                tests[method] = SeedTest.of(differences.mean(axis=0)), [SeedTest.of(row) for row in differences]
         if tests:
             tables.append(_differences_table(view, tests, queries))
     return tables
 
 
 def _differences_table(
-    view: str, tests: Mapping[str, tuple[SeedTest, list[SeedTest]]], queries: Mapping[Place, NDArray[np.float16]]
+    view: str,
+    tests: Mapping[str, tuple[SeedTest, list[SeedTest]]],
+    queries: _QueryMeans,
 ) -> Table:
     mean_p = holm([mean.p_value for mean, _ in tests.values()])
     cell_p = iter(holm([cell.p_value for _, cells in tests.values() for cell in cells]))
@@ -311,7 +315,7 @@ def _differences_table(
     )
 
 
-def _over_queries(queries: Mapping[Place, NDArray[np.float16]], method: str, view: str) -> Interval | None:
+def _over_queries(queries: _QueryMeans, method: str, view: str) -> Interval | None:
     """Draw the queries of all common seeds again: the difference in points and its 95 % interval, None without AP."""
     pairs = [
         (ap, queries[(method, seed, view)])
