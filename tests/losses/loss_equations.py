@@ -48,41 +48,42 @@ def pairs(outputs: Outputs, labels: Tensor, alpha: float, beta: float):
             yield s, set_weight(s, alpha, beta), hamming(codes_i[i], codes_j[j])
 
 
-def dsch(outputs, labels, k, lambda_neg, tau, gamma_w, gamma_l, alpha, beta, kappa_q):
+def channel_loss(outputs, labels, bounds, gamma_l, alpha, beta, kappa_q):
     n, total = len(labels), torch.zeros((), dtype=torch.float64)
     for s, weight, d in pairs(outputs, labels, alpha, beta):
-        w = (1 - s) ** gamma_w * (k - lambda_neg - tau) + tau
+        lower, upper = bounds(s)
+        if max(lower - d, d - upper) > 0:
+            total = total + (weight * max(lower - d, d - upper)) ** gamma_l
+    return total / n**2 + kappa_q / n * quantization(outputs)
+
+
+def dsch(outputs, labels, k, lambda_neg, tau, gamma_w, **weights):
+    def bounds(s):
         p = lambda_neg * (1 - s) - s * tau
-        if max(p - d, d - (p + w)) > 0:
-            total = total + (weight * max(p - d, d - (p + w))) ** gamma_l
-    return total / n**2 + kappa_q / n * quantization(outputs)
+        return p, p + (1 - s) ** gamma_w * (k - lambda_neg - tau) + tau
+
+    return channel_loss(outputs, labels, bounds, **weights)
 
 
-def sch(outputs, labels, k, tau, alpha, beta, kappa_q):
-    n, total = len(labels), torch.zeros((), dtype=torch.float64)
-    for s, weight, d in pairs(outputs, labels, alpha, beta):
-        lower = k / 2 if s == 0 else k / 2 * (1 - s) - tau
-        upper = k if s == 0 else k / 2 * (1 - s)
-        if d < lower:
-            total = total + weight * (lower - d)
-        elif d > upper:
-            total = total + weight * (d - upper)
-    return total / n**2 + kappa_q / n * quantization(outputs)
+def sch(outputs, labels, k, tau, **weights):
+    def bounds(s):
+        return (k / 2, k) if s == 0 else (k / 2 * (1 - s) - tau, k / 2 * (1 - s))
+
+    return channel_loss(outputs, labels, bounds, gamma_l=1.0, **weights)
 
 
-def bsch(outputs, labels, k, similarity_ratio, rho, gamma_l, alpha, beta, kappa_q):
+def bsch(outputs, labels, k, similarity_ratio, rho, **weights):
     n = len(labels)
     if similarity_ratio is None:
         every = [similarity(labels, i, j) for i in range(n) for j in range(n)]
         zeros = sum(s == 0 for s in every)
         similarity_ratio = sum(every) / zeros if zeros else float("inf")
     gap = min(rho * k / 2 * similarity_ratio, k / 2)
-    total = torch.zeros((), dtype=torch.float64)
-    for s, weight, d in pairs(outputs, labels, alpha, beta):
-        signed = (k / 2 + gap) - d if s == 0 else d - k / 2 * (1 - s)
-        if signed > 0:
-            total = total + (weight * signed) ** gamma_l
-    return total / n**2 + kappa_q / n * quantization(outputs)
+
+    def bounds(s):
+        return (k / 2 + gap, k) if s == 0 else (0, k / 2 * (1 - s))
+
+    return channel_loss(outputs, labels, bounds, **weights)
 
 
 def tdsrdh(outputs, labels, anchor, alpha, beta, epsilon):

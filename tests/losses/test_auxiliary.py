@@ -2,14 +2,10 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from channelhash.losses import LOSSES, Batch, ChannelLoss, ContrastiveLoss, TALRLoss, Terms, make_loss
-from channelhash.losses.base import Shard
 from losses import loss_equations as literal
 from losses.test_losses import assert_same_value_and_gradient, batch
-from losses.test_tiled_pairs import draw_batch, in_tiles, value_and_gradients
 from refusals import check_refusal
 
 ALL_TERMS = {"contrastive": 0.3, "pairs": 0.2, "temperature": 0.5, "average_precision": 0.7}
@@ -65,23 +61,6 @@ def test_without_terms_it_is_the_loss_itself(name):
     assert type(make_loss(name, 16, 5, **off, temperature=0.2)) is LOSSES[name]
     shared = {"temperature"} if name == "contrastive" else set()
     assert vars(Terms()).keys() & {*vars(make_loss(name, 16, 5)), *LOSSES[name].__init__.__annotations__} == shared
-
-
-@settings(max_examples=15)
-@given(
-    name=st.sampled_from(["dsch", "sch", "hashnet"]),
-    side=st.integers(1, 12),
-    parts=st.integers(1, 4),
-    n=st.integers(2, 9),
-)
-def test_shards_in_tiles_add_up_to_the_whole(name, side, parts, n):
-    loss = make_loss(name, 6, 4, **ALL_TERMS)
-    outputs, labels = draw_batch(n, 6)
-    whole = value_and_gradients(loss, outputs, labels)
-    with in_tiles(side):
-        shards = [value_and_gradients(loss, outputs, labels, shard=Shard(number, parts)) for number in range(parts)]
-    for want, *pieces in zip(whole, *shards, strict=True):
-        torch.testing.assert_close(torch.stack(pieces).sum(dim=0), want, rtol=1e-9, atol=1e-10)
 
 
 def test_what_does_not_go_together_is_refused():

@@ -5,9 +5,8 @@ import torch
 
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES, ChannelLoss, HashLoss, loss_settings, make_loss, resolve_loss
-from channelhash.losses.base import Shard
 from losses.test_losses import batch
-from losses.test_tiled_pairs import in_tiles, value_and_gradients
+from losses.test_tiled_pairs import assert_shards_add_up
 from refusals import check_refusal
 
 
@@ -20,11 +19,7 @@ def loss_of(name: str) -> HashLoss:
 def test_shards_add_up_and_only_a_sharded_loss_divides_its_pairs(name):
     outputs, labels = batch(16)
     loss = loss_of(name)
-    whole = value_and_gradients(loss, outputs, labels)
-    with in_tiles(2):
-        shards = [value_and_gradients(loss, outputs, labels, shard=Shard(number, 3)) for number in range(3)]
-    for expected, *pieces in zip(whole, *shards, strict=True):
-        torch.testing.assert_close(torch.stack(pieces).sum(dim=0), expected, rtol=1e-9, atol=1e-10)
+    whole, shards = assert_shards_add_up(loss, outputs, labels, side=2, parts=3)
     even = [torch.allclose(value, whole[0] / 3) for value, *_ in shards]
     assert all(even) != loss.sharded
 

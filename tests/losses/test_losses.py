@@ -22,6 +22,7 @@ def batch(k: int, n_modalities: int = 2, n: int = 7, seed: int = 0):
     labels = torch.rand(n, 5, generator=random) < 0.4
     labels[0] = labels[1] = torch.tensor([True, True, True, False, False])  # S = 1 off the diagonal
     labels[2] = False  # a sample without labels
+    labels[3] = torch.tensor([False, False, False, True, True])  # shares nothing with the first two
     return outputs, labels
 
 
@@ -123,7 +124,7 @@ def test_channel_losses_sum_over_any_number_of_modalities(n_modalities):
     outputs, labels = batch(16, n_modalities)
     oracle = literal.dsch(outputs, labels, 16, **(EQUATIONS["dsch"][2] | {"lambda_neg": 8.0}))
     assert_same_value_and_gradient(outputs, DSCHLoss(16)(outputs, labels), oracle)
-    oracle = literal.sch(outputs, labels, 16, 3.0, 1.0, 1.0, 0.0)
+    oracle = literal.sch(outputs, labels, 16, **EQUATIONS["sch"][2])
     assert_same_value_and_gradient(outputs, SCHLoss(16)(outputs, labels), oracle)
 
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channelhash.losses import DSCHLoss, SCHLoss
+from channelhash.losses import DSCHLoss, HashNetLoss, LossWithTerms, SCHLoss, Terms
 from channelhash.losses import base as tiles
 from pages import ROOT
 
@@ -28,6 +28,16 @@ def value_and_gradients(loss, outputs, labels, **how):
     return [value, *torch.autograd.grad(value, list(outputs.values()))]
 
 
+def assert_shards_add_up(loss, outputs, labels, side, parts):
+    """Also in value and gradient; returns those of each part."""
+    whole = value_and_gradients(loss, outputs, labels)
+    with in_tiles(side):
+        shards = [value_and_gradients(loss, outputs, labels, shard=tiles.Shard(i, parts)) for i in range(parts)]
+    for want, *pieces in zip(whole, *shards, strict=True):
+        torch.testing.assert_close(torch.stack(pieces).sum(dim=0), want, rtol=1e-9, atol=1e-10)
+    return whole, shards
+
+
 @contextmanager
 def in_tiles(side: int):
     """Tiles of so many samples on a side."""
@@ -42,19 +52,19 @@ def cases(draw):
     gamma_l = draw(st.sampled_from([1.0, 2.0, 1.5]))
     alpha, beta = draw(st.sampled_from([(1.0, 1.0), (3.0, 0.25)]))
     dsch = DSCHLoss(k, tau=min(1.0, k / 2), gamma_l=gamma_l, alpha=alpha, beta=beta, gamma_w=2.0)
-    loss = draw(st.sampled_from([dsch, SCHLoss(k, alpha=alpha, beta=beta, kappa_q=0.3)]))
-    n, n_modalities, n_labels, seed = (draw(st.integers(*ends)) for ends in ((1, 30), (1, 3), (1, 6), (0, 1000)))
+    sch = SCHLoss(k, alpha=alpha, beta=beta, kappa_q=0.3)
+    terms = Terms(contrastive=0.3, pairs=0.2, temperature=0.5, average_precision=0.7)
+    loss = draw(st.sampled_from([dsch, sch, *(LossWithTerms(one, k, terms) for one in (dsch, sch, HashNetLoss(k)))]))
+    fewest = 2 if isinstance(loss, LossWithTerms) else 1  # InfoNCE is between modalities
+    ends = ((1, 30), (fewest, 3), (1, 6), (0, 1000))
+    n, n_modalities, n_labels, seed = (draw(st.integers(*two)) for two in ends)
     return loss, *draw_batch(n, k, n_modalities, n_labels, seed)
 
 
 @settings(max_examples=60)
 @given(case=cases(), side=st.integers(1, 31), parts=st.integers(1, 5))
 def test_tiles_and_their_shards_add_up_to_the_whole(case, side, parts):
-    whole = value_and_gradients(*case)
-    with in_tiles(side):
-        shards = [value_and_gradients(*case, shard=tiles.Shard(number, parts)) for number in range(parts)]
-    for want, *pieces in zip(whole, *shards, strict=True):
-        torch.testing.assert_close(torch.stack(pieces).sum(dim=0), want, rtol=1e-9, atol=1e-10)
+    assert_shards_add_up(*case, side, parts)
 
 
 def test_a_batch_above_the_side_of_a_tile_is_cut_and_stays_the_same():
