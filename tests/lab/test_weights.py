@@ -55,9 +55,9 @@ def folder(base):
 
 def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     """Rates are chosen first, and weights at that rate."""
-    rates = weights._best_trials(read_grid(folder / weights.TRIALS)[1])
+    rates = weights._best_trials(read_grid(folder / weights._TRIALS)[1])
     assert set(rates) == {"DNPH", "DSCH"}
-    trials = read_grid(folder / weights.WEIGHT_TRIALS)[1]
+    trials = read_grid(folder / weights._WEIGHT_TRIALS)[1]
     assert [trial.method for trial in trials] == ["DNPH, tuned"] * 2 + ["DSCH, tuned"] * 4
     for trial in trials:
         assert weights._rate_of(trial) == weights._rate_of(rates[trial.method.removesuffix(", tuned")])

@@ -196,10 +196,8 @@ class ChannelLoss(HashLoss):
         if n_bits < 1:
             raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
         self.n_bits = n_bits
-        self.alpha = alpha
-        self.beta = beta
-        self.gamma_l = gamma_l
-        self.kappa_q = kappa_q
+        self.alpha, self.beta = alpha, beta
+        self.gamma_l, self.kappa_q = gamma_l, kappa_q
 
     @abstractmethod
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:

@@ -36,11 +36,8 @@ class DCGHLoss(HashLoss):
 
     def __init__(self, n_bits: int, n_labels: int, alpha: float = 0.05, beta: float = 0.8, gamma: float = 1.0) -> None:
         super().__init__()
-        self.n_bits = n_bits
-        self.n_labels = n_labels
-        self.alpha = alpha
-        self.beta = beta
-        self.gamma = gamma
+        self.n_bits, self.n_labels = n_bits, n_labels
+        self.alpha, self.beta, self.gamma = alpha, beta, gamma
         self.proxies = nn.Parameter(torch.empty(n_labels, n_bits))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
         self.proxies.data.tanh_()

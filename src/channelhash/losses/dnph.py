@@ -44,11 +44,8 @@ class DNPHLoss(HashLoss):
 
     def __init__(self, n_bits: int, n_labels: int, delta: float = 1.0, lambda_u: float = 0.1, seed: int = 0) -> None:
         super().__init__()
-        self.n_bits = n_bits
-        self.n_labels = n_labels
-        self.delta = delta
-        self.lambda_u = lambda_u
-        self.seed = seed
+        self.n_bits, self.n_labels = n_bits, n_labels
+        self.delta, self.lambda_u, self.seed = delta, lambda_u, seed
         self.proxies = nn.Parameter(torch.randn(n_labels, n_bits) / 8)
 
     def random_codes(self, labels: Tensor) -> Tensor:

@@ -30,9 +30,6 @@ Sections = Mapping[str, Mapping[str, Any]]
 #: The losses that a grid compares: method -> section ``loss`` of the configuration.
 _Losses = Mapping[str, Mapping[str, Any]]
 
-#: Code lengths of the paper's tables.
-_PAPER_BITS = (16, 32, 64, 128)
-
 #: The paper's three losses, and SCH with the quantisation term that DSCH has (§ 5).
 METHODS: dict[str, dict[str, Any]] = {
     "TDSRDH": {"name": "tdsrdh"},
@@ -177,7 +174,7 @@ class Experiment:
         title: what is compared, in words.
         tables: makes the tables of all results; the command prints the first.
         losses: the losses that are compared, others with ``--losses``; empty where it compares something else.
-        bits: code lengths by default.
+        bits: code lengths by default; those of the paper's tables.
         grid: makes the runs of a design.
         run: carries a grid out in a folder.
         trials: makes the table of each folder of trials below the grid's; empty where nothing is tuned.
@@ -192,7 +189,7 @@ class Experiment:
     title: str
     tables: Callable[[Sequence[Result]], list[Table]]
     losses: _Losses = field(default_factory=dict)
-    bits: tuple[int, ...] = _PAPER_BITS
+    bits: tuple[int, ...] = (16, 32, 64, 128)
     grid: Callable[[Design], list[GridRun]] = _compare_losses
     run: Callable[[Grid, Path, Execution], list[Result]] = run_grid
     trials: Mapping[str, Callable[[Sequence[Result]], Table]] = field(default_factory=dict)
@@ -262,16 +259,14 @@ def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
     for name in (name.strip() for name in names):
         if not name:
             raise InputError("--losses: a name is missing; write it as dsch,rsch")
-        bare, _, form = ("", "", "") if is_python_name(name) else name.rpartition(":")
-        if form in ("published", "recommended"):
-            name = bare
-        else:
-            form = ""
-        default = (name.rpartition(":")[2], {"name": name})
+        bare, _, form = name.rpartition(":")
+        if form not in ("published", "recommended") or is_python_name(name):
+            bare, form = name, ""
+        default = (bare.rpartition(":")[2], {"name": bare})
         candidates = (*losses.items(), *METHODS.items())
-        method, loss = next((known for known in candidates if known[1]["name"] == name), default)
+        method, loss = next((known for known in candidates if known[1]["name"] == bare), default)
         if form:
-            method, loss = f"{method}, {form}", {"name": name, form: True}
+            method, loss = f"{method}, {form}", {"name": bare, form: True}
         if method in chosen:
             raise InputError(f"--losses: two losses are called {method}; name each once")
         chosen[method] = loss

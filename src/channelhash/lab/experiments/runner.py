@@ -42,6 +42,10 @@ class GridRun:
     method: str
     config: RunConfig
 
+    def with_training(self, **settings: Any) -> "GridRun":
+        """Return the run with other settings of the section ``train``."""
+        return replace(self, config=replace(self.config, train=self.config.train.model_copy(update=settings)))
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -184,7 +188,7 @@ def _evaluate(config: RunConfig, run: Path, start: float) -> None:
 def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> Iterator[tuple[str, str]]:
     """Yield (name, error) of each run as it ends; progress is that of a run's stages, in this process only."""
     jobs, devices = execution.jobs, execution.devices
-    waiting = [_place(run, devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
+    waiting = [run.with_training(device=devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
     if jobs == 1:
         for run in waiting:
             yield run.name, _run_and_evaluate(run.name, run.config.to_yaml(), folder, execution.progress)
@@ -216,11 +220,6 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> It
 def _start_job(threads: int) -> None:
     torch.set_num_threads(threads)
     limit_threads(threads)
-
-
-def _place(run: GridRun, device: str) -> GridRun:
-    train = run.config.train.model_copy(update={"device": device})
-    return replace(run, config=replace(run.config, train=train))
 
 
 def _refuse_missing_files(grid: Grid) -> None:

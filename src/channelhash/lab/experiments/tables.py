@@ -170,7 +170,7 @@ VIEW_NAMES = {
 #: Which weights -> in words; the last epoch is primary (``protocol.md`` § 6).
 _CHECKPOINT_NAMES = {"last": "last epoch", "best": "epoch best on validation"}
 #: Score of `metrics.TaskReport` -> as it is printed.
-SCORE_NAMES = {"map_tie_aware": "mAP_T", "roc_auc_micro": "ROC-AUC"}
+_SCORE_NAMES = {"map_tie_aware": "mAP_T", "roc_auc_micro": "ROC-AUC"}
 
 
 class Spread(NamedTuple):
@@ -312,7 +312,7 @@ def gamma_w_table(results: Sequence[Result], view: str = "validation", checkpoin
         runs.setdefault(float(result.settings["loss"]["gamma_w"]), []).append(result)
     tasks = task_names(results, view, checkpoint)
     cells = {f"{value:g}": [runs[value]] * len(tasks) for value in sorted(runs)}
-    rows = [row for score, name in SCORE_NAMES.items() for row in _block(name, cells, tasks, score, view, checkpoint)]
+    rows = [row for score, name in _SCORE_NAMES.items() for row in _block(name, cells, tasks, score, view, checkpoint)]
     title = f"Exponent γ_w of the channel width: {VIEW_NAMES[view]}, {_CHECKPOINT_NAMES[checkpoint]}"
     header = ("Figure", "γ_w", *map(arrow, tasks))
     return Table(f"gamma-w-{view}-{checkpoint}", title, header, tuple(rows), _caption(results))

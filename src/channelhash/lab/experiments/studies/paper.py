@@ -111,7 +111,7 @@ _LOSSES: dict[str, tuple[str, dict[str, float | None]]] = {
     "sch": ("SCH", {"tau": 3.0, "alpha": 1.0, "beta": 1.0, "kappa_q": 0.0}),
     "tdsrdh": ("TDSRDH", {"alpha": 0.05, "beta": 1.0, "epsilon": 0.3}),
 }
-_METRICS = {name: score for score, name in tables.SCORE_NAMES.items()}
+_METRICS = {"mAP_T": "map_tie_aware", "ROC-AUC": "roc_auc_micro"}
 
 
 @dataclass(frozen=True)

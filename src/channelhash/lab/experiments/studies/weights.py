@@ -21,7 +21,7 @@ from channelhash.metrics.report import Interval, bootstrap_interval
 from channelhash.training.trainer import selection_score
 
 #: Folders of the trials of learning rates and of weights below the grid's.
-TRIALS, WEIGHT_TRIALS = "tuning", "tuning-weights"
+_TRIALS, _WEIGHT_TRIALS = "tuning", "tuning-weights"
 #: Learning rates to try first, as factors of the base configuration's: a decade down and up in half decades.
 _RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
 #: Weights of the direct AP term, by bit of the code: it is a share, and other losses are of the order of bits.
@@ -118,13 +118,13 @@ def _run_weights(grid: Grid, folder: Path, execution: Execution) -> list[Result]
         return _best_trials(run_grid(trial_grid, folder / name, execution))
 
     published = [run for run in grid.trials if not run.method.endswith(_TUNED)]
-    best = best_of((trial for run in published for trial in _rate_trials(run)), TRIALS)
+    best = best_of((trial for run in published for trial in _rate_trials(run)), _TRIALS)
     trials, runs = (
-        [_with_rate(run, _rate_of(best[run.method.removesuffix(_TUNED)])) for run in each]
+        [run.with_training(learning_rate=_rate_of(best[run.method.removesuffix(_TUNED)])) for run in each]
         for each in (grid.trials, grid.runs)
     )
     tuned = [run for run in trials if run.method.endswith(_TUNED)]
-    chosen = best_of((trial for run in tuned for trial in _weight_trials(run)), WEIGHT_TRIALS)
+    chosen = best_of((trial for run in tuned for trial in _weight_trials(run)), _WEIGHT_TRIALS)
     adopted = [_with_weights(run, _weights_of(chosen[run.method])) if run.method in chosen else run for run in runs]
     return run_grid(replace(grid, runs=tuple(adopted)), folder, execution)
 
@@ -139,12 +139,7 @@ def _rate_trials(run: GridRun) -> Iterator[GridRun]:
     """Yield a trial of each learning rate."""
     for factor in _RATE_FACTORS:
         rate = float(f"{factor * run.config.train.learning_rate:.3g}")
-        yield replace(_with_rate(run, rate), name=f"{run.name}-lr{rate:g}")
-
-
-def _with_rate(run: GridRun, rate: float) -> GridRun:
-    train = run.config.train.model_copy(update={"learning_rate": rate})
-    return replace(run, config=replace(run.config, train=train))
+        yield replace(run.with_training(learning_rate=rate), name=f"{run.name}-lr{rate:g}")
 
 
 def _weight_trials(run: GridRun) -> Iterator[GridRun]:
@@ -380,7 +375,7 @@ EXPERIMENT = Experiment(
     grid=_grid,
     run=_run_weights,
     tables=_tables,
-    trials={TRIALS: _learning_rates_table, WEIGHT_TRIALS: _chosen_table},
+    trials={_TRIALS: _learning_rates_table, _WEIGHT_TRIALS: _chosen_table},
     all_trials=_all_trials,
     splits=True,
 )
