@@ -19,7 +19,7 @@ from channelhash.search.filters import (
     Known,
     Like,
     Or,
-    like_expression,
+    _like_expression,
     parse_filter,
     passes,
 )
@@ -50,7 +50,7 @@ def test_python_lets_pass_what_three_valued_logic_does(tree, items):
 
 
 def test_a_pattern_is_compared_in_time_that_does_not_explode():
-    assert not like_expression("%a" * 20 + "b").fullmatch("a" * 10_000)
+    assert not _like_expression("%a" * 20 + "b").fullmatch("a" * 10_000)
 
 
 def test_negations_stand_at_conditions_alone():
@@ -139,10 +139,10 @@ def test_whatever_is_written_is_read_as_a_filter_or_refused(where):
 
 def test_the_longest_filter_is_within_the_limits_of_sqlite():
     names = ", ".join(literal(f"i{number}") for number in range(1000))
-    assert len(names) < filters.MAX_LENGTH
+    assert len(names) < filters._MAX_LENGTH
     assert passing(f"id IN ({names})", [{"id": "i7", "labels": []}, {"id": "j", "labels": []}]) == [0]
     draw = random.Random(0)
     tree = " ".join(
-        f"year > {draw.randrange(9)} {draw.choice(['AND', 'OR'])}" for _ in range(filters.MAX_CONDITIONS - 1)
+        f"year > {draw.randrange(9)} {draw.choice(['AND', 'OR'])}" for _ in range(filters._MAX_CONDITIONS - 1)
     )
     assert passing(f"{tree} year < 0", [{"id": "a", "labels": [], "year": 99}]) in ([], [0])

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.search.filters import parse_filter, passes
-from channelhash.search.items import date_of, file_date, make_catalogue, month_filter
+from channelhash.search.items import Catalogue, date_of, file_date
 
 DATES = st.sampled_from(["2019-07-14 10:20:30", "2019-07", "2019", "14.7.2019", "2020-01-01", 2019, None])
 METADATA = st.fixed_dictionaries({}, optional={"date": DATES, "taken": DATES, "encoded_from": st.just("9 99 98 x")})
@@ -13,7 +13,7 @@ ITEMS = st.dictionaries(st.text("ab/", min_size=1, max_size=5), METADATA, max_si
 
 @given(ITEMS, st.integers(0, 9))
 def test_every_order_holds_each_item_once_and_ties_are_by_id(items, seed):
-    catalogue, dates = make_catalogue(items), {name: date_of(metadata) for name, metadata in items}
+    catalogue, dates = Catalogue.of(items), {name: date_of(metadata) for name, metadata in items}
     orders = {
         order: [catalogue.ids[place] for place in catalogue.places(order, seed)]
         for order in ("newest", "oldest", "name", "random")
@@ -33,11 +33,11 @@ def test_every_order_holds_each_item_once_and_ties_are_by_id(items, seed):
 
 @given(ITEMS)
 def test_folders_and_months_count_what_their_filters_find(items):
-    catalogue = make_catalogue(items)
+    catalogue = Catalogue.of(items)
     for folder, count in catalogue.folders.items():
         assert count == sum(name.startswith(f"{folder}/") for name, _ in items)
     for month, count in catalogue.months.items():
-        tree = parse_filter(month_filter(month, catalogue.date_keys), ["date", "taken"])
+        tree = parse_filter(catalogue.month_filter(month), ["date", "taken"])
         assert count == sum(passes(tree, name, metadata) for name, metadata in items)
     assert sum(catalogue.months.values()) <= catalogue.n_dated
 
@@ -45,13 +45,13 @@ def test_folders_and_months_count_what_their_filters_find(items):
 @given(st.integers(1, 40), st.integers(0, 5), st.integers(0, 2**40))
 def test_items_that_are_added_leave_the_others_in_their_random_order(n, more, seed):
     names = [f"{number}" for number in range(n + more)]
-    few, all_of_them = (make_catalogue([(name, {}) for name in some]) for some in (names[:n], names))
+    few, all_of_them = (Catalogue.of([(name, {}) for name in some]) for some in (names[:n], names))
     kept = [place for place in all_of_them.places("random", seed) if place < n]
     assert kept == few.places("random", seed).tolist()
 
 
 def test_a_link_to_a_page_in_random_order_shows_the_same_items_in_the_next_version():
-    catalogue = make_catalogue([(name, {}) for name in "abcdef"])
+    catalogue = Catalogue.of([(name, {}) for name in "abcdef"])
     assert "".join(catalogue.ids[place] for place in catalogue.places("random", 7)) == "cebadf"
 
 
@@ -61,4 +61,4 @@ def test_without_a_written_date_the_time_of_the_file_counts():
     for seconds in (0, -1, -11_644_473_600, 253_402_300_800 + 86_400, 2**62 // 10**9 * 10**9):
         assert file_date(seconds * 10**9) is None
         assert date_of({"encoded_from": f"12 {seconds * 10**9} 0 0123"}) == ""
-    assert make_catalogue([("a", {"encoded_from": "1 5 5 0"})]).months == {}
+    assert Catalogue.of([("a", {"encoded_from": "1 5 5 0"})]).months == {}

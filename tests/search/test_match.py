@@ -10,8 +10,7 @@ import channelhash as ch
 from channelhash.models.fitted import _cca_itq
 from channelhash.search.duplicates import fold
 from channelhash.search.hits import Query, SearchOptions, _judge_hits, answer, search_hits
-from channelhash.search.match import _FIRST, FEWEST, find_reference, is_close, lacks_nonsense, learn_nonsense
-from channelhash.search.match import nonsense as nonsense_texts
+from channelhash.search.match import _FEWEST, _FIRST, _lacks_nonsense, _learn_nonsense, _nonsense_texts, find_reference
 from channelhash.search.query import query_like, search_store
 from channelhash.search.sqlite.store import open_codes
 from small_stores import small_model
@@ -66,7 +65,7 @@ def test_a_store_without_texts_learns_from_nonsense_what_is_close(outputs, proje
     store.add([f"{row:04}" for row in range(N)], images, projections=stored["image"] if projected else None)
 
     assert set(closeness(store, held_out[:5])) == {None}
-    learn_nonsense(store, "text", nonsense[:100].astype(np.float32))
+    _learn_nonsense(store, "text", nonsense[:100].astype(np.float32))
     assert np.mean(closeness(store, nonsense[100:].astype(np.float32))) <= 0.1
     assert np.mean(closeness(store, held_out.astype(np.float32))) >= 0.4
     assert set(closeness(store, np.repeat(nonsense[:1].astype(np.float32), 2, axis=0))) == {False}
@@ -104,7 +103,7 @@ def test_the_same_store_says_the_same_and_a_grown_one_is_asked_anew(tmp_path, wo
 
 
 def test_without_enough_items_that_ask_nobody_knows_what_is_close():
-    few = FEWEST - 1
+    few = _FEWEST - 1
     codes = np.random.default_rng(0).integers(0, 256, (few, 2), dtype=np.uint8)
     store = open_codes(ch.CodeSet([f"{row:03}" for row in range(few)], {"image": codes}, None, 16))
     for query in (query_like(store, "000"), Query(codes[0], modality="text"), Query(codes[0])):
@@ -139,7 +138,7 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     store.add([f"{row:04}" for row in range(N)], codes, projections=stored)
     reference = find_reference(store, "text", "image")
     shares = [
-        np.mean([is_close(reference, [0], scores.tolist()) for scores in store.search_projections(rows, _FIRST).scores])
+        np.mean([reference.is_close([0], scores.tolist()) for scores in store.search_projections(rows, _FIRST).scores])
         for rows in (held_out, nonsense)
     ]
     assert shares[0] >= 0.92
@@ -186,12 +185,12 @@ def test_what_nonsense_has_in_common_tells_it_in_a_store_of_few_items(tmp_path):
     for projected in (True, False):
         store = ch.open_store(tmp_path / f"{projected}", n_bits=N_BITS, projections=projected)
         # Of texts there are enough, of images few.
-        for modality, rows in (("image", images), ("text", random.normal(size=(FEWEST, N_BITS)))):
+        for modality, rows in (("image", images), ("text", random.normal(size=(_FEWEST, N_BITS)))):
             outputs = rows.astype(np.float32) if projected else None
             names = [f"{modality} {row}" for row in range(len(rows))]
             store.add(names, ch.codes.pack(rows >= 0), modality, projections=outputs)
-        assert lacks_nonsense(store, "text")
-        learn_nonsense(store, "text", nonsense[:200].astype(np.float32))
+        assert _lacks_nonsense(store, "text")
+        _learn_nonsense(store, "text", nonsense[:200].astype(np.float32))
 
         assert np.mean(closeness(store, nonsense[200:])) <= 0.1
         assert np.mean(closeness(store, asked)) >= 0.95
@@ -205,4 +204,4 @@ def test_nonsense_is_the_same_in_every_version_and_what_an_encoder_makes_of_it_i
     assert search_store(store, text="red", model=model).close is not None
     (file,) = (tmp_path / "store").glob("nonsense-*.npy")
     assert np.load(file).shape == (200, model.n_bits)
-    assert nonsense_texts(2) == ["oibw lwuj eosuctgbz", "sdf fghj ghj"]
+    assert _nonsense_texts(2) == ["oibw lwuj eosuctgbz", "sdf fghj ghj"]

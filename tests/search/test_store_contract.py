@@ -214,9 +214,9 @@ def by_modality(codes, modality=None, n_bits=None):
     (items.check_metadata, ([{"tags": ["a\0"]}], ["a"]), "tags: holds a NUL"),
     (items.check_count, (0, "k", 1), "k is 0; a whole number of at least 1 is expected"),
     (items.check_count, (True, "k", 1), "k is True"), (items.check_count, (2.0, "k", 1), "k is 2.0"),
-    (items.check_opened, ("x.store", items.Facts(64, "m"), items.Facts(32, "")), "holds codes of 64 bits, not 32"),
-    (items.check_opened, ("x.store", items.Facts(64, "m"), items.Facts(0, "n")), "codes of another model"),
-    (items.check_opened, ("x.store", items.Facts(64, ""), items.Facts(0, "n")), "codes of an unknown model"),
+    (items.Facts.check, (items.Facts(64, "m"), "x.store", items.Facts(32, "")), "holds codes of 64 bits, not 32"),
+    (items.Facts.check, (items.Facts(64, "m"), "x.store", items.Facts(0, "n")), "codes of another model"),
+    (items.Facts.check, (items.Facts(64, ""), "x.store", items.Facts(0, "n")), "codes of an unknown model"),
     (items.choose_modality, (None, ["sound", "text"], "x.store"), "say which modality is searched: sound or text"),
     (items.choose_modality, ("text", ["image"], "x.store"), "holds image codes, no text codes"),
 ])  # fmt: skip

@@ -70,7 +70,7 @@ def search(
     Example: channelhash search photos.store "a dog on a beach -people" -k 5
     """
     from channelhash.search.duplicates import default_radius
-    from channelhash.search.hits import SearchOptions, draw_hits
+    from channelhash.search.hits import SearchOptions
     from channelhash.search.query import search_store
 
     if question is not None and text is not None:
@@ -92,7 +92,7 @@ def search(
         model=model,
     )
     if sheet:
-        draw_hits(hits, text if text is not None else image or like or "", sheet)
+        hits.draw(text if text is not None else image or like or "", sheet)
     opened.close()
     if hits.note:
         say(hits.note)

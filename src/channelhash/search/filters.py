@@ -23,13 +23,13 @@ from channelhash.errors import InputError
 from channelhash.utils.typed_settings import unknown
 
 #: Longest filter, in characters.
-MAX_LENGTH = 10_000
+_MAX_LENGTH = 10_000
 #: Most conditions of a filter, and deepest nesting: SQLite's own limit on expressions is 1000.
-MAX_CONDITIONS = 300
-MAX_DEPTH = 50
+_MAX_CONDITIONS = 300
+_MAX_DEPTH = 50
 
 #: Keys that can be asked for whatever the items' metadata; their values are strings.
-STRING_KEYS = ("id", "image", "label", "text")
+_STRING_KEYS = ("id", "image", "label", "text")
 
 Literal = str | int | float | bool
 
@@ -144,7 +144,7 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
 
     Args:
         where: what the user wrote.
-        known_keys: the metadata keys of the store; `STRING_KEYS` are known everywhere.
+        known_keys: the metadata keys of the store; `_STRING_KEYS` are known everywhere.
 
     Raises:
         InputError: it is no filter, too long or too deep, or names an unknown key; one line that begins ``where:``.
@@ -157,8 +157,8 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
 
 @lru_cache(maxsize=64)  # parsing takes longer than many a search
 def _parse(where: str, known_keys: frozenset[str]) -> Filter:
-    if len(where) > MAX_LENGTH:
-        raise _error(f"{len(where):,} characters, at most {MAX_LENGTH:,} can be read")
+    if len(where) > _MAX_LENGTH:
+        raise _error(f"{len(where):,} characters, at most {_MAX_LENGTH:,} can be read")
     if not where.strip():
         raise _error("is empty; write for example label = 'dog'")
     if "\0" in where or any(0xD800 <= ord(character) < 0xE000 for character in where):
@@ -166,8 +166,8 @@ def _parse(where: str, known_keys: frozenset[str]) -> Filter:
     parser = _Parser(where, known_keys)
     tree = parser.joined("OR", negated=False, depth=0)
     parser.expect_end()
-    if (count := _count(tree)) > MAX_CONDITIONS:
-        raise _error(f"{count} conditions, at most {MAX_CONDITIONS} can be asked; use IN for lists of values")
+    if (count := _count(tree)) > _MAX_CONDITIONS:
+        raise _error(f"{count} conditions, at most {_MAX_CONDITIONS} can be asked; use IN for lists of values")
     return tree
 
 
@@ -183,7 +183,7 @@ class _Parser:
 
     def __init__(self, where: str, known_keys: Collection[str]) -> None:
         self._where = where
-        self._keys = {*known_keys, *STRING_KEYS} - {"labels"}
+        self._keys = {*known_keys, *_STRING_KEYS} - {"labels"}
         self._end = 0
         self._advance()
 
@@ -228,8 +228,8 @@ class _Parser:
         return kind(tuple(parts)) if len(parts) > 1 else parts[0]
 
     def _term(self, negated: bool, depth: int) -> Filter:
-        if depth > MAX_DEPTH:
-            raise _error(f"nested deeper than {MAX_DEPTH}; write it flatter")
+        if depth > _MAX_DEPTH:
+            raise _error(f"nested deeper than {_MAX_DEPTH}; write it flatter")
         if self._take("NOT"):
             return self._term(not negated, depth + 1)
         if self._take("("):
@@ -303,7 +303,7 @@ class _Parser:
             raise _error("nothing equals NULL; write IS NULL or IS NOT NULL")
         else:
             raise self._unreadable()
-        if key in STRING_KEYS and not isinstance(value, str):
+        if key in _STRING_KEYS and not isinstance(value, str):
             raise _error(f"{key} is compared with strings, in '…'")
         self._advance()
         return value
@@ -336,10 +336,10 @@ def passes(tree: Filter, item_id: str, metadata: Mapping[str, Any]) -> bool:
     return _satisfies(value, tree.test) != tree.negated
 
 
-def like_expression(pattern: str) -> re.Pattern[str]:
+def _like_expression(pattern: str) -> re.Pattern[str]:
     """Translate a pattern of LIKE into a regular expression that a whole string matches.
 
-    >>> bool(like_expression("%sea_").fullmatch("the seas"))
+    >>> bool(_like_expression("%sea_").fullmatch("the seas"))
     True
     """
     first, *others = ("".join("." if it == "_" else re.escape(it) for it in part) for part in pattern.split("%"))
@@ -382,6 +382,6 @@ def _satisfies(value: Any, test: Test) -> bool:
         case Between(low=low, high=high):
             return bool(low <= value <= high)
         case Like(pattern=pattern):
-            return like_expression(pattern).fullmatch(value) is not None
+            return _like_expression(pattern).fullmatch(value) is not None
         case Known():
             return True

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, hamming_distances
+from channelhash.codes import PackedCodes, hamming_distances, unpack
 from channelhash.errors import InputError
 from channelhash.search.duplicates import fold
 from channelhash.search.items import Value
-from channelhash.search.match import find_reference, is_close, match_shares
+from channelhash.search.match import find_reference
 from channelhash.search.rank import FIRST, Ranking, fuse_partial, rerank
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_grid import Cell, write_contact_sheet
@@ -101,6 +101,26 @@ class Query:
     words: str = ""
     without: tuple[str, ...] = ()
     words_coded: bool = True
+
+    @classmethod
+    def of_item(cls, item: Item, modality: str) -> "Query":
+        """Return an item as a query by its code of a modality, and by its projection where the store keeps those.
+
+        >>> Query.of_item(Item("b", {"image": np.array([7], np.uint8)}), "image").modality
+        'image'
+        """
+        projection = item.projections.get(modality)
+        return cls(item.codes[modality], None if projection is None else projection.astype(np.float32), modality)
+
+    def as_outputs(self, n_bits: int) -> NDArray[np.float32]:
+        """Return outputs ``(n_bits,)`` that can be part of a question: 1 and -1 where only bits are known.
+
+        >>> Query(np.array([0b10100000], np.uint8)).as_outputs(3).tolist()
+        [1.0, -1.0, 1.0]
+        """
+        if self.outputs is not None:
+            return self.outputs
+        return np.where(unpack(self.code[None], n_bits)[0], np.float32(1), np.float32(-1))
 
 
 @dataclass(frozen=True)
@@ -205,6 +225,13 @@ class Hits(list[Hit]):
         self.close = close
         self.note = note
 
+    def draw(self, query: str | Path, path: Path) -> None:
+        """Draw a query, words or an image file, and the hits as one row of a PNG."""
+        cells = [Cell(query, "query") if isinstance(query, Path) else Cell(None, query)]
+        for rank, hit in enumerate(self, start=1):
+            cells.append(Cell(Path(hit.image) if hit.image else None, f"{rank}. {hit.text or hit.id}"))
+        write_contact_sheet([cells], path)
+
 
 def search_hits(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
     """Find the items nearest to a query, nearest first, in a store that is not empty.
@@ -265,9 +292,9 @@ def _judge_hits(
     distances = [hit.distance for hit in hits if hit.distance is not None]
     if reference is None or len(distances) < len(hits):
         return Hits(hits)
-    matches = match_shares(reference, query.code, distances, store.n_bits or 0)
+    matches = reference.match_shares(query.code, distances, store.n_bits or 0)
     found = [replace(hit, match=match) for hit, match in zip(hits, matches, strict=True)]
-    return Hits(found, is_close(reference, distances if nearest is None else nearest, cosines, query.outputs))
+    return Hits(found, reference.is_close(distances if nearest is None else nearest, cosines, query.outputs))
 
 
 def _collapse(hits: Sequence[Hit], radius: int, modality: str, most: int | None = None) -> list[Hit]:
@@ -278,14 +305,6 @@ def _collapse(hits: Sequence[Hit], radius: int, modality: str, most: int | None 
     images = [hit.image for hit in hits] if modality == "image" else []
     folded = fold(np.stack([hit.code for hit in hits]), radius, most, images) if hits else {}
     return [replace(hits[place], duplicates=[hits[other].id for other in others]) for place, others in folded.items()]
-
-
-def draw_hits(hits: Sequence[Hit], query: str | Path, path: Path) -> None:
-    """Draw a query, words or an image file, and its hits as one row of a PNG."""
-    cells = [Cell(query, "query") if isinstance(query, Path) else Cell(None, query)]
-    for rank, hit in enumerate(hits, start=1):
-        cells.append(Cell(Path(hit.image) if hit.image else None, f"{rank}. {hit.text or hit.id}"))
-    write_contact_sheet([cells], path)
 
 
 def _make_hit(item: Item, distance: int | None, modality: str) -> Hit:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,20 +197,21 @@ class Facts(NamedTuple):
         """Bytes of a projection; None where there are none."""
         return self.n_bits if self.projected else None
 
+    def check(self, address: str, expected: "Facts") -> None:
+        """Raise `InputError` unless these are what is expected, where 0 is any length and an empty model is any.
 
-def check_opened(address: str, facts: Facts, expected: Facts) -> None:
-    """Raise `InputError` unless a store may be opened as what is expected: any length of 0, any model that is empty.
-
-    >>> check_opened("photos.store", Facts(64, "a1b2"), Facts(0, "a1b2"))
-    """
-    if expected.n_bits and expected.n_bits != facts.n_bits:
-        raise InputError(f"{address}: holds codes of {facts.n_bits} bits, not {expected.n_bits}; choose another store")
-    if expected.model and expected.model != facts.model:
-        whose = "another" if facts.model else "an unknown"
-        raise InputError(f"{address}: holds codes of {whose} model, which cannot be compared; choose another store")
-    if expected.projected and not facts.projected:
-        remedy = "choose another store, or search codes alone"
-        raise InputError(f"{address}: keeps no projections beside its codes; {remedy}")
+        >>> Facts(64, "a1b2").check("photos.store", Facts(0, "a1b2"))
+        """
+        if expected.n_bits and expected.n_bits != self.n_bits:
+            raise InputError(
+                f"{address}: holds codes of {self.n_bits} bits, not {expected.n_bits}; choose another store"
+            )
+        if expected.model and expected.model != self.model:
+            whose = "another" if self.model else "an unknown"
+            raise InputError(f"{address}: holds codes of {whose} model, which cannot be compared; choose another store")
+        if expected.projected and not self.projected:
+            remedy = "choose another store, or search codes alone"
+            raise InputError(f"{address}: keeps no projections beside its codes; {remedy}")
 
 
 def check_format(place: object, written_as: object, expected: str, remedy: str) -> None:
@@ -267,6 +268,11 @@ class Answers(NamedTuple):
 
     ids: list[list[str]]
     distances: list[NDArray[np.int64]]
+
+    @classmethod
+    def none(cls, n_queries: int) -> Self:
+        """Return what queries to a store without items find."""
+        return cls([[] for _ in range(n_queries)], [np.zeros(0, np.int64) for _ in range(n_queries)])
 
 
 @dataclass(frozen=True)
@@ -348,15 +354,6 @@ class NewItems:
         return items
 
 
-def no_answers(n_queries: int) -> Answers:
-    """Return what queries to a store without items find.
-
-    >>> no_answers(2).ids
-    [[], []]
-    """
-    return Answers([[] for _ in range(n_queries)], [np.zeros(0, np.int64) for _ in range(n_queries)])
-
-
 Order = Literal["newest", "oldest", "name", "random"]
 #: Metadata keys of a date, the first that an item has counts; then that of its file's state (`photos.changes`).
 DATES, _STATE = ("date", "taken"), "encoded_from"
@@ -377,7 +374,7 @@ class Catalogue:
         months: ``"2019-07"`` -> number of items, newest first; of written dates, as `month_filter` finds them.
         date_keys: those of `DATES` that any item has.
 
-    >>> catalogue = make_catalogue([("2019/b", {"date": "2019-07-14"}), ("a", {}), ("2019/a", {"taken": "2020-01"})])
+    >>> catalogue = Catalogue.of([("2019/b", {"date": "2019-07-14"}), ("a", {}), ("2019/a", {"taken": "2020-01"})])
     >>> [catalogue.ids[place] for place in catalogue.places("newest")]
     ['2019/a', '2019/b', 'a']
     >>> catalogue.folders, catalogue.months
@@ -391,6 +388,36 @@ class Catalogue:
     folders: dict[str, int]
     months: dict[str, int]
     date_keys: tuple[str, ...]
+
+    @classmethod
+    def of(cls, items: Iterable[tuple[str, Metadata]]) -> Self:
+        """Make the catalogue of items: their ids and what is known of them.
+
+        O(n log n) time; memory for ids and 8 bytes an item.
+        """
+        ids, dates = list[str](), list[str]()
+        folders, months, keys = Counter[str](), Counter[str](), set[str]()
+        for name, metadata in items:
+            ids.append(name)
+            dates.append(date_of(metadata))
+            keys.update(key for key in DATES if metadata.get(key) is not None)
+            folder = name.rpartition("/")[0]
+            while folder:
+                folders[folder] += 1
+                folder = folder.rpartition("/")[0]
+            if written := _written_date(metadata):
+                months[written[:7]] += 1
+        by_name = sorted(range(len(ids)), key=ids.__getitem__)
+        by_date = sorted(by_name, key=dates.__getitem__, reverse=True)  # stable, also in reverse
+        return cls(
+            ids,
+            np.array(by_name, np.int32),
+            np.array(by_date, np.int32),
+            sum(map(bool, dates)),
+            dict(sorted(folders.items())),
+            dict(sorted(months.items(), reverse=True)),
+            tuple(key for key in DATES if key in keys),
+        )
 
     def places(self, order: Order, seed: int = 0, among: Collection[str] | None = None) -> NDArray[np.int32]:
         """Return places in ``ids``, each once; those of the ids ``among`` if given. O(n log n) at most.
@@ -410,35 +437,17 @@ class Catalogue:
         selected: NDArray[np.int32] = places[mask[places]]
         return selected
 
+    def month_filter(self, month: str) -> str:
+        """Return the filter that passes items whose written date begins with a month, a year or a day, if any has one.
 
-def make_catalogue(items: Iterable[tuple[str, Metadata]]) -> Catalogue:
-    """Make the catalogue of items: their ids and what is known of them.
-
-    O(n log n) time; memory for ids and 8 bytes an item.
-    """
-    ids, dates = list[str](), list[str]()
-    folders, months, keys = Counter[str](), Counter[str](), set[str]()
-    for name, metadata in items:
-        ids.append(name)
-        dates.append(date_of(metadata))
-        keys.update(key for key in DATES if metadata.get(key) is not None)
-        folder = name.rpartition("/")[0]
-        while folder:
-            folders[folder] += 1
-            folder = folder.rpartition("/")[0]
-        if written := _written_date(metadata):
-            months[written[:7]] += 1
-    by_name = sorted(range(len(ids)), key=ids.__getitem__)
-    by_date = sorted(by_name, key=dates.__getitem__, reverse=True)  # stable, also in reverse
-    return Catalogue(
-        ids,
-        np.array(by_name, np.int32),
-        np.array(by_date, np.int32),
-        sum(map(bool, dates)),
-        dict(sorted(folders.items())),
-        dict(sorted(months.items(), reverse=True)),
-        tuple(key for key in DATES if key in keys),
-    )
+        >>> Catalogue.of([("a", {"taken": "2020-01"})]).month_filter("2019-07")
+        "(taken >= '2019-07' AND taken < '2019-07~')"
+        """
+        alternatives, before = [], ""
+        for key in self.date_keys:
+            alternatives.append(f"({before}{key} >= '{month}' AND {key} < '{month}~')")
+            before = f"{key} IS NULL AND "
+        return f"({' OR '.join(alternatives)})" if len(alternatives) > 1 else "".join(alternatives)
 
 
 def date_of(metadata: Metadata) -> str:
@@ -465,19 +474,6 @@ def file_date(changed_ns: int) -> str | None:
         return str(datetime.fromtimestamp(changed_ns // 10**9)) if changed_ns > 0 else None
     except (ValueError, OverflowError, OSError):
         return None
-
-
-def month_filter(month: str, date_keys: Collection[str]) -> str:
-    """Return the filter that passes items whose written date begins with a month, a year or a day.
-
-    >>> month_filter("2019-07", ["taken"])
-    "(taken >= '2019-07' AND taken < '2019-07~')"
-    """
-    alternatives, before = [], ""
-    for key in date_keys:
-        alternatives.append(f"({before}{key} >= '{month}' AND {key} < '{month}~')")
-        before = f"{key} IS NULL AND "
-    return f"({' OR '.join(alternatives)})" if len(alternatives) > 1 else "".join(alternatives)
 
 
 def _written_date(metadata: Metadata) -> str:

@@ -7,14 +7,17 @@ random sample of the store's own items asks for the others, texts by their text 
 * Their distances to their nearest items (themselves left out) say how near a question comes that the store has answers
   to. A question whose first answers are farther than those of all but a few of them has *nothing close*.
 * A store of photographs without captions has no texts that could ask. There, texts that mean nothing do, once somebody
-  has encoded them (`learn_nonsense`): a text has something close if its answers are nearer than those of nearly all.
+  has encoded them (`learn_close`): a text has something close if its answers are nearer than those of nearly all.
   Texts that mean nothing also resemble each other: what a text has in common with them counts against it, so that few
   photographs are enough.
 """
 
+import os
 import string
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,11 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, hamming_distances, pack, unit_rows
+from channelhash.models.description import QueryEncoder
 from channelhash.search.store import Store
+from channelhash.utils.files import atomic_path
 from channelhash.utils.seeds import generator
 
 #: Items that ask, and the fewest of which a store says whether an answer is close.
-QUESTIONS, FEWEST = 200, 100
+_QUESTIONS, _FEWEST = 200, 100
 #: Random items that they are compared with.
 _ITEMS = 2000
 #: Answers whose mean distance says whether they are close.
@@ -63,6 +68,43 @@ class _Reference:
     cosine_limits: NDArray[np.float64] | None = None
     common: NDArray[np.float64] | None = None
 
+    def match_shares(self, code: PackedCodes, distances: Sequence[int], n_bits: int) -> list[float]:
+        """Return, for each item found, the share of random items as near or nearer; *closer than* is 1 − share.
+
+        Where the store has too few items that can ask, the shares are those of the question itself.
+
+        >>> items = np.array([[0], [1], [3], [7]], np.uint8)
+        >>> _Reference(4, items).match_shares(np.array([0], np.uint8), [0, 2], n_bits=8)
+        [0.25, 0.75]
+        """
+        shares = self.shares
+        if shares is None:
+            shares = _shares_within(hamming_distances(code[None], self.items), n_bits)
+        return list(shares[list(distances)].tolist())
+
+    def is_close(
+        self,
+        distances: Sequence[float],
+        cosines: Sequence[float] | None = None,
+        outputs: NDArray[np.floating[Any]] | None = None,
+    ) -> bool | None:
+        """Return whether the first answers are as near as those of the store's own questions; None if unknown.
+
+        >>> reference = _Reference(4, np.zeros((4, 1), np.uint8), None, np.array([2.0, 3.0]))
+        >>> [reference.is_close(found) for found in ([2], [2, 5], [])]
+        [True, False, None]
+        """
+        limits, common = self.limits, self.common
+        against = 0.0 if common is None or outputs is None else float(unit_rows(outputs[None])[0] @ common)
+        if self.cosine_limits is not None and cosines is not None:
+            limits, distances = self.cosine_limits, [1 - cosine for cosine in cosines]
+        elif common is not None:
+            against *= _HALF * len(common)
+        if limits is None or len(distances) == 0 or (common is not None and outputs is None):
+            return None
+        first = sorted(distances)[: len(limits)]
+        return bool(sum(first) / len(first) + against <= limits[len(first) - 1])
+
 
 def _shares_within(distances: NDArray[np.integer], n_bits: int) -> NDArray[np.float64]:
     """Return the share of distances that are at most 0, 1, … ``n_bits``.
@@ -83,50 +125,11 @@ def _first_means(distances: NDArray[np.floating]) -> NDArray[np.float64]:
     return means
 
 
-def match_shares(reference: _Reference, code: PackedCodes, distances: Sequence[int], n_bits: int) -> list[float]:
-    """Return, for each item found, the share of random items that are as near or nearer; *closer than* is 1 − share.
-
-    Where the store has too few items that can ask, the shares are those of the question itself.
-
-    >>> items = np.array([[0], [1], [3], [7]], np.uint8)
-    >>> match_shares(_Reference(4, items), np.array([0], np.uint8), [0, 2], n_bits=8)
-    [0.25, 0.75]
-    """
-    shares = reference.shares
-    if shares is None:
-        shares = _shares_within(hamming_distances(code[None], reference.items), n_bits)
-    return list(shares[list(distances)].tolist())
-
-
-def is_close(
-    reference: _Reference,
-    distances: Sequence[float],
-    cosines: Sequence[float] | None = None,
-    outputs: NDArray[np.floating[Any]] | None = None,
-) -> bool | None:
-    """Return whether the first answers are as near as those of the store's own questions; None where nobody knows.
-
-    >>> limits = np.array([2.0, 3.0])
-    >>> [is_close(_Reference(4, np.zeros((4, 1), np.uint8), None, limits), found) for found in ([2], [2, 5], [])]
-    [True, False, None]
-    """
-    limits, common = reference.limits, reference.common
-    against = 0.0 if common is None or outputs is None else float(unit_rows(outputs[None])[0] @ common)
-    if reference.cosine_limits is not None and cosines is not None:
-        limits, distances = reference.cosine_limits, [1 - cosine for cosine in cosines]
-    elif common is not None:
-        against *= _HALF * len(common)
-    if limits is None or len(distances) == 0 or (common is not None and outputs is None):
-        return None
-    first = sorted(distances)[: len(limits)]
-    return bool(sum(first) / len(first) + against <= limits[len(first) - 1])
-
-
 def find_reference(store: Store, question: str, modality: str) -> _Reference | None:
     """Return what distances mean in a store; None where the store cannot say.
 
     It is computed from a sample that is always the same, kept, and computed again when the number of codes has changed
-    by a tenth. That takes `QUESTIONS` searches, using it microseconds.
+    by a tenth. That takes `_QUESTIONS` searches, using it microseconds.
     """
     count = store.count(modality)
     if not count:
@@ -140,10 +143,28 @@ def find_reference(store: Store, question: str, modality: str) -> _Reference | N
     return reference
 
 
-def nonsense(n: int = QUESTIONS) -> list[str]:
+def learn_close(store: Store, encoder: QueryEncoder) -> None:
+    """Let a store without captions say what is close to a text, from texts that mean nothing.
+
+    What the encoder makes of them is kept in the store's folder.
+    """
+    if "text" not in encoder.modalities or not _lacks_nonsense(store, "text"):
+        return
+    file = Path(store.model_folder or os.devnull) / f"nonsense-keys-{encoder.fingerprint()}.npy"
+    try:
+        outputs = np.load(file)
+    except (OSError, ValueError, EOFError):  # not there, or damaged
+        outputs = np.asarray(encoder.outputs("text", _nonsense_texts()), np.float32)
+        if store.writable:
+            with suppress(OSError), atomic_path(file) as temporary, open(temporary, "wb") as opened:
+                np.save(opened, outputs)
+    _learn_nonsense(store, "text", outputs)
+
+
+def _nonsense_texts(n: int = _QUESTIONS) -> list[str]:
     """Return ``n`` texts that mean nothing, always the same ones: in turn random letters and keys side by side.
 
-    >>> nonsense(2) == nonsense(2), len(nonsense())
+    >>> _nonsense_texts(2) == _nonsense_texts(2), len(_nonsense_texts())
     (True, 200)
     """
     drawn = generator(0, "nonsense")
@@ -158,7 +179,7 @@ def nonsense(n: int = QUESTIONS) -> list[str]:
     return texts
 
 
-def learn_nonsense(store: Store, question: str, outputs: NDArray[np.floating[Any]]) -> None:
+def _learn_nonsense(store: Store, question: str, outputs: NDArray[np.floating[Any]]) -> None:
     """Let a store without codes of a modality say what is close to questions of that modality."""
     with _lock:
         _nonsense.setdefault(store, {})[question] = outputs
@@ -173,9 +194,9 @@ _lock = Lock()
 
 def _make_reference(store: Store, question: str, modality: str, count: int) -> _Reference:
     ids, items = store.sample(_ITEMS, modality)
-    names, questions = store.sample(QUESTIONS, question) if question in store.modalities else ([], items)
+    names, questions = store.sample(_QUESTIONS, question) if question in store.modalities else ([], items)
     # Of a few items, many would be a question's only answers.
-    if len(names) < FEWEST or count < FEWEST:
+    if len(names) < _FEWEST or count < _FEWEST:
         return _Reference(count, items, None, *_nonsense_limits(store, question, modality))
     foreign = np.array(names)[:, None] != np.array(ids)
     shares = _shares_within(hamming_distances(questions, items)[foreign], store.n_bits or 0)
@@ -199,10 +220,10 @@ def _limits(
     return limits
 
 
-def lacks_nonsense(store: Store, question: str) -> bool:
-    """Return whether `learn_nonsense` would let a store say what is close to questions of a modality."""
+def _lacks_nonsense(store: Store, question: str) -> bool:
+    """Return whether `learn_close` would let a store say what is close to questions of a modality."""
     counts = [store.count(modality) for modality in {question, *store.modalities}]
-    few = any(count is not None and count < FEWEST for count in counts)
+    few = any(count is not None and count < _FEWEST for count in counts)
     return few and question not in _nonsense.get(store, {})
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError, check_address
 from channelhash.search import filters
-from channelhash.search.items import Facts, NewItems, Value, check_format, check_opened
+from channelhash.search.items import Facts, NewItems, Value, check_format
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.optional_imports import library
 from channelhash.utils.processes import tell_of_fork
@@ -234,7 +234,7 @@ class MilvusStore(Store):
             with self._lock:
                 if self._ask("describe", self._client.has_collection):
                     facts = self._description(self._ask("describe", self._client.describe_collection)["description"])
-                    check_opened(self.address, facts, self._new)
+                    facts.check(self.address, self._new)
                     self._ask("load", self._client.load_collection)
                     self._stored = facts
         return self._stored

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter
-from channelhash.search.items import Facts, NewItems, check_format, check_opened
+from channelhash.search.items import Facts, NewItems, check_format
 from channelhash.search.postgres_connections import MOST_EF_SEARCH, Bits, Connections, parse_address, to_codes
 from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
 from channelhash.search.sql_filters import SqlCondition, to_postgres
@@ -263,7 +263,7 @@ class PostgresStore(Store):
                     return None
                 stored = self._read_database(cursor, facts)
                 lacks_hnsw = bool(self._ef_search and self._lacking_hnsw(cursor))
-            check_opened(self.address, facts, self._new)
+            facts.check(self.address, self._new)
             if lacks_hnsw:
                 if not stored.writable:
                     raise InputError(f"{self.address}: has no index HNSW; open it once as its owner")

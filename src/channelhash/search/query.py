@@ -9,11 +9,9 @@ Words make one phrase, which is encoded as a whole. Phrases in double quotes, wo
 with a minus in front are parts of their own. Hyphens and quotes inside words, and lone dashes, are characters.
 """
 
-import os
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,16 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.codes import binarize, pack, unpack
+from channelhash.codes import binarize, pack
 from channelhash.data.folder import no_such
 from channelhash.errors import InputError
 from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
 from channelhash.search import STORES, open_store
 from channelhash.search.hits import Hits, Query, SearchOptions, answer
-from channelhash.search.match import lacks_nonsense, learn_nonsense, nonsense
+from channelhash.search.match import learn_close
 from channelhash.search.store import Item, Store
-from channelhash.utils.files import atomic_path
 from channelhash.utils.optional_imports import naming_extra
 
 #: Most parts of a question.
@@ -56,6 +53,13 @@ class Part(NamedTuple):
 
     content: Any
     weight: float = 1.0
+
+    @property
+    def modality(self) -> str | None:
+        """The modality to encode the part as; None for the outputs of a stored item."""
+        if isinstance(self.content, np.ndarray):
+            return None
+        return "text" if isinstance(self.content, str) else "image"
 
 
 def parse_question(text: str) -> list[Part]:
@@ -200,24 +204,6 @@ def load_query_encoder(
     return load_encoder(store, model, trust_code)
 
 
-def learn_close(store: Store, encoder: QueryEncoder) -> None:
-    """Let a store without captions say what is close to a text, see `channelhash.search.match`.
-
-    What the encoder makes of texts that mean nothing is kept in the store's folder.
-    """
-    if "text" not in encoder.modalities or not lacks_nonsense(store, "text"):
-        return
-    file = Path(store.model_folder or os.devnull) / f"nonsense-keys-{encoder.fingerprint()}.npy"
-    try:
-        outputs = np.load(file)
-    except (OSError, ValueError, EOFError):  # not there, or damaged
-        outputs = np.asarray(encoder.outputs("text", nonsense()), np.float32)
-        if store.writable:
-            with suppress(OSError), atomic_path(file) as temporary, open(temporary, "wb") as opened:
-                np.save(opened, outputs)
-    learn_nonsense(store, "text", outputs)
-
-
 def _check(store: Store, encoder: QueryEncoder, folder: str | Path) -> None:
     if store.model and not encoder.comparable(store.model):
         raise InputError(
@@ -264,17 +250,7 @@ def query_like(store: Store, item_id: str, modality: str | None = None, by: str 
     if query_modality not in item.codes:
         available = " and ".join(sorted(item.codes))
         raise InputError(f"--like {item_id}: has no {query_modality} code; ask by what it has, --by {available}")
-    return item_query(item, query_modality)
-
-
-def item_query(item: Item, modality: str) -> Query:
-    """Return an item as a query by its code of a modality; see `query_like`.
-
-    >>> item_query(Item("b", {"image": np.array([7], np.uint8)}), "image").modality
-    'image'
-    """
-    projection = item.projections.get(modality)
-    return Query(item.codes[modality], None if projection is None else projection.astype(np.float32), modality)
+    return Query.of_item(item, query_modality)
 
 
 def _question_parts(
@@ -310,23 +286,23 @@ def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[np.floating[Any]
     """
     pairs = list(zip(parts, outputs, strict=True))
     coded = [(part, row) for part, row in pairs if row is not None]
-    words_coded = all(row is not None or part_modality(part) != "text" for part, row in pairs)
+    words_coded = all(row is not None or part.modality != "text" for part, row in pairs)
     texts = [part for part in parts if isinstance(part.content, str)]
     words = " ".join(part.content for part in texts if part.weight > 0)
     without = tuple(part.content for part in texts if part.weight < 0)
     if all(part.weight < 0 for part, _ in coded):
         return Query(np.zeros(0, np.uint8), None, "", words, without, words_coded)
     combined = combine(np.stack([row for _, row in coded]), [part.weight for part, _ in coded])
-    modalities = {part_modality(part) or "" for part, _ in coded}
+    modalities = {part.modality or "" for part, _ in coded}
     modality = modalities.pop() if len(modalities) == 1 else ""
     return Query(pack(binarize(combined[None]))[0], combined, modality, words, without, words_coded)
 
 
 def _encode_parts(encoder: QueryEncoder | None, parts: Sequence[Part]) -> list[NDArray[np.float32] | None]:
     """Return the real-valued outputs ``(k,)`` of parts, encoded in one batch a modality; None if they have none."""
-    rows = [part.content if part_modality(part) is None else None for part in parts]
+    rows = [part.content if part.modality is None else None for part in parts]
     for modality in ("text", "image"):
-        places = [place for place, part in enumerate(parts) if part_modality(part) == modality]
+        places = [place for place, part in enumerate(parts) if part.modality == modality]
         if places and encoder is not None and (modality != "text" or modality in encoder.modalities):
             outputs = np.asarray(encoder.outputs(modality, [parts[place].content for place in places]))
             rows = [outputs[places.index(n)] if n in places else row for n, row in enumerate(rows)]
@@ -365,7 +341,7 @@ def search_store(
     if by == "words":
         outputs: list[NDArray[np.float32] | None] = [None] * len(parts)
     else:
-        needed = {modality for modality in map(part_modality, parts) if modality}
+        needed = {modality for part in parts if (modality := part.modality)}
         encoder = load_query_encoder(store, model, needed) if needed else None
         outputs = _encode_parts(encoder, parts)
         if encoder is not None and "text" in needed:
@@ -373,31 +349,10 @@ def search_store(
     return answer(store, make_query(parts, outputs), replace(options, by=by))
 
 
-def part_modality(part: Part) -> str | None:
-    """Return the modality to encode a part as; None for the outputs of a stored item."""
-    if isinstance(part.content, np.ndarray):
-        return None
-    return "text" if isinstance(part.content, str) else "image"
-
-
-def query_outputs(store: Store, query: Query) -> NDArray[np.float32]:
-    """Return a query as outputs ``(n_bits,)`` to be a part of a question: 1 and -1 where only its bits are known.
-
-    >>> from channelhash import CodeSet
-    >>> from channelhash.search.sqlite.store import open_codes
-    >>> store = open_codes(CodeSet(["a"], {"image": np.array([[0b10100000]], np.uint8)}, None, n_bits=3))
-    >>> query_outputs(store, query_like(store, "a")).tolist()
-    [1.0, -1.0, 1.0]
-    """
-    if query.outputs is not None:
-        return query.outputs
-    return np.where(unpack(query.code[None], store.n_bits or 0)[0], np.float32(1), np.float32(-1))
-
-
 def _stored_outputs(store: Store, item_id: str, option: str) -> NDArray[np.float32]:
     """Return an item as outputs, by the code of its image if it has one."""
     item = _item(store, item_id, option)
-    return query_outputs(store, item_query(item, min(item.codes)))
+    return Query.of_item(item, min(item.codes)).as_outputs(store.n_bits or 0)
 
 
 def _item(store: Store, item_id: str, option: str) -> Item:

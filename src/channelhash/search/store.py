@@ -171,7 +171,7 @@ class Store(ABC):
         """
         count = checks.check_count(k, "k", 1)
         queries, where_tree, searched = self._checked_search(codes, modality, where)
-        return self._search(queries, None, count, searched, where_tree) if searched else checks.no_answers(len(queries))
+        return self._search(queries, None, count, searched, where_tree) if searched else Answers.none(len(queries))
 
     def search_radius(
         self,
@@ -189,7 +189,7 @@ class Store(ABC):
         bits = checks.check_count(radius, "radius", 0)
         count = None if limit is None else checks.check_count(limit, "limit", 1)
         queries, where_tree, searched = self._checked_search(codes, modality, where)
-        return self._search(queries, bits, count, searched, where_tree) if searched else checks.no_answers(len(queries))
+        return self._search(queries, bits, count, searched, where_tree) if searched else Answers.none(len(queries))
 
     def search_surest(
         self,
@@ -220,7 +220,7 @@ class Store(ABC):
             checks.check_count(k or 0, "k", 1)
         rows, where_tree, searched = self._checked_outputs(outputs, modality, where)
         if not searched:
-            return Surest(*checks.no_answers(len(rows)), [np.zeros(0) for _ in rows])
+            return Surest(*Answers.none(len(rows)), [np.zeros(0) for _ in rows])
         return self._surest(rows, k, radius, searched, where_tree)
 
     def search_projections(
@@ -252,7 +252,7 @@ class Store(ABC):
         scored = None if first is None else max(count, checks.check_count(first, "first", 1))
         rows, where_tree, searched = self._checked_outputs(outputs, modality, where)
         if not searched:
-            return Scored(*checks.no_answers(len(rows)), [np.zeros(0, np.float32) for _ in rows])
+            return Scored(*Answers.none(len(rows)), [np.zeros(0, np.float32) for _ in rows])
         return self._scored(rows, count, scored, searched, where_tree)
 
     def search_words(

@@ -92,17 +92,17 @@ def _stored_query(service: Service, request: schemas.SearchRequest) -> tuple[Sea
     modality = request.query_modality or (searched if searched in item.codes else min(item.codes))
     if modality not in item.codes:
         raise HTTPException(422, f"query_modality: this item has no {modality} code, only {' and '.join(item.codes)}")
-    return queries.item_query(item, modality), modality
+    return SearchQuery.of_item(item, modality), modality
 
 
 def _parts(service: Service, request: schemas.SearchRequest, words: list[queries.Part]) -> list[queries.Part]:
     """Return the parts of a query; stored items and codes as outputs."""
-    store, parts = service.store, list(words)
+    n_bits, parts = service.store.n_bits or 0, list(words)
     if request.id is not None or request.code is not None:
-        parts.append(queries.Part(queries.query_outputs(store, _stored_query(service, request)[0])))
+        parts.append(queries.Part(_stored_query(service, request)[0].as_outputs(n_bits)))
     for item_id in request.minus_ids:
         item = service.get_item(item_id)
-        parts.append(queries.Part(queries.query_outputs(store, queries.item_query(item, min(item.codes))), -1.0))
+        parts.append(queries.Part(SearchQuery.of_item(item, min(item.codes)).as_outputs(n_bits), -1.0))
     return queries.check_parts([*parts, *(queries.Part(what, -1.0) for what in request.minus)])
 
 
@@ -112,7 +112,7 @@ async def _search_parts(
     """Encode the parts in batches shared with other requests, and search with their sum."""
 
     async def outputs_of(part: queries.Part) -> Outputs | None:
-        modality = queries.part_modality(part)
+        modality = part.modality
         if modality is None:
             return part.content  # type: ignore[no-any-return]
         if options.by == "words" or (modality == "text" and (await service.get_encoding()).words_alone):
@@ -120,7 +120,7 @@ async def _search_parts(
         return await service.encode(modality, part.content)
 
     query = queries.make_query(parts, await asyncio.gather(*map(outputs_of, parts)))
-    modality = (queries.part_modality(parts[0]) or "") if query.words_coded else query.modality
+    modality = (parts[0].modality or "") if query.words_coded else query.modality
     call = partial(_search, service, options, query, modality, words, start)
     return await service.search(call, _is_quick(options))
 

@@ -28,9 +28,8 @@ from channelhash.models.description import QueryEncoder
 from channelhash.models.fitted import FittedModel
 from channelhash.search.hits import ALONE
 from channelhash.search.index import compile_loops
-from channelhash.search.items import Catalogue, Order, make_catalogue, month_filter
-from channelhash.search.match import find_reference
-from channelhash.search.query import learn_close
+from channelhash.search.items import Catalogue, Order
+from channelhash.search.match import find_reference, learn_close
 from channelhash.search.store import Item, Store
 from channelhash.serve.images import Thumbnails, open_upload
 from channelhash.serve.middleware import Metrics, Tokens
@@ -416,7 +415,7 @@ class _Browser:
             due = self._seconds < _QUICK or time.monotonic() - self._made > _TIMES * self._seconds
             if self._catalogue is None or (version != self._version and due):
                 start = time.thread_time()  # of this thread: a busy machine does not make a store large
-                self._catalogue = make_catalogue((item.id, item.metadata) for item in self._store.listed())
+                self._catalogue = Catalogue.of((item.id, item.metadata) for item in self._store.listed())
                 self._version, self._made, self._seconds = version, time.monotonic(), time.thread_time() - start
             return self._catalogue
 
@@ -439,7 +438,7 @@ class _Browser:
         if folder:
             parts.append(f"(id >= {_quoted(f'{folder}/')} AND id < {_quoted(f'{folder}0')})")  # 0 comes after /
         if month:
-            parts.append(month_filter(month, self.catalogue().date_keys))
+            parts.append(self.catalogue().month_filter(month))
             if not parts[-1]:
                 raise InputError("month: no item of this store has a date")
         if where and parts:

@@ -21,7 +21,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.index import Matches
-from channelhash.search.items import Facts, NewItems, check_ids, check_opened
+from channelhash.search.items import Facts, NewItems, check_ids
 from channelhash.search.rank import ALL, FIRST, Ranking, Scored, Surest, sure_distances
 from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
 from channelhash.search.sqlite.folder import Manifest, StoreFolder
@@ -305,7 +305,7 @@ class EmbeddedStore(Store):
             if self._closed:
                 raise ValueError(f"{self.address}: this store is closed")
             if self._opened.facts is None and self._folder is not None and (manifest := self._folder.find_manifest()):
-                check_opened(self.address, manifest.facts, self._new)
+                manifest.facts.check(self.address, self._new)
                 self._opened = _in_folder(self._folder, manifest)
                 self._finalizer()
                 self._finalizer = weakref.finalize(self, _close_quietly, self._opened)
@@ -322,7 +322,7 @@ class EmbeddedStore(Store):
                     write_text(self._folder.description, manifest.to_json())
         opened = self._open()
         assert opened.facts is not None
-        check_opened(self.address, opened.facts, self._new._replace(n_bits=n_bits))
+        opened.facts.check(self.address, self._new._replace(n_bits=n_bits))
         return opened
 
 
@@ -354,7 +354,7 @@ def open_codes(
     [['b']]
     """
     facts = Facts(codes.n_bits, codes.model)
-    check_opened(address, facts, Facts(n_bits or 0, model))
+    facts.check(address, Facts(n_bits or 0, model))
     opened = _in_memory(facts)
     try:
         ids = check_ids(codes.ids)
