@@ -156,7 +156,7 @@ def first_answer(address, content: bytes) -> bytes:
 
 
 def test_half_sent_headers_and_bodies_and_silent_connections_end(client, address, monkeypatch):
-    monkeypatch.setattr(server, "HEADER_SECONDS", 0.1)
+    monkeypatch.setattr(server, "_HEADER_SECONDS", 0.1)
     assert first_answer(address, b"GET /info HTTP/1.1\r\nHost: loc") == first_answer(address, b"") == b""
     service = client.app.state.service
     monkeypatch.setattr(service, "limits", replace(service.limits, question_seconds=0.1))
@@ -174,7 +174,7 @@ def test_what_is_no_request_is_refused(address, content):
 
 @pytest.mark.parametrize("reads", [True, False])
 def test_a_client_that_reads_nothing_is_left(client, monkeypatch, reads):
-    monkeypatch.setattr(server, "READING_SECONDS", 0.05)
+    monkeypatch.setattr(server, "_READING_SECONDS", 0.05)
 
     async def write():
         config, transport = server._server_config(client.app), MagicMock(get_extra_info=lambda *_: None)

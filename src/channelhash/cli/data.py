@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from channelhash.cli.options import AsJson, Seed, SkipBad, command_group
-from channelhash.cli.output import percent, print_either, print_json, print_table, progress_bars, say, show, working
+from channelhash.cli.output import percent, print_either, print_json, print_table, progress_bars, say, show
 
 app = command_group("Make, inspect and check data sets.")
 
@@ -25,7 +25,7 @@ def _synthesize(
     """
     from channelhash.data import synthetic
 
-    with working(f"finished pictures are kept in {root}") as progress:
+    with progress_bars(f"finished pictures are kept in {root}") as progress:
         synthetic.synthesize(root, images, seed, progress("draw pictures"))
     drawn = f"{images} pictures with hashtags and labels in {root}"
     command = f"Next: channelhash data describe synthetic --root {root} --set n_images={images}"
@@ -48,7 +48,7 @@ def _download(
     from channelhash.data import download as archives
     from channelhash.data.nuswide import IMAGE_LAYOUTS, count_images
 
-    with working(f"all bytes fetched so far are kept in {root}") as progress:
+    with progress_bars(f"all bytes fetched so far are kept in {root}") as progress:
         fetched = archives.download(name, root, progress=progress)
     result: dict[str, object] = {"root": str(root), "fetched": fetched}
     lines = [f"Fetched {', '.join(fetched)}" if fetched else f"Everything is already in {root}"]

@@ -62,7 +62,7 @@ def encode(
         if skip_bad:
             raise InputError("--skip-bad: bad items never stop the encoding of shards; leave it out")
         on = bulk.workers.Workers(engine or "local", workers)
-        with output.working(f"finished shards are kept in {out}") as progress:
+        with output.progress_bars(f"finished shards are kept in {out}") as progress:
             items = shard_items or bulk.SHARD_ITEMS
             result = bulk.encode_bulk(run, data, target, on, root, items, progress("encode"))
     codes = " and ".join(result["modalities"])
@@ -234,7 +234,7 @@ def recall(
     """
     from channelhash.runs.evaluate import evaluate_pairs
 
-    with output.working("features of images are kept, scores are printed at the end") as progress:
+    with output.progress_bars("features of images are kept, scores are printed at the end") as progress:
         result = evaluate_pairs(model, data, images, checkpoint, progress)
     output.print_either(result, as_json, _print_recall, result)
 
@@ -345,17 +345,12 @@ def experiment(
         # The features of frozen encoders are kept for all runs.
         seconds = sum(plan["seconds"]["features"] + plan["runs"] * plan["seconds"]["training"] for plan in plans)
         total = {"runs": len(grid.runs), "trials": len(trials), "seconds": round(seconds, 1)}
-        if as_json:
-            output.print_json({"runs": [run.name for run in grid.runs], "plans": plans, "total": total})
-            return
-        for plan in plans:
-            output.print_plan(f"{grid.title}: {plan.pop('runs')} trainings of {plan.pop('model')}, each", plan)
-        time = timedelta(seconds=round(seconds))
-        typer.echo(f"{len(grid.runs)} runs and {len(trials)} trials: about {time} of training; scores come on top")
+        found = {"runs": [run.name for run in grid.runs], "plans": plans, "total": total}
+        output.print_either(found, as_json, _print_plans, grid.title, plans, total, seconds)
         return
     places = devices.split(",") if devices else ()
     kept = f"finished runs and the last checkpoints of the others are kept in {folder}"
-    with trusting(grid.python_names), output.working(kept) as progress:
+    with trusting(grid.python_names), output.progress_bars(kept) as progress:
         results = study.run(grid, folder, Execution(jobs, places, output.say, progress))
         tables = write_outputs(study, folder)
     summary = {"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]}
@@ -365,6 +360,15 @@ def experiment(
     failed = [result for result in results if result.status != "finished"]
     if failed:
         raise JobError(f"{len(failed)} of {len(results)} runs failed, the first: {failed[0].name}: {failed[0].error}")
+
+
+def _print_plans(title: str, plans: Sequence[Mapping[str, Any]], total: Mapping[str, Any], seconds: float) -> None:
+    """Print what a grid would train, and for how long."""
+    for plan in plans:
+        each = {key: value for key, value in plan.items() if key not in ("runs", "model")}
+        output.print_plan(f"{title}: {plan['runs']} trainings of {plan['model']}, each", each)
+    time = timedelta(seconds=round(seconds))
+    typer.echo(f"{total['runs']} runs and {total['trials']} trials: about {time} of training; scores come on top")
 
 
 def _numbers(text: str) -> list[int]:

@@ -9,7 +9,7 @@ import typer
 
 from channelhash.cli import options
 from channelhash.cli.interrupts import same_command
-from channelhash.cli.output import print_either, print_table, progress_bars, say, say_left_out, show, working
+from channelhash.cli.output import print_either, print_table, progress_bars, say, say_left_out, show
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
@@ -77,7 +77,7 @@ def _create(
         run = ["--model", str(model)] if model else []
         return ["channelhash", "index", "add", store, str(source), *run, *options]
 
-    with working(f"{store} keeps the items written so far", go_on) as progress:
+    with progress_bars(f"{store} keeps the items written so far", go_on) as progress:
         named = source is not None or exclude or captions is not None
         items = read_again(store, source, root, exclude, captions) if named else None
         done = create_store(store, new, items, progress, projections)
@@ -112,7 +112,7 @@ def _add(
     with naming_extra("train" if model else "photos"):
         from channelhash.photos.stores import add_to_store, read_again
 
-    with working(f"{store} keeps the items written so far") as progress:
+    with progress_bars(f"{store} keeps the items written so far") as progress:
         items = read_again(store, source, root, exclude, captions)
         done = add_to_store(store, items, model, progress, prune)
     _report(store, done, as_json)
@@ -174,7 +174,7 @@ def _push(
     """
     from channelhash.search.transfer import push as move
 
-    with working(f"{target} keeps the items written so far") as progress:
+    with progress_bars(f"{target} keeps the items written so far") as progress:
         done = move(store, target, progress("push"))
     lines = [f"{done.items} items of {store} are in {target}; it holds {done.target_items}"]
     if done.without_projections:
@@ -195,7 +195,7 @@ def _export_faiss(
     """
     from channelhash.search import open_store, transfer
 
-    with working(f"{out} is not half written") as progress, closing(open_store(store)) as opened:
+    with progress_bars(f"{out} is not half written") as progress, closing(open_store(store)) as opened:
         count = transfer.export_faiss(opened, out, modality, progress("export"))
     result = {"out": str(out), "items_file": str(transfer.items_file(out)), "items": count}
     show(result, as_json, f"{count} codes in {out}, their ids in {transfer.items_file(out)}")
@@ -214,7 +214,7 @@ def _import_faiss(
     """
     from channelhash.search.transfer import import_faiss as read
 
-    with working(f"{store} keeps the items written so far") as progress:
+    with progress_bars(f"{store} keeps the items written so far") as progress:
         count = read(file, store, modality, progress("import"))
     show({"store": store, "items": count}, as_json, f"{count} codes of {file} are in {store}")
 

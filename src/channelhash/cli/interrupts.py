@@ -24,11 +24,6 @@ def same_command() -> list[str]:
     return ["channelhash", *sys.argv[1:]]
 
 
-def resumed_command() -> list[str]:
-    """Return the words of the command that runs, with ``--resume``."""
-    return [*same_command(), *(["--resume"] if "--resume" not in sys.argv else [])]
-
-
 class _Ending:
     """What a signal finds: whether it must unwind anything, what to say, and the signal that came first (0: none).
 

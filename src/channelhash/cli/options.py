@@ -36,9 +36,7 @@ Exclude = Annotated[
 Overrides = Annotated[list[str], typer.Option("--set", help="Override a key: section.key=value. May be repeated.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Use a small data set and few epochs, only to try it out.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out bad rows and unreadable pictures, and list them.")]
-StoreModel = Annotated[Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")]
 TableRoot = Annotated[Path | None, typer.Option(help="Folder that a table's picture paths are relative to.")]
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", callback=_consent, help="Run code that a folder names (python:module:NAME).")

@@ -74,16 +74,13 @@ def printable(text: str, lines: bool = False) -> str:
 
 
 @contextmanager
-def working(message: str, go_on: Callable[[], list[str]] = same_command) -> Iterator[StageProgress]:
-    """Show the progress of a job that a signal may stop; see `when_stopped` and `progress_bars`."""
-    when_stopped(message, go_on)
-    with progress_bars() as progress:
-        yield progress
+def progress_bars(message: str | None = None, go_on: Callable[[], list[str]] = same_command) -> Iterator[StageProgress]:
+    """Show the progress of a long job: bars with count, speed and time left; without a terminal a line now and then.
 
-
-@contextmanager
-def progress_bars() -> Iterator[StageProgress]:
-    """Show the progress of a long job: bars with count, speed and time left; without a terminal a line now and then."""
+    With a ``message``, the job also unwinds when a signal stops it, see `when_stopped`.
+    """
+    if message is not None:
+        when_stopped(message, go_on)
     if not _messages.is_terminal or "JPY_PARENT_PID" in os.environ:  # a notebook's ! is a terminal that cannot go up
         log = _Log()
         threading.Thread(target=log.watch, daemon=True).start()

@@ -11,13 +11,13 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from channelhash.cli import options
 from channelhash.cli.interrupts import when_stopped
-from channelhash.cli.output import print_either, print_json, print_table, printable, say, say_left_out, working
+from channelhash.cli.output import print_either, print_json, print_table, printable, progress_bars, say, say_left_out
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 _By = Literal["all", "image", "text", "words"]
 # Typer takes no list of literals.
 _Side = StrEnum("_Side", ["image", "text"])
+_Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
+_StoreModel = Annotated[
+    Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")
+]
 # Groups of a table or a sheet, and ids of a group there; JSON has all.
 _GROUPS, _IDS = 50, 8
 # Lines about what cannot be read that a search begins with; JSON has all.
@@ -55,11 +59,11 @@ def search(
     where: options.Where = None,
     rerank: int | None = typer.Option(None, help="Reorder this many nearest items by the query's real-valued outputs."),
     collapse: bool = typer.Option(False, "--collapse", help="Fold near-duplicates into the first of them."),
-    model: options.StoreModel = None,
+    model: _StoreModel = None,
     encoder: options.Encoder = [],
     captions: options.Captions = None,
     exclude: options.Exclude = [],
-    sheet: options.Sheet = None,
+    sheet: _Sheet = None,
     view: bool = typer.Option(False, "--open", help="Open the sheet, or else the first photographs."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Print nothing but paths, one a line."),
     trust_code: options.TrustCode = False,
@@ -163,7 +167,7 @@ def duplicates(
     where: options.Where = None,
     pictures: bool = typer.Option(True, help="Compare pictures; without, near codes are enough."),
     exclude: options.Exclude = [],
-    sheet: options.Sheet = None,
+    sheet: _Sheet = None,
     trust_code: options.TrustCode = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -208,7 +212,7 @@ def explain(
     text: list[str] = typer.Option([], help="Words of the pair."),
     like: list[str] = typer.Option([], help="An item of the store, by its id."),
     by: list[_Side] = typer.Option([], help="For each --like: modality of its code; image if there are any."),
-    model: options.StoreModel = None,
+    model: _StoreModel = None,
     cells: int = typer.Option(8, help="Cells along a picture's short side; the hidden patch moves by one cell."),
     patch: int = typer.Option(2, help="Side of the hidden patch in cells."),
     fill: Literal["grey", "blur"] = typer.Option("grey", help="Content of the patch: grey, or the picture blurred."),
@@ -315,7 +319,7 @@ def _bring_up_to_date(
     with naming_extra("train" if model else extra_of(word)):
         from channelhash.photos.stores import index
 
-    with working(f"{store} keeps the items indexed so far") as progress:
+    with progress_bars(f"{store} keeps the items indexed so far") as progress:
         photos = index(
             store, model=model, encoder=word, captions=captions, exclude=exclude, prune=True, progress=progress
         )
@@ -337,7 +341,7 @@ def _report(photos: "Index") -> None:
 
 def serve(
     store: options.SearchableStore,
-    model: options.StoreModel = None,
+    model: _StoreModel = None,
     host: str = typer.Option("127.0.0.1", help="Address to listen on; by default only this machine has access."),
     port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes any free port."),
     token_file: Path | None = typer.Option(None, help="File with the token for requests that add or delete items."),

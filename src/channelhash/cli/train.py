@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from channelhash.cli import options, output
-from channelhash.cli.interrupts import resumed_command
+from channelhash.cli.interrupts import same_command
 from channelhash.cli.output import percent
 from channelhash.errors import InputError
 
@@ -34,7 +34,7 @@ def demo(
     """
     from channelhash.runs.demo import run_demo
 
-    with output.working(f"finished parts are kept in {out}") as progress:
+    with output.progress_bars(f"finished parts are kept in {out}") as progress:
         result = run_demo(out, quick, progress, output.say)
     if as_json:
         output.print_json(result)
@@ -63,12 +63,17 @@ def demo(
     typer.echo('  channelhash search FOLDER "boats on the sea" --sheet answers.png')
 
 
+def _resumed_command() -> list[str]:
+    """Return the words of the command that runs, with ``--resume``."""
+    return [*same_command(), *(["--resume"] if "--resume" not in sys.argv else [])]
+
+
 def _run(config: "RunConfig", folder: Path, resume: bool) -> dict[str, Any] | None:
     """Train; return the result, but None where another process of a distributed training speaks for all."""
     from channelhash.runs.train import start_run
     from channelhash.training.distributed import launched_rank
 
-    with output.working(f"{folder} keeps all up to its last checkpoint", resumed_command) as progress:
+    with output.progress_bars(f"{folder} keeps all up to its last checkpoint", _resumed_command) as progress:
         result = start_run(config, folder, resume, progress).as_dict()
     return None if launched_rank() > 0 else result
 
@@ -202,7 +207,7 @@ def distill(
     teacher = open_run(run)
     config = student_runs.student_config(teacher.config, student, data, settings)
     folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
-    with output.working(f"{folder} keeps all up to its last checkpoint", resumed_command) as progress:
+    with output.progress_bars(f"{folder} keeps all up to its last checkpoint", _resumed_command) as progress:
         result = student_runs.distill(teacher, config, folder, modalities, resume, progress)
     if launched_rank() > 0:
         return  # the first process speaks for all

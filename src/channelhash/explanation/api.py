@@ -23,8 +23,7 @@ from channelhash.explanation.occlusion import (
     map_words,
     reduce_image,
 )
-from channelhash.models.description import QueryEncoder
-from channelhash.search.query import load_encoder, open_filled_store
+from channelhash.search.query import encode_items, load_encoder, open_filled_store
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_files import open_image
 from channelhash.utils.image_grid import bits as bits_word
@@ -108,11 +107,6 @@ class Side:
             return self
         problem = f"encoded anew, it differs in {bits_word(n_differing)} from its stored code; explained as it is now"
         return replace(self, problem=problem)
-
-
-def encode_items(model: QueryEncoder, modality: str, items: Any) -> Outputs:
-    """Encode ``n`` raw items of one modality to real-valued outputs ``(n, k)``; errors as in `HashModel.outputs`."""
-    return np.asarray(model.outputs(modality, items), np.float32)
 
 
 # Labels with less evidence are not named: relative to the strongest label, and where 0.00 would be printed.

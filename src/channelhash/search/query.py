@@ -212,6 +212,11 @@ def _check(store: Store, encoder: QueryEncoder, folder: str | Path) -> None:
         )
 
 
+def encode_items(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np.float32]:
+    """Encode ``n`` raw items of one modality to real-valued outputs ``(n, k)``; errors as in `HashModel.outputs`."""
+    return np.asarray(encoder.outputs(modality, items), np.float32)
+
+
 def encode_queries(encoder: QueryEncoder, modality: str, items: Sequence[str | Path | Image.Image]) -> list[Query]:
     """Encode texts or images as queries, in one batch.
 
@@ -223,7 +228,7 @@ def encode_queries(encoder: QueryEncoder, modality: str, items: Sequence[str | P
     Raises:
         InputError: an image cannot be read, or the model does not encode this modality.
     """
-    rows = np.asarray(encoder.outputs(modality, items))
+    rows = encode_items(encoder, modality, items)
     return [Query(code, row, modality) for code, row in zip(pack(binarize(rows)), rows, strict=True)]
 
 
@@ -304,7 +309,7 @@ def _encode_parts(encoder: QueryEncoder | None, parts: Sequence[Part]) -> list[N
     for modality in ("text", "image"):
         places = [place for place, part in enumerate(parts) if part.modality == modality]
         if places and encoder is not None and (modality != "text" or modality in encoder.modalities):
-            outputs = np.asarray(encoder.outputs(modality, [parts[place].content for place in places]))
+            outputs = encode_items(encoder, modality, [parts[place].content for place in places])
             rows = [outputs[places.index(n)] if n in places else row for n, row in enumerate(rows)]
     return rows
 

@@ -13,8 +13,6 @@ from PIL import Image
 
 from channelhash.utils.image_files import FORMATS, REDUCIBLE, ImageError, decode, open_image
 
-#: Largest long side of a thumbnail in pixels.
-MAX_SIDE = 1280
 _KEPT = 640  # of what is kept: copies of uploads, and thumbnails in memory
 _CACHED = 1024
 _QUALITY = 85

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from email.utils import formatdate
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from anyio.to_thread import run_sync
@@ -15,12 +15,11 @@ from starlette.convertors import PathConvertor, register_url_convertor
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
-from channelhash.search.store import Item
+from channelhash.explanation.bit_labels import Outputs
 from channelhash.serve import schemas
-from channelhash.serve.images import MAX_SIDE
 from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, content_tag
 from channelhash.serve.routing import Route
-from channelhash.serve.service import CurrentService, Outputs, Service
+from channelhash.serve.service import CurrentService, Service
 from channelhash.utils.files import atomic_path
 from channelhash.utils.image_files import open_image
 
@@ -38,6 +37,8 @@ class _WriteRoute(Route):
 
 
 register_url_convertor("id", _AnyText())
+# Largest long side of a thumbnail in pixels.
+_MAX_SIDE = 1280
 _CACHED = {"Cache-Control": "private, max-age=300"}
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _UNCHANGED = {"description": "The client has it already, as its header If-None-Match says."}
@@ -53,8 +54,7 @@ async def _browse(options: Annotated[schemas.BrowseOptions, Query()], service: C
         where = service.browser.narrow(options.where, options.label, options.folder, options.month)
         part = slice(options.offset, options.offset + options.limit)
         total, ids = service.browser.select(where, options.order, options.seed, part)
-        items = [schemas.make_browsed_item(item) for item in service.store.get(ids)]
-        return schemas.BrowsedItems(total=total, offset=options.offset, items=items)
+        return schemas.BrowsedItems.of(service.store.get(ids), total, options.offset)
 
     return await run_sync(service.retry, work, limiter=service.searching)
 
@@ -77,7 +77,7 @@ async def _facets(service: CurrentService) -> schemas.Facets:
 @readers.get("/items/{item_id:id}")
 def _get_item(item_id: str, service: CurrentService) -> schemas.ItemResponse:
     """Return one item: its codes and metadata. Percent-encode the id, slashes too."""
-    return _make_item(service.get_item(item_id))
+    return schemas.ItemResponse.of(service.get_item(item_id))
 
 
 @readers.get(
@@ -88,7 +88,7 @@ def _get_item(item_id: str, service: CurrentService) -> schemas.ItemResponse:
 async def _get_image(
     item_id: str,
     service: CurrentService,
-    size: Annotated[int, Query(ge=16, le=MAX_SIDE, description="Long side.")] = 256,
+    size: Annotated[int, Query(ge=16, le=_MAX_SIDE, description="Long side.")] = 256,
 ) -> Response:
     """Return the thumbnail of a stored item's picture."""
 
@@ -171,12 +171,6 @@ def _delete_item(item_id: str, service: CurrentService) -> schemas.WriteResponse
     return schemas.WriteResponse(items=deleted)
 
 
-def _make_item(item: Item) -> schemas.ItemResponse:
-    """Return one item with all its codes as a response."""
-    codes = {modality: code.tobytes().hex() for modality, code in item.codes.items()}
-    return schemas.ItemResponse(codes=codes, **dict(schemas.make_browsed_item(item)))
-
-
 def _image_copy(folder: Path, item_id: str) -> Path:
     """Return the path of the copy of an item's uploaded image; a request cannot choose any part of it.
 
@@ -208,7 +202,7 @@ async def _encode_item(service: Service, item: schemas.NewItem) -> dict[str, _Co
 
 
 def _write(
-    service: Service, ids: list[str], encoded: list[dict[str, _Code]], metadata: list[schemas.Metadata], replace: bool
+    service: Service, ids: list[str], encoded: list[dict[str, _Code]], metadata: list[dict[str, Any]], replace: bool
 ) -> None:
     """Write items with codes of the same modalities, and their outputs to a store that keeps projections."""
     packed: dict[str, PackedCodes] = {}

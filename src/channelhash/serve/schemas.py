@@ -1,6 +1,6 @@
 """Requests and responses of the HTTP API, from which its description (``/openapi.json``) is made."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -48,7 +48,7 @@ Text = Annotated[str, Field(max_length=MOST["characters"])]
 _Words = Annotated[Text, AfterValidator(_check_words)]
 _ItemId = Annotated[Text, Field(min_length=1)]
 Modality = Literal["image", "text"]
-Metadata = Annotated[
+_Metadata = Annotated[
     dict[str, bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | list[str] | None],
     AfterValidator(_check_metadata),
 ]
@@ -147,7 +147,7 @@ class SearchRequest(SearchOptions):
         return self
 
 
-class Photograph(BaseModel):
+class _Photograph(BaseModel):
     """What is known of a picture beside what it shows."""
 
     date: str = Field("", description="YYYY-MM-DD hh:mm:ss or a beginning of that; empty if unknown.")
@@ -155,7 +155,7 @@ class Photograph(BaseModel):
     height: int | None = None
 
 
-class _Result(Photograph):
+class _Result(_Photograph):
     """One result of a search."""
 
     id: str
@@ -268,7 +268,7 @@ class ExplainResponse(BaseModel):
     seconds: float
 
 
-class _BrowsedItem(Photograph):
+class _BrowsedItem(_Photograph):
     """One item without its codes."""
 
     id: str
@@ -283,6 +283,12 @@ class ItemResponse(_BrowsedItem):
 
     codes: dict[str, str]
 
+    @classmethod
+    def of(cls, item: Item) -> Self:
+        """Describe one item."""
+        codes = {modality: code.tobytes().hex() for modality, code in item.codes.items()}
+        return cls(codes=codes, **_facts(item))
+
 
 class BrowsedItems(BaseModel):
     """Some of the items that a request selects."""
@@ -290,6 +296,11 @@ class BrowsedItems(BaseModel):
     total: int = Field(description="Number of items that it selects.")
     offset: int
     items: list[_BrowsedItem]
+
+    @classmethod
+    def of(cls, items: Iterable[Item], total: int, offset: int) -> Self:
+        """Describe items, of ``total``, that begin with number ``offset``."""
+        return cls(total=total, offset=offset, items=[_BrowsedItem(**_facts(item)) for item in items])
 
 
 class Facet(BaseModel):
@@ -315,7 +326,7 @@ class NewItem(_Request):
     id: _ItemId
     text: _Words | None = None
     codes: dict[Modality, _HexCode] = {}
-    metadata: Metadata = {}
+    metadata: _Metadata = {}
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
@@ -342,7 +353,7 @@ class NewImage(_Request):
     image: _Picture
     text: _Words | None = Field(None, description="Encoded as well, and shown.")
     # Generators of clients take a string with a "contentMediaType" for a file.
-    metadata: Annotated[Json[Metadata], WithJsonSchema({"type": "string"})] = Field(
+    metadata: Annotated[Json[_Metadata], WithJsonSchema({"type": "string"})] = Field(
         "{}", validate_default=True, description='A JSON object: {"labels": ["dog"]}.'
     )
     replace: bool = Field(False, description="Replace codes that an item already has.")
@@ -397,22 +408,22 @@ def make_result(hit: Hit) -> _Result:
     return _Result(**hit.as_dict() | values | _photograph(hit.metadata, hit.image))
 
 
-def make_browsed_item(item: Item) -> _BrowsedItem:
-    """Return one item without its codes as a response.
+def _facts(item: Item) -> dict[str, Any]:
+    """Return what a response says of an item beside its codes.
 
-    >>> make_browsed_item(Item("17", {}, {"taken": "2019-07-14 10:20:30", "labels": ["dog"]})).date
+    >>> _facts(Item("17", {}, {"taken": "2019-07-14 10:20:30", "labels": ["dog"]}))["date"]
     '2019-07-14 10:20:30'
     """
     metadata = dict(item.metadata)
     text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
-    return _BrowsedItem(
-        id=item.id,
-        text=str(text or ""),
-        labels=labels if isinstance(labels, list) else [],
-        image=_image(item.id, image),
-        metadata=metadata,
+    return {
+        "id": item.id,
+        "text": str(text or ""),
+        "labels": labels if isinstance(labels, list) else [],
+        "image": _image(item.id, image),
+        "metadata": metadata,
         **_photograph(metadata, str(image or "")),
-    )
+    }
 
 
 def _photograph(metadata: Mapping[str, Any], path: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from fastapi import APIRouter, File, HTTPException, Query, Response
 
 from channelhash.codes import PackedCodes, check_packed
 from channelhash.explanation.api import Side, explain_pair
+from channelhash.explanation.bit_labels import Outputs
 from channelhash.explanation.occlusion import Encode, MapSettings
 from channelhash.search import query as queries
 from channelhash.search.duplicates import find_duplicates
@@ -27,7 +28,7 @@ from channelhash.serve import schemas
 from channelhash.serve.images import open_upload
 from channelhash.serve.middleware import PROBLEMS
 from channelhash.serve.routing import Route
-from channelhash.serve.service import CurrentService, Outputs, Service
+from channelhash.serve.service import CurrentService, Service
 from channelhash.utils.image_files import STORED_FORMATS, open_image
 
 router = APIRouter(responses=PROBLEMS, route_class=Route)

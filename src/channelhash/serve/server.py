@@ -37,7 +37,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Seconds that running requests have to finish after the signal to stop.
 _GRACE = 30
 #: Seconds for a request to begin with its whole header, and for a client to take the next bytes of an answer.
-HEADER_SECONDS, READING_SECONDS = 10, 30
+_HEADER_SECONDS, _READING_SECONDS = 10, 30
 _HEADER_BYTES = 16_384
 # Bytes that are read from a connection before it is others' turn.
 _TURN = 16_384
@@ -131,7 +131,7 @@ class _Connection(H11Protocol):
         if works and not reads:
             self._stop_timer()
         elif self._timer is None:
-            self._timer = self.loop.call_later(READING_SECONDS if reads else HEADER_SECONDS, self.transport.abort)
+            self._timer = self.loop.call_later(_READING_SECONDS if reads else _HEADER_SECONDS, self.transport.abort)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

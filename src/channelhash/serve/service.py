@@ -22,20 +22,18 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.errors import InputError, JobError
-from channelhash.explanation.api import encode_items
-from channelhash.explanation.bit_labels import BitLabels
+from channelhash.explanation.bit_labels import BitLabels, Outputs
 from channelhash.models.description import QueryEncoder
 from channelhash.models.fitted import FittedModel
 from channelhash.search.hits import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.items import Catalogue, Order
 from channelhash.search.match import find_reference, learn_close
+from channelhash.search.query import encode_items
 from channelhash.search.store import Item, Store
 from channelhash.serve.images import Thumbnails, open_upload
 from channelhash.serve.middleware import Metrics, Tokens
 
-#: Real-valued outputs of a model.
-Outputs = NDArray[np.float32]
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
 _MODALITIES = ("text", "image")
