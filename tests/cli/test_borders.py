@@ -38,7 +38,7 @@ def test_rows_of_parquet_that_are_not_utf8_are_named(tmp_path, capsys, column):
 
 def read_all(kind: str, path, modalities) -> list:
     planned = KINDS[kind].plan(list_files(str(path)), modalities, 8, path.parent / "listing.parquet")
-    return [batch for part in list(planned) for batch in KINDS[kind].read(part.shard, str(path.parent), modalities)]
+    return [batch for shard, *_ in list(planned) for batch in KINDS[kind].read(shard, str(path.parent), modalities)]
 
 
 @pytest.mark.parametrize(
