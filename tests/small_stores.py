@@ -4,8 +4,7 @@ from pathlib import Path
 
 from channelhash.models import MODELS, HashModel
 from channelhash.models.description import Model
-from channelhash.photos.changes import Indexed
-from channelhash.photos.encode import encodable, index_source
+from channelhash.photos.encode import Indexed, index_source
 from channelhash.photos.source import Source
 from channelhash.search.store import Store
 from channelhash.utils.progress import StageProgress
@@ -25,7 +24,7 @@ def small_model(folder: Path, n_bits: int = 12, seed: int = 0) -> HashModel:
 
 def encode_into(store: Store, model: Model, source: Source, *progress: StageProgress, prune: bool = False) -> Indexed:
     """Encode a source into a store."""
-    return index_source(store, lambda: model, encodable(source, model), *progress, prune=prune)[0]
+    return index_source(store, lambda: model, source.encodable(model), *progress, prune=prune)[0]
 
 
 def picture_folder(folder: Path, n: int = 9) -> Path:

@@ -12,7 +12,7 @@ import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.models.fitted import MIN_PAIRS
 from channelhash.photos import stores
-from channelhash.photos.source import read_source
+from channelhash.photos.source import Source
 from channelhash.photos.stores import NewCodes, add_to_store, create_store, fit_of
 from picture_runs import tiny_clip, write_pictures
 from small_runs import assert_refused, run_command, write_features
@@ -59,7 +59,7 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, 
     monkeypatch.setattr(stores, "_SAMPLE", sample)
     photos, captions = shutil.copytree(captioned / "images", tmp_path / "images"), captioned / "1.csv"
     (photos / "0.png").write_text("no picture")
-    source = read_source(photos, captions=captions)
+    source = Source.read(photos, captions=captions)
     done = create_store(str(tmp_path / "s"), NewCodes(EXTRACTORS, n_bits=16), source)
     assert (done.added, len(done.problems)) == (MIN_PAIRS + 4, 1)
     model = ch.load_model(tmp_path / "s", trust_code=True)
@@ -109,7 +109,7 @@ def test_one_space_is_searched_with_words_without_captions(tmp_path):
     assert fit_of(index.store) == {"encoder": f"openclip:{net}", "fitted": "itq to 9 images"}
     assert index.store.n_bits == 256
     assert len(index.search("a red picture", k=3)) == 3
-    add_to_store(str(tmp_path / "s"), read_source(tmp_path / "photos"))  # with the model that the store keeps
+    add_to_store(str(tmp_path / "s"), Source.read(tmp_path / "photos"))  # with the model that the store keeps
 
 
 def test_features_are_an_encoder_of_their_own(tmp_path):

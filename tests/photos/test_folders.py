@@ -11,9 +11,8 @@ import channelhash as ch
 from channelhash.data.folder import _OF_OTHERS
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError
-from channelhash.photos import changes, encode
-from channelhash.photos.changes import STATE, content_of, state_of_file
-from channelhash.photos.source import read_source
+from channelhash.photos import encode
+from channelhash.photos.source import Source
 from channelhash.search.items import date_of
 from channelhash.search.query import query_like
 from small_stores import encode_into, picture_folder
@@ -22,13 +21,13 @@ from small_stores import encode_into, picture_folder
 def test_moved_and_renamed_files_keep_codes_captions_and_metadata(tmp_path, model, store, no_encoding):
     folder, captions = picture_folder(tmp_path / "photos", 6), tmp_path / "c.csv"
     captions.write_text("image,caption\n0.png,blue\ndeep/er/1.png,a dark red picture\n")
-    encode_into(store, model, read_source(folder, captions=captions))
+    encode_into(store, model, Source.read(folder, captions=captions))
     store.update(["0.png"], [{"mine": 7}])
     before = {item.id: item for item in store.get(store.ids())}
     os.renames(folder / "0.png", folder / "other" / "new.png")
     os.rename(folder / "2.png", folder / "22.png")
     with no_encoding():
-        done = encode_into(store, model, read_source(folder))
+        done = encode_into(store, model, Source.read(folder))
     assert (done.moved, done.added, done.replaced, done.unchanged, done.items) == (2, 0, 0, 4, 6)
     for old, new in (("0.png", "other/new.png"), ("2.png", "22.png")):
         assert old not in store
@@ -36,21 +35,21 @@ def test_moved_and_renamed_files_keep_codes_captions_and_metadata(tmp_path, mode
         assert item.codes.keys() == before[old].codes.keys()
         for modality, code in item.codes.items():
             np.testing.assert_array_equal(code, before[old].codes[modality])
-        states = [content_of(str(each.metadata.pop(STATE))) for each in (item, before[old])]
+        states = [str(each.metadata.pop("encoded_from")).split()[::3] for each in (item, before[old])]
         assert states[0] == states[1]
         assert item.metadata == before[old].metadata | {"image": str(folder / new)}
-    done = encode_into(store, model, read_source(folder))
+    done = encode_into(store, model, Source.read(folder))
     assert (done.moved, done.unchanged) == (0, 6)
 
 
 def test_a_copy_is_no_move_and_neither_is_another_content(tmp_path, model, store):
     folder = picture_folder(tmp_path / "photos", 3)
-    encode_into(store, model, read_source(folder))
+    encode_into(store, model, Source.read(folder))
     content = (folder / "0.png").read_bytes()
     (folder / "copy.png").write_bytes(content)
     (folder / "2.png").unlink()
     Image.new("RGB", (40, 30), "white").save(folder / "22.png")
-    done = encode_into(store, model, read_source(folder))
+    done = encode_into(store, model, Source.read(folder))
     assert (done.moved, done.added, done.items) == (0, 2, 5)
 
 
@@ -58,7 +57,7 @@ def test_several_captions_are_kept_and_their_code_is_of_the_mean(tmp_path, model
     folder, captions = picture_folder(tmp_path / "photos", 5), tmp_path / "tokens.txt"
     captions.write_text("1.png#0\ta dark red picture\n1.png#1\ta green picture\nlost.png#0\tx\n0.png#0\tblue\n")
     monkeypatch.setattr(encode, "_BATCH", 2)
-    done = encode_into(store, model, read_source(folder, captions=captions))
+    done = encode_into(store, model, Source.read(folder, captions=captions))
     assert done.added == 5
     assert done.problems == (f"{captions}: pictures that are not there: 1, with 1 captions, such as lost.png",)
     item = store.get(["deep/er/1.png"])[0]
@@ -71,8 +70,8 @@ def test_several_captions_are_kept_and_their_code_is_of_the_mean(tmp_path, model
     np.testing.assert_array_equal([item.codes["image"] for item in store.get(store.ids())], expected)
     assert store.get(["4.png"])[0].codes.keys() == {"image"}
     captions.write_text("1.png\tgreen\n")
-    assert encode_into(store, model, read_source(folder, captions=captions)).replaced == 1
-    assert encode_into(store, model, read_source(folder)).unchanged == 5  # without the file captions stay
+    assert encode_into(store, model, Source.read(folder, captions=captions)).replaced == 1
+    assert encode_into(store, model, Source.read(folder)).unchanged == 5  # without the file captions stay
 
 
 def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):
@@ -81,15 +80,15 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("no picture")
     (folder / "cut.png").write_bytes((folder / "0.png").read_bytes()[:60])
-    done = encode_into(store, model, read_source(folder, exclude=["*.gif", "raw/"]))
+    done = encode_into(store, model, Source.read(folder, exclude=["*.gif", "raw/"]))
     assert done.skipped == {"excluded": 2, "hidden": 1, "not a picture": 1}
     assert len(done.problems) == 1
     assert "cut.png" in done.problems[0]
     assert done.items == 4
     with pytest.raises(InputError, match=r"no pictures in this folder or below it; left out: 8 × excluded"):
-        read_source(folder, exclude=["*"])
+        Source.read(folder, exclude=["*"])
     with pytest.raises(InputError, match="--exclude"):
-        read_source(folder, exclude=["!a.gif"])
+        Source.read(folder, exclude=["!a.gif"])
 
 
 def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(tmp_path):
@@ -106,12 +105,12 @@ def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(tm
         ".svg: pictures of this format are not read": 1,
         "not a picture": 1,
     }
-    records = read_source(folder).records
+    records = Source.read(folder).records
     assert (sorted(records.ids), records.removed) == (["0.png", *names], expected)
     for name in ("0.png", *names):
         (folder / name).unlink()
     with pytest.raises(InputError, match=r"no pictures .*; left out: 2 × \.cr2: raw photographs are not read; "):
-        read_source(folder)
+        Source.read(folder)
 
 
 def test_the_date_is_the_cameras_or_else_the_files_and_the_size_is_upright(tmp_path, model, store):
@@ -121,7 +120,7 @@ def test_the_date_is_the_cameras_or_else_the_files_and_the_size_is_upright(tmp_p
     exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2019:07:14 10:20:30"
     Image.new("RGB", (40, 30), "white").save(folder / "dated.jpg", exif=exif)
     os.utime(folder / "0.png", (1563099630, 1563099630))
-    encode_into(store, model, read_source(folder))
+    encode_into(store, model, Source.read(folder))
     dated, other = (item.metadata for item in store.get(["dated.jpg", "0.png"]))
     assert (dated["taken"], dated["width"], dated["height"]) == ("2019-07-14 10:20:30", 30, 40)
     assert ("date" in dated, "taken" in other) == (False, False)
@@ -135,7 +134,7 @@ def test_a_column_of_dates_comes_before_what_files_say(tmp_path, model, store, c
     table = tmp_path / "photos" / "items.csv"
     for header, date in (("other", "-"), (column, "2001-02-03")):
         table.write_text(f"id,image,{header},width\na,0.png,{date},7\n")
-        encode_into(store, model, read_source(table))
+        encode_into(store, model, Source.read(table))
         metadata = store.get(["a"])[0].metadata
         assert (date_of(metadata) == "2001-02-03") == (header == column)
         assert metadata["width"] == 7
@@ -145,15 +144,17 @@ def test_a_file_that_is_replaced_before_it_is_read_is_read_again_the_next_time(t
     folder, new = picture_folder(tmp_path / "photos", 3), tmp_path / "new.png"
     Image.new("RGB", (40, 30), "white").save(new)
 
+    state_of_file = encode._state_of_file
+
     def replaced(path):
         state = state_of_file(path)
         if path.name == "0.png" and new.exists():
             new.rename(path)
         return state
 
-    monkeypatch.setattr(changes, "state_of_file", replaced)
-    assert encode_into(store, model, read_source(folder)).added == 3
-    done = encode_into(store, model, read_source(folder))
+    monkeypatch.setattr(encode, "_state_of_file", replaced)
+    assert encode_into(store, model, Source.read(folder)).added == 3
+    done = encode_into(store, model, Source.read(folder))
     assert (done.replaced, done.unchanged, done.problems) == (1, 2, ())
     np.testing.assert_array_equal(store.get(["0.png"])[0].codes["image"], model.encode_images([folder / "0.png"])[0])
 
@@ -168,9 +169,9 @@ def test_a_file_that_is_being_written_is_one_line_and_tried_again(tmp_path, mode
         return image_problem(path)
 
     monkeypatch.setattr(encode, "image_problem", written_by_now)
-    done = encode_into(store, model, read_source(folder))
+    done = encode_into(store, model, Source.read(folder))
     assert (done.added, done.problems) == (2, (f"{file}: changed while it was read; index it again",))
-    assert encode_into(store, model, read_source(folder)).added == 1
+    assert encode_into(store, model, Source.read(folder)).added == 1
 
 
 def test_what_other_programs_keep_beside_photographs_is_left_out(tmp_path, model, store):
@@ -190,7 +191,7 @@ def test_what_other_programs_keep_beside_photographs_is_left_out(tmp_path, model
         (folder / name).write_bytes((folder / "0.png").read_bytes())
     (folder / "My.photoslibrary" / "originals").mkdir()
     (folder / "0.png").rename(folder / "My.photoslibrary" / "originals" / "0.png")
-    done = encode_into(store, model, read_source(folder))
+    done = encode_into(store, model, Source.read(folder))
     assert store.ids() == ["My.photoslibrary/originals/0.png", "deep/er/1.png"]
     assert done.skipped == {"hidden": 2, _OF_OTHERS: 7}
 
@@ -202,7 +203,7 @@ def test_what_cannot_be_opened_is_named_and_the_rest_indexed(tmp_path, model, st
     (folder / "around").symlink_to(folder)
     os.mkfifo(folder / "pipe.png")
     (folder / "\udcff.png").write_bytes(b"")
-    done = encode_into(store, model, read_source(folder))
+    done = encode_into(store, model, Source.read(folder))
     assert done.items == 2
     problems = (
         "loop.png: cannot be read",
@@ -215,7 +216,7 @@ def test_what_cannot_be_opened_is_named_and_the_rest_indexed(tmp_path, model, st
 
 def test_items_of_a_folder_that_cannot_be_read_stay(tmp_path, model, store, monkeypatch, no_encoding):
     folder = picture_folder(tmp_path / "photos", 3)
-    encode_into(store, model, read_source(folder))
+    encode_into(store, model, Source.read(folder))
     list_folder = os.scandir
 
     def forbidden(path):
@@ -225,15 +226,15 @@ def test_items_of_a_folder_that_cannot_be_read_stay(tmp_path, model, store, monk
 
     with monkeypatch.context() as patch, no_encoding():
         patch.setattr(os, "scandir", forbidden)
-        done = encode_into(store, model, read_source(folder), prune=True)
+        done = encode_into(store, model, Source.read(folder), prune=True)
     assert (done.items, done.pruned, done.moved) == (3, 0, 0)
     assert done.problems == (f"{folder}/deep: cannot be read (Permission denied)",)
 
 
 def test_pruning_removes_what_is_left_out_now(tmp_path, model, store):
     folder = picture_folder(tmp_path / "photos", 3)
-    encode_into(store, model, read_source(folder))
-    assert encode_into(store, model, read_source(folder, exclude=["deep/"]), prune=True).pruned == 1
+    encode_into(store, model, Source.read(folder))
+    assert encode_into(store, model, Source.read(folder, exclude=["deep/"]), prune=True).pruned == 1
     assert store.ids() == ["0.png", "2.png"]
 
 
@@ -241,25 +242,25 @@ def test_an_edit_that_keeps_size_and_time_is_seen_and_a_new_mode_is_not_encoded(
     folder = picture_folder(tmp_path / "photos", 2)
     for file, colour in ((folder / "0.bmp", "red"), (tmp_path / "new.bmp", "lime")):
         Image.new("RGB", (40, 30), colour).save(file)
-    encode_into(store, model, read_source(folder))
+    encode_into(store, model, Source.read(folder))
     (folder / "deep" / "er" / "1.png").chmod(0o600)
     with no_encoding():
-        assert encode_into(store, model, read_source(folder)).unchanged == 3
+        assert encode_into(store, model, Source.read(folder)).unchanged == 3
     file, before = folder / "0.bmp", (folder / "0.bmp").stat()
     content = (tmp_path / "new.bmp").read_bytes()
     assert len(content) == before.st_size
     file.write_bytes(content)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert encode_into(store, model, read_source(folder)).replaced == 1
+    assert encode_into(store, model, Source.read(folder)).replaced == 1
 
 
 @pytest.mark.parametrize("seconds", [0, -11_644_473_600])
 def test_a_file_of_an_impossible_time_has_no_date(tmp_path, model, store, seconds):
     folder = picture_folder(tmp_path / "photos", 1)
     os.utime(folder / "0.png", (seconds, seconds))
-    assert encode_into(store, model, read_source(folder)).added == 1
+    assert encode_into(store, model, Source.read(folder)).added == 1
     assert "date" not in store.get(["0.png"])[0].metadata
-    assert encode_into(store, model, read_source(folder)).unchanged == 1
+    assert encode_into(store, model, Source.read(folder)).unchanged == 1
 
 
 def test_a_name_is_the_same_in_both_forms_of_unicode(tmp_path, model, store, no_encoding):
@@ -268,11 +269,11 @@ def test_a_name_is_the_same_in_both_forms_of_unicode(tmp_path, model, store, no_
     composed, decomposed = "caf\u00e9.png", "cafe\u0301.png"
     (folder / "0.png").rename(folder / decomposed)
     captions.write_text(f"image,caption\n{composed},blue\n")
-    done = encode_into(store, model, read_source(folder, captions=captions))
+    done = encode_into(store, model, Source.read(folder, captions=captions))
     assert (done.problems, store.ids()) == ((), [composed])
     (folder / decomposed).rename(folder / composed)
     with no_encoding():
-        assert encode_into(store, model, read_source(folder), prune=True).items == 1
+        assert encode_into(store, model, Source.read(folder), prune=True).items == 1
     assert query_like(store, decomposed).code is not None
     Image.new("RGB", (40, 30), "white").save(folder / decomposed)
-    assert read_source(folder).records.ids == (decomposed, composed)
+    assert Source.read(folder).records.ids == (decomposed, composed)

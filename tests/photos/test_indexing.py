@@ -12,8 +12,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.photos.changes import STATE
-from channelhash.photos.source import read_source
+from channelhash.photos.source import Source
 from picture_runs import write_pictures
 from small_runs import write_features
 from small_stores import encode_into, picture_folder, small_model
@@ -25,25 +24,25 @@ def counts(done):
 
 def test_a_folder_is_encoded_once_and_again_where_it_changes(tmp_path, model, store, no_encoding):
     folder = picture_folder(tmp_path / "photos")
-    assert counts(encode_into(store, model, read_source(folder))) == (9, 0, 0, 0, 0)
+    assert counts(encode_into(store, model, Source.read(folder))) == (9, 0, 0, 0, 0)
     names = store.ids()
     assert names == sorted([f"{i}.png" for i in range(0, 9, 2)] + [f"deep/er/{i}.png" for i in range(1, 9, 2)])
     expected = model.encode_images([folder / name for name in names])
     np.testing.assert_array_equal([item.codes["image"] for item in store.get(names)], expected)
     with no_encoding():
-        assert counts(encode_into(store, model, read_source(folder))) == (0, 0, 9, 0, 0)
+        assert counts(encode_into(store, model, Source.read(folder))) == (0, 0, 9, 0, 0)
         os.utime(folder / "0.png", (1, 1))  # another time, the same content
-        assert counts(encode_into(store, model, read_source(folder))) == (0, 0, 9, 0, 0)
-        assert str(store.get(["0.png"])[0].metadata[STATE]).split()[1] == "1000000000"
+        assert counts(encode_into(store, model, Source.read(folder))) == (0, 0, 9, 0, 0)
+        assert str(store.get(["0.png"])[0].metadata["encoded_from"]).split()[1] == "1000000000"
     Image.new("RGB", (40, 30), "white").save(folder / "2.png")
     Image.new("RGB", (40, 30), "black").save(folder / "new.png")
     (folder / "4.png").unlink()
-    assert counts(encode_into(store, model, read_source(folder))) == (1, 1, 7, 0, 0)
+    assert counts(encode_into(store, model, Source.read(folder))) == (1, 1, 7, 0, 0)
     code = model.encode_images([folder / "2.png"])[0]
     np.testing.assert_array_equal(store.get(["2.png"])[0].codes["image"], code)
     assert "4.png" in store
     store.add(["mine"], code[None], metadata=[{"image": "/elsewhere/x.png"}])
-    assert counts(encode_into(store, model, read_source(folder), prune=True)) == (0, 0, 9, 1, 0)
+    assert counts(encode_into(store, model, Source.read(folder), prune=True)) == (0, 0, 9, 1, 0)
     assert "4.png" not in store
     assert "mine" in store
 
@@ -54,42 +53,42 @@ def test_broken_pictures_are_reported_and_left_out(tmp_path, model, store):
     (folder / "cut.png").write_bytes(whole[: len(whole) // 2])
     (folder / "empty.png").write_bytes(b"")
     (folder / "words.png").write_text("no picture")
-    done = encode_into(store, model, read_source(folder))
+    done = encode_into(store, model, Source.read(folder))
     assert counts(done) == (3, 0, 0, 0, 3)
     for name, line in zip(("cut", "empty", "words"), done.problems, strict=True):
         assert f"{name}.png" in line
-    assert encode_into(store, model, read_source(folder)).problems == done.problems  # each time, until they are mended
+    assert encode_into(store, model, Source.read(folder)).problems == done.problems  # each time, until they are mended
     (folder / "cut.png").write_bytes(whole)
-    assert counts(encode_into(store, model, read_source(folder))) == (1, 0, 3, 0, 2)
+    assert counts(encode_into(store, model, Source.read(folder))) == (1, 0, 3, 0, 2)
 
 
 def test_a_changed_row_of_a_table_is_replaced_with_both_codes(tmp_path, model, store):
     table = write_pictures(tmp_path / "data", 6)
-    assert counts(encode_into(store, model, read_source(table))) == (6, 0, 0, 0, 0)
+    assert counts(encode_into(store, model, Source.read(table))) == (6, 0, 0, 0, 0)
     item = store.get(["item003"])[0]
     assert set(item.codes) == {"image", "text"}
     np.testing.assert_array_equal(item.codes["text"], model.encode_texts([str(item.metadata["text"])])[0])
     table.write_text(table.read_text().replace(item.metadata["text"], "some dark words"))
-    done = encode_into(store, model, read_source(table))
+    done = encode_into(store, model, Source.read(table))
     assert done.replaced >= 1
     assert done.replaced + done.unchanged == 6
     item = store.get(["item003"])[0]
     np.testing.assert_array_equal(item.codes["text"], model.encode_texts(["some dark words"])[0])
-    assert counts(encode_into(store, model, read_source(table))) == (0, 0, 6, 0, 0)
+    assert counts(encode_into(store, model, Source.read(table))) == (0, 0, 6, 0, 0)
 
 
 def test_features_are_encoded_again_only_where_they_differ(tmp_path, store):
     from channelhash.models import MODELS
 
     features = write_features(tmp_path / "f.npz", 20)
-    source = read_source(features)
+    source = Source.read(features)
     model = MODELS["features"].create(source.records, 12, hidden=[8])
     assert counts(encode_into(store, model, source)) == (20, 0, 0, 0, 0)
     with np.load(features) as arrays:
         changed = dict(arrays)
     changed["text"][3] += 1
     np.savez(features, **changed)
-    assert counts(encode_into(store, model, read_source(features))) == (0, 1, 19, 0, 0)
+    assert counts(encode_into(store, model, Source.read(features))) == (0, 1, 19, 0, 0)
 
 
 def test_a_killed_job_keeps_what_it_has_written_and_goes_on(tmp_path, model):
@@ -102,7 +101,7 @@ import small_stores
 from pathlib import Path
 import channelhash as ch
 from channelhash.photos import encode
-from channelhash.photos.source import read_source
+from channelhash.photos.source import Source
 encode._BATCH = 4
 model = ch.load_model({str(tmp_path / "model")!r})
 def progress(name):
@@ -111,28 +110,28 @@ def progress(name):
             os.kill(os.getpid(), signal.SIGKILL)
     return advance
 store = ch.open_store({str(place)!r}, model.n_bits, model.fingerprint())
-small_stores.encode_into(store, model, read_source(Path({str(folder)!r})), progress)
+small_stores.encode_into(store, model, Source.read(Path({str(folder)!r})), progress)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     store = ch.open_store(place)
     written = len(store)
     assert written in (8, 9)  # the last batch may have been written meanwhile
-    assert counts(encode_into(store, model, read_source(folder))) == (9 - written, 0, written, 0, 0)
+    assert counts(encode_into(store, model, Source.read(folder))) == (9 - written, 0, written, 0, 0)
 
 
 def test_what_cannot_be_indexed_is_refused(tmp_path, model, store):
     folder, other = picture_folder(tmp_path / "a", 2), picture_folder(tmp_path / "b", 2)
-    encode_into(store, model, read_source(folder))
+    encode_into(store, model, Source.read(folder))
     with pytest.raises(InputError, match=r"'0.png' is already that of .*index the folder that holds both"):
-        encode_into(store, model, read_source(other))
+        encode_into(store, model, Source.read(other))
     for path in folder.rglob("*.png"):
         path.unlink()
-    assert counts(encode_into(store, model, read_source(other))) == (0, 0, 2, 0, 0)  # the collection was moved
+    assert counts(encode_into(store, model, Source.read(other))) == (0, 0, 2, 0, 0)  # the collection was moved
     table = tmp_path / "t.csv"
     table.write_text("id,text\na,words\n")
     with pytest.raises(InputError, match="--prune: goes with a folder"):
-        encode_into(store, model, read_source(table), prune=True)
+        encode_into(store, model, Source.read(table), prune=True)
     with pytest.raises(InputError, match="the items are features"):
-        encode_into(store, model, read_source(write_features(tmp_path / "f.npz", 3)))
+        encode_into(store, model, Source.read(write_features(tmp_path / "f.npz", 3)))
     assert Path(str(store.get(["0.png"])[0].metadata["image"])) == other / "0.png"

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from channelhash.errors import InputError
-from channelhash.photos.source import _PhotoSource, read_photo_source, read_source, write_photo_source
+from channelhash.photos.source import PhotoSource, Source
 from picture_runs import write_pictures
 from small_runs import feature_config, write_features
 
@@ -26,7 +26,7 @@ def test_a_table_brings_its_further_columns_as_metadata(tmp_path):
         "c,images/gone.png,three,x,2021,3,013,Bonn\n"
         "a,images/2.png,twice,x,1,1,014,Nowhere\n"
     )
-    source = read_source(table)
+    source = Source.read(table)
     assert source.records.ids == ("a", "b")
     assert source.metadata == [
         {"text": "one", "image": str(tmp_path / "images/0.png"), "labels": ["x", "y"],
@@ -42,7 +42,7 @@ def test_features_and_configurations_are_sources(tmp_path):
     features = write_features(tmp_path / "f.npz", 20)
     config = feature_config(tmp_path / "c.yaml", features)
     for path in (features, config):
-        source = read_source(path)
+        source = Source.read(path)
         assert len(source.records) == 20
         assert set(source.metadata[0]) == {"labels"}
         np.testing.assert_array_equal(source.records.items["image"], np.load(features)["image"])
@@ -58,7 +58,7 @@ def test_what_is_no_source_is_refused(tmp_path):
         (tmp_path / "notes.txt", None, "a table ends in"),
     ):
         with pytest.raises(InputError, match=says):
-            read_source(path, root)
+            Source.read(path, root)
 
 
 def source_of(path, **columns):
@@ -74,7 +74,7 @@ def source_of(path, **columns):
     else:
         rows = [",".join(row) for row in zip(ids, text, *columns.values(), strict=True)]
         path.write_text("\n".join([",".join(("id", "text", *columns)), *rows]))
-    return read_source(path)
+    return Source.read(path)
 
 
 def values_of(source, column):
@@ -160,14 +160,14 @@ def test_a_column_without_a_usable_name_is_left_out(tmp_path, header, place):
     names = header.split(",")
     cells = {"id": "a", "text": "red", "year": "2019"}
     (tmp_path / "t.csv").write_text(header + "\n" + ",".join(cells.get(name, "0") for name in names) + "\n")
-    source = read_source(tmp_path / "t.csv")
+    source = Source.read(tmp_path / "t.csv")
     assert source.metadata == [{"text": "red", "year": 2019}]
     assert source.records.problems[0].startswith(f"{tmp_path / 't.csv'}: column {place} is left out: ")
 
 
 def test_a_repeated_id_whose_first_row_is_bad_has_the_values_of_its_own_row(tmp_path):
     (tmp_path / "t.csv").write_text("id,text,year\na,,2019\na,red,2020\na,blue,2021\n")
-    assert read_source(tmp_path / "t.csv").metadata == [{"text": "red", "year": 2020}]
+    assert Source.read(tmp_path / "t.csv").metadata == [{"text": "red", "year": 2020}]
 
 
 def test_a_long_cell_is_read(tmp_path):
@@ -183,26 +183,24 @@ def photos(tmp_path) -> Path:
 
 
 def test_folder_and_store_move_together(photos, tmp_path):
-    write_photo_source(
-        photos / ".channelhash", _PhotoSource(photos, photos / "captions.csv", exclude=("*.png", "raw/*"))
-    )
+    PhotoSource(photos, photos / "captions.csv", exclude=("*.png", "raw/*")).write(photos / ".channelhash")
     moved = tmp_path / "disk" / "pictures"
     shutil.move(photos, moved)
-    source = read_photo_source(moved / ".channelhash")
-    assert source == _PhotoSource(moved, moved / "captions.csv", ("*.png", "raw/*"))
+    source = PhotoSource.read(moved / ".channelhash")
+    assert source == PhotoSource(moved, moved / "captions.csv", ("*.png", "raw/*"))
 
 
 def test_a_store_elsewhere_names_the_folder_absolutely(photos, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    write_photo_source(Path("elsewhere"), _PhotoSource(Path("photos")))
+    PhotoSource(Path("photos")).write(Path("elsewhere"))
     shutil.move("elsewhere", "moved")
-    assert read_photo_source(Path("moved")) == _PhotoSource(photos)
+    assert PhotoSource.read(Path("moved")) == PhotoSource(photos)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"folder": "/a", "checksum": "0"}'])
 def test_a_damaged_one_is_one_line(photos, content):
-    write_photo_source(photos / ".channelhash", _PhotoSource(photos))
+    PhotoSource(photos).write(photos / ".channelhash")
     (photos / ".channelhash" / "source.json").write_text(content)
     with pytest.raises(InputError, match=r"source\.json: is damaged; remove it, and name folder"):
-        read_photo_source(photos / ".channelhash")
+        PhotoSource.read(photos / ".channelhash")

@@ -14,7 +14,7 @@ from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
-    from channelhash.photos.changes import Indexed
+    from channelhash.photos.encode import Indexed
 
 app = options.command_group("Create stores of codes, add items and delete them; check, repair and back up.")
 
@@ -150,7 +150,7 @@ def _info(store: options.SearchableStore, as_json: options.AsJson = False) -> No
 
     Example: channelhash index info photos.store
     """
-    from channelhash.photos.changes import fit_of
+    from channelhash.photos.stores import fit_of
     from channelhash.search.query import open_filled_store
 
     opened = open_filled_store(store)

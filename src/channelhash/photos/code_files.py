@@ -10,7 +10,7 @@ import numpy as np
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
-from channelhash.photos.changes import Indexed
+from channelhash.photos.encode import Indexed
 from channelhash.search import STORES, find_or_keep, kind_of, open_store
 from channelhash.search.items import check_ids
 from channelhash.search.sqlite.database import metadata_of

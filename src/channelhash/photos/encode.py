@@ -2,36 +2,78 @@
 
 import os
 import time
+import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import PIL
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack, unit_rows
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model
-from channelhash.photos import changes
-from channelhash.photos.changes import STATE, Indexed
-from channelhash.photos.source import Source, Unread, with_modalities
+from channelhash.photos.source import Source, Unread
 from channelhash.search.items import DATES, Value, file_date
 from channelhash.search.store import Listed, Store
 from channelhash.utils.environment import usable_cores
+from channelhash.utils.files import content_hash, file_hash
 from channelhash.utils.image_files import date_taken, open_image, upright_size
-from channelhash.utils.progress import StageProgress, no_stage_progress
+from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
+
+#: Metadata key of an item's state, which identifies what it was encoded from: size, times (of the last modification and
+#: of the last change of the inode, which no editor can set back) and SHA-256 of its image file, or the hash of its text
+#: or features. It is written with the codes: a killed job leaves no item without it.
+_STATE = "encoded_from"
 
 _BATCH = 256  # items encoded and written at once
+_LOOK = 1000  # items between two calls of a progress callback
+_AT_ONCE = 1000  # items updated at once, or renamed in two transactions, the new ones first: a killed job has both
 
 _Header = dict[str, Value]
 _Outputs = NDArray[np.float32]
 
 #: What a model takes of an image, and the metadata of its file.
 _Reading = tuple[NDArray[Any], _Header]
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """Counts of the items of a source after indexing.
+
+    Attributes:
+        added: items new to the store.
+        replaced: items that had changed and were encoded again.
+        unchanged: items that were left alone.
+        pruned: items removed from the store because their image is gone.
+        problems: a line for each item that was left out.
+        items: items in the store now.
+        seconds: time of the whole.
+        rate: items added and replaced a second, by the time of encoding and writing them.
+        moved: items whose image was moved or renamed in its folder: they keep their codes under the new id.
+        skipped: of a folder, reason -> number of files left out for it, besides those of ``problems``.
+
+    >>> Indexed(added=3, items=3).replaced
+    0
+    """
+
+    added: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+    pruned: int = 0
+    problems: tuple[str, ...] = ()
+    items: int = 0
+    seconds: float = 0.0
+    rate: float = 0.0
+    moved: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
 
 
 class Batch(NamedTuple):
@@ -52,6 +94,23 @@ class Batch(NamedTuple):
     metadata: list[dict[str, Value]]
     unread: Mapping[int, Unread]
 
+    def with_captions(self, source: Source, each: _Outputs) -> Iterator["Batch"]:
+        """Yield the images that have captions, with the outputs ``each`` of these, and then the others.
+
+        Several captions count as the mean of their outputs, each divided by its norm.
+        """
+        captions = [source.captions[row] if source.captions else () for row in self.rows]
+        ends = np.cumsum([len(texts) for texts in captions if texts])[:-1]
+        text = np.stack([outputs.mean(axis=0) for outputs in np.split(unit_rows(each), ends)]).astype(np.float32)
+        first = self._take([place for place, texts in enumerate(captions) if texts])
+        yield first._replace(outputs=first.outputs | {"text": text}, unread=self.unread)
+        if others := [place for place, texts in enumerate(captions) if not texts]:
+            yield self._take(others)
+
+    def _take(self, places: list[int]) -> "Batch":
+        outputs = {modality: rows[places] for modality, rows in self.outputs.items()}
+        return Batch([self.rows[place] for place in places], outputs, [self.metadata[place] for place in places], {})
+
 
 def index_source(
     store: Store,
@@ -71,9 +130,9 @@ def index_source(
     began, ids = time.perf_counter(), source.records.ids
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
-    changed, stored, missing = changes.find_changes(store, source, progress("look"))
+    changed, stored, missing = _find_changes(store, source, progress("look"))
     moved = _keep_moved(store, source, [row for row in changed if row not in stored], missing)
-    unread = changes.still_unread(source, changed)
+    unread = _still_unread(source, changed)
     todo = [row for row in changed if row not in moved and row not in unread]
     encoding, advance = time.perf_counter(), progress("encode")
     written, done = set[int](), 0
@@ -115,23 +174,14 @@ def _write(store: Store, ids: Sequence[str], batch: Batch) -> None:
         )
 
 
-def encodable(source: Source, model: Model) -> Source:
-    """Return the source with the modalities that the model encodes, in the model's order."""
-    encoded = with_modalities(source, model.modalities)
-    arrays = [modality for modality, values in encoded.records.items.items() if isinstance(values, np.ndarray)]
-    if not all(map(model.takes_rows, arrays)):
-        raise InputError(f"the items are features, but the model {model.name!r} reads pictures and texts; give those")
-    return encoded
-
-
 def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterator[Batch]:
-    """Encode rows of a source that `encodable` returned, batch by batch in order."""
+    """Encode rows of a source that `Source.encodable` returned, batch by batch in order."""
     batches = [list(todo[start : start + _BATCH]) for start in range(0, len(todo), _BATCH)]
     modalities = tuple(source.records.items)
-    if not changes.reads_files(source):
+    if not source.reads_files:
         for rows in batches:
             outputs = {name: np.asarray(model.outputs(name, _take(source, name, rows))) for name in modalities}
-            metadata = [{**source.metadata[row], STATE: changes.state_of_values(source, row)} for row in rows]
+            metadata = [{**source.metadata[row], _STATE: _state_of_values(source, row)} for row in rows]
             yield Batch(rows, outputs, metadata, {})
         return
     for batch_rows, readings in zip(batches, _read_images(source, model, batches), strict=True):
@@ -142,7 +192,7 @@ def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterato
         for row, (_, header) in zip(rows, images, strict=True):
             columns = source.metadata[row]
             dates = dict.fromkeys(DATES) if any(map(columns.get, DATES)) else {}  # a given one stands alone
-            metadata.append({**header, **dates, **columns, STATE: header[STATE]})
+            metadata.append({**header, **dates, **columns, _STATE: header[_STATE]})
         outputs = {}
         if images:
             inputs = {"image": np.stack([image for image, _ in images])}
@@ -152,30 +202,9 @@ def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterato
                 outputs[modality] = np.asarray(model.outputs(modality, _take(source, modality, rows)))
         batch = Batch(rows, outputs, metadata, unread)
         if texts := [text for row in rows for text in source.captions[row]] if source.captions else []:
-            yield from with_captions(source, batch, np.asarray(model.outputs("text", texts)))
+            yield from batch.with_captions(source, np.asarray(model.outputs("text", texts)))
         else:
             yield batch
-
-
-def with_captions(source: Source, batch: Batch, each: _Outputs) -> Iterator[Batch]:
-    """Yield the images of a batch that have captions, with the outputs of these, and then the others.
-
-    Several captions count as the mean of their outputs, each divided by its norm.
-    """
-    captions = [source.captions[row] if source.captions else () for row in batch.rows]
-    ends = np.cumsum([len(texts) for texts in captions if texts])[:-1]
-    text = np.stack([outputs.mean(axis=0) for outputs in np.split(unit_rows(each), ends)]).astype(np.float32)
-    captioned = [place for place, texts in enumerate(captions) if texts]
-    others = [place for place, texts in enumerate(captions) if not texts]
-    first = _take_places(batch, captioned)
-    yield first._replace(outputs=first.outputs | {"text": text}, unread=batch.unread)
-    if others:
-        yield _take_places(batch, others)
-
-
-def _take_places(batch: Batch, places: list[int]) -> Batch:
-    outputs = {modality: rows[places] for modality, rows in batch.outputs.items()}
-    return Batch([batch.rows[place] for place in places], outputs, [batch.metadata[place] for place in places], {})
 
 
 def _pack_outputs(outputs: _Outputs) -> PackedCodes:
@@ -211,13 +240,13 @@ def _read_image(model: Model, path: Path) -> _Reading | Unread:
     """Return what a model takes of an image and what its file says; an error that is not the file's fault is raised."""
     before = ""
     try:
-        before = changes.state_of_reading(path)
-        state = changes.state_of_file(path)
-        return np.asarray(model.prepare("image", [path])[0]), {**_header(path, int(state.split()[1])), STATE: state}
+        before = _state_of_reading(path)
+        state = _state_of_file(path)
+        return np.asarray(model.prepare("image", [path])[0]), {**_header(path, int(state.split()[1])), _STATE: state}
     except (InputError, OSError) as error:
         if problem := image_problem(path):
             return Unread(problem, before)
-        if isinstance(error, OSError) or changes.state_of_reading(path) != before:
+        if isinstance(error, OSError) or _state_of_reading(path) != before:
             return Unread(f"{path}: changed while it was read; index it again", "")
         raise
 
@@ -230,9 +259,6 @@ def _header(path: Path, changed_ns: int) -> _Header:
     return {"taken": taken, "date": None if taken else file_date(changed_ns), "width": width, "height": height}
 
 
-_AT_ONCE = 1000  # items renamed in two transactions, the new ones first: a killed job has both
-
-
 def _keep_moved(store: Store, source: Source, new: Sequence[int], missing: Sequence[Listed]) -> set[int]:
     """Give items whose file is gone the ids of new files with the same content; return the rows of these.
 
@@ -240,13 +266,13 @@ def _keep_moved(store: Store, source: Source, new: Sequence[int], missing: Seque
     """
     lost: dict[str, list[Listed]] = defaultdict(list)
     for item in missing:
-        lost[str(item.metadata.get(STATE, "")).partition(" ")[0]].append(item)
+        lost[str(item.metadata.get(_STATE, "")).partition(" ")[0]].append(item)
     pairs: list[tuple[Listed, int, str]] = []
     for row in new if lost else ():
         path = Path(source.records.items["image"][row])
         try:
             candidates = lost.get(str(path.stat().st_size), [])
-            state = changes.state_of_file(path) if candidates else ""
+            state = _state_of_file(path) if candidates else ""
         except OSError:
             continue  # encoding it says what is wrong
         for item in candidates:
@@ -263,8 +289,8 @@ def _is_moved(item: Listed, state: str, source: Source, row: int) -> bool:
     """Return whether an item was encoded from the content of a row, and its own file is gone."""
     text = source.metadata[row].get("text")
     return (
-        changes.content_of(str(item.metadata.get(STATE, ""))) == changes.content_of(state)
-        and changes.modalities_of(source, row) <= set(item.modalities)
+        _content_of(str(item.metadata.get(_STATE, ""))) == _content_of(state)
+        and source.modalities_of(row) <= set(item.modalities)
         and text in (None, item.metadata.get("text"))
         and not os.path.lexists(str(item.metadata["image"]))
     )
@@ -278,9 +304,140 @@ def _rename(store: Store, source: Source, pairs: Sequence[tuple[Listed, int, str
         store.upsert(
             [source.records.ids[row] for _, row, _ in group],
             {modality: np.stack([item.codes[modality] for item, _, _ in group]) for modality in coded},
-            metadata=[{**item.metadata, **source.metadata[row], STATE: state} for item, row, state in group],
+            metadata=[{**item.metadata, **source.metadata[row], _STATE: state} for item, row, state in group],
             projections={modality: np.stack([item.projections[modality] for item, _, _ in group]) for modality in coded}
             if store.projected
             else None,
         )
     store.delete([item.id for item in items])
+
+
+def _find_changes(store: Store, source: Source, progress: Progress) -> tuple[list[int], set[int], list[Listed]]:
+    """Compare a source with what is stored, by one pass over the store and a look at each file.
+
+    Where only an image's times are new, or its folder was moved, or copied together with the store that lies in it, the
+    store is updated here.
+    """
+    copied = source.folder is not None and Path(store.address).resolve().is_relative_to(source.folder.resolve())
+    ids = source.records.ids
+    rows = {name: row for row, name in enumerate(ids)}
+    images = {values.get("image") for values in source.metadata} if source.folder is not None else set()
+    todo, stored, missing = list[int](), set[int](), list[Listed]()
+    touched: list[tuple[str, dict[str, Value]]] = []
+    for item in store.listed():
+        row = rows.get(item.id)
+        if row is None:
+            if source.folder is not None and _is_gone(item, source.folder, source.unread, images):
+                missing.append(item)
+            continue
+        stored.add(row)
+        news = _news(item, source, row, copied)
+        if news is None:
+            todo.append(row)
+        elif news:
+            touched.append((item.id, news))
+        if len(stored) % _LOOK == 0:
+            progress(len(stored), len(ids))
+    for start in range(0, len(touched), _AT_ONCE):
+        some = touched[start : start + _AT_ONCE]
+        store.update([name for name, _ in some], [news for _, news in some])
+    todo = sorted([*todo, *(row for row in range(len(ids)) if row not in stored)])
+    if ids:
+        progress(len(ids), len(ids))
+    return todo, stored, missing
+
+
+def _is_gone(item: Listed, folder: Path, unread: Sequence[str], images: Collection[Value]) -> bool:
+    """Return whether an item's image lay in a folder and is no longer one of its ``images``.
+
+    What lies where nothing can be read now stays, and so does an item with an id of its own whose file is there.
+    """
+    image = item.metadata.get("image")
+    if not isinstance(image, str) or image in images or not Path(image).is_relative_to(folder):
+        return False
+    name = Path(image).relative_to(folder).as_posix()
+    if any(f"{name}/".startswith(f"{path}/") for path in unread):
+        return False
+    return unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", item.id) or not os.path.lexists(image)
+
+
+def _news(item: Listed, source: Source, row: int, copied: bool) -> dict[str, Value] | None:
+    """Return the metadata to update of an item whose codes are still right, or None if it is to be encoded again.
+
+    A store that lies in the source's folder may have been ``copied`` with it: the same content at an item's old path is
+    then that of the original.
+    """
+    metadata = source.metadata[row]
+    differing = {key: value for key, value in metadata.items() if item.metadata.get(key) != value}
+    old = str(item.metadata.get(_STATE, ""))
+    state = _current_state(source, row, old)
+    if "image" in differing and not (copied and state):
+        _check_same_image(item, source, row)
+    if (differing and set(differing) != {"image"}) or not source.modalities_of(row) <= set(item.modalities):
+        return None
+    if state is None:
+        return None
+    return differing | ({_STATE: state} if state != old else {})
+
+
+def _check_same_image(item: Listed, source: Source, row: int) -> None:
+    """Refuse an id that belongs to an image of another folder: both folders may hold a ``1.jpg``."""
+    old, new = item.metadata.get("image"), source.metadata[row].get("image")
+    if source.folder is not None and isinstance(old, str) and Path(old).exists():
+        raise InputError(f"{new}: the id {item.id!r} is already that of {old}; index the folder that holds both")
+
+
+def _current_state(source: Source, row: int, old: str) -> str | None:
+    """Return the `_STATE` of a row if its content is still that of ``old``, else None."""
+    if not source.reads_files:
+        state = _state_of_values(source, row)
+        return state if state == old else None
+    path = str(source.metadata[row]["image"])
+    try:
+        if old.startswith(f"{_size_and_times(path)} "):
+            return old
+        state = _state_of_file(Path(path))
+    except OSError:
+        return None  # encoding it says what is wrong
+    return state if _content_of(state) == _content_of(old) else None
+
+
+def _content_of(state: str) -> tuple[str, str]:
+    """Return size and SHA-256 of a state."""
+    return state.partition(" ")[0], state.rpartition(" ")[2]
+
+
+def _state_of_file(path: Path) -> str:
+    """Return ``"SIZE MODIFIED CHANGED SHA256"`` of an image file; `OSError` if it cannot be read."""
+    before = _size_and_times(path)  # a change in between is seen the next time
+    return f"{before} {file_hash(path)}"
+
+
+def _state_of_values(source: Source, row: int) -> str:
+    """Return a hash of a row's texts and features."""
+    values = [items[row] for items in source.records.items.values()]
+    return content_hash(*(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values))
+
+
+def _size_and_times(path: str | Path) -> str:
+    """Return ``"SIZE MODIFIED CHANGED"`` of a file: the last time is that of its inode, where the system has one."""
+    stat = os.stat(path)
+    return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
+
+
+def _still_unread(source: Source, rows: Sequence[int]) -> dict[int, Unread]:
+    """Return those of the rows whose image could not be read the last time and is the same file."""
+    remembered = source.photos.unread if source.photos else {}
+    unread = {}
+    for row in rows:
+        known = remembered.get(source.records.ids[row])
+        path = str(source.metadata[row]["image"]) if known else ""
+        with suppress(OSError):  # encoding it says what is wrong
+            if known and known.state == _state_of_reading(path):
+                unread[row] = known
+    return unread
+
+
+def _state_of_reading(path: str | Path) -> str:
+    """Return what may decide whether an image can be read, its file and the library's version, and where it lies."""
+    return f"{_size_and_times(path)} Pillow {PIL.__version__} {path}"

@@ -15,6 +15,7 @@ from channelhash.data.folder import find_captions, find_images, load_any
 from channelhash.data.records import Records
 from channelhash.data.table import TABLE_ENDINGS, Row, read_rows, text_of
 from channelhash.errors import InputError
+from channelhash.models.description import Model
 from channelhash.search.items import Value, key_problem
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.utils.files import dump_checked, load_checked, write_text
@@ -38,23 +39,70 @@ class Unread(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _PhotoSource:
+class PhotoSource:
     """A folder of photographs and how it is read.
 
     Attributes:
         folder: the photographs, at any depth.
-        captions: file of their captions, see `read_source`.
+        captions: file of their captions, see `find_captions`.
         exclude: patterns of the files that are left out.
         unread: by their ids, the images that could not be read the last time.
 
-    >>> _PhotoSource(Path("photos")).captions is None
-    True
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as photos:
+    ...     store = Path(photos, ".channelhash")
+    ...     store.mkdir()
+    ...     PhotoSource(Path(photos), exclude=("*.png",)).write(store)
+    ...     PhotoSource.read(store).exclude
+    ('*.png',)
     """
 
     folder: Path
     captions: Path | None = None
     exclude: tuple[str, ...] = ()
     unread: Mapping[str, Unread] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, store: Path) -> "PhotoSource | None":
+        """Return what `write` kept with a store, or None if it was never called."""
+        file = StoreFolder(store).source
+        try:
+            values = load_checked(file.read_text(encoding="utf-8"))
+            folder, captions, exclude, unread = (values[name] for name in ("folder", "captions", "exclude", "unread"))
+            home = store.resolve()
+            return cls(
+                Path(os.path.normpath(home / folder)),
+                None if captions is None else Path(os.path.normpath(home / captions)),
+                tuple(map(str, exclude)),
+                {name: Unread(problem, state) for name, (problem, state) in unread.items()},
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise InputError(
+                f"{file}: is damaged; remove it, and name folder, captions and exclusions anew: "
+                f"`channelhash index add {store} PHOTOS`"
+            ) from None
+
+    def write(self, store: Path) -> None:
+        """Keep with a store what it was made of.
+
+        Paths are relative to a store that lies in its photographs' folder, so that both can be moved together.
+        """
+        home, folder = store.resolve(), self.folder.resolve()
+        inside = home.is_relative_to(folder)
+
+        def stored_path(path: Path) -> str:
+            absolute = path.resolve()
+            return os.path.relpath(absolute, home) if inside and absolute.is_relative_to(folder) else str(absolute)
+
+        values = {
+            "folder": stored_path(self.folder),
+            "captions": None if self.captions is None else stored_path(self.captions),
+            "exclude": list(self.exclude),
+            "unread": {name: list(each) for name, each in self.unread.items() if each.state},
+        }
+        write_text(StoreFolder(store).source, dump_checked(values))
 
 
 @dataclass(frozen=True)
@@ -76,7 +124,7 @@ class Source:
 
     records: Records
     metadata: list[dict[str, Value]]
-    photos: _PhotoSource | None = None
+    photos: PhotoSource | None = None
     captions: list[tuple[str, ...]] | None = None
     unread: tuple[str, ...] = ()
 
@@ -85,54 +133,69 @@ class Source:
         """The folder of the images, if the source is one."""
         return self.photos.folder if self.photos else None
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether image files are encoded."""
+        return "image" in self.records.items and not isinstance(self.records.items["image"], np.ndarray)
 
-def with_modalities(source: Source, modalities: Sequence[str]) -> Source:
-    """Return the source with what a model of these modalities encodes, in their order.
+    def modalities_of(self, row: int) -> set[str]:
+        """Return the modalities of which a row is to have codes: an image without caption has none of ``text``."""
+        modalities = set(self.records.items)
+        return modalities | {"text"} if self.captions and self.captions[row] else modalities
 
-    >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
-    >>> with_modalities(Source(records, [{}]), ["image"])
-    Traceback (most recent call last):
-    channelhash.errors.InputError: the items have texts, this model encodes images; there is nothing to encode
-    """
-    items = source.records.items
-    encoded = {modality: items[modality] for modality in modalities if modality in items}
-    if not encoded:
-        available, encodes = " and ".join(items), " and ".join(modalities)
-        raise InputError(f"the items have {available}s, this model encodes {encodes}s; there is nothing to encode")
-    captions = source.captions if "text" in modalities else None
-    return replace(source, records=replace(source.records, items=encoded), captions=captions)
+    def with_modalities(self, modalities: Sequence[str]) -> "Source":
+        """Return the source with what a model of these modalities encodes, in their order."""
+        items = self.records.items
+        encoded = {modality: items[modality] for modality in modalities if modality in items}
+        if not encoded:
+            available, encodes = " and ".join(items), " and ".join(modalities)
+            raise InputError(f"the items have {available}s, this model encodes {encodes}s; there is nothing to encode")
+        captions = self.captions if "text" in modalities else None
+        return replace(self, records=replace(self.records, items=encoded), captions=captions)
 
+    def encodable(self, model: Model) -> "Source":
+        """Return the source with the modalities that the model encodes, in the model's order."""
+        encoded = self.with_modalities(model.modalities)
+        arrays = [modality for modality, values in encoded.records.items.items() if isinstance(values, np.ndarray)]
+        if not all(map(model.takes_rows, arrays)):
+            raise InputError(
+                f"the items are features, but the model {model.name!r} reads pictures and texts; give those"
+            )
+        return encoded
 
-def read_source(
-    path: Path, root: Path | None = None, exclude: Sequence[str] = (), captions: Path | None = None
-) -> Source:
-    """Return the items to index; bad rows of a table are left out and listed in ``records.problems``.
+    @classmethod
+    def read(
+        cls, path: Path, root: Path | None = None, exclude: Sequence[str] = (), captions: Path | None = None
+    ) -> "Source":
+        """Return the items to index; bad rows of a table are left out and listed in ``records.problems``.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     table = Path(folder, "items.csv")
-    ...     _ = table.write_text("id,text,year\\na,a dog,2019\\n")
-    ...     read_source(table).metadata
-    [{'text': 'a dog', 'year': 2019}]
-    """
-    is_table = path.suffix.lower() in TABLE_ENDINGS and not path.is_dir()
-    if root is not None and not is_table:
-        raise InputError(f"--root: goes with a table, {path} is none; leave it out")
-    if path.is_dir():
-        return _folder(path, exclude, captions)
-    if exclude or captions is not None:
-        raise InputError(f"--{'exclude' if exclude else 'captions'}: goes with a folder, {path} is none; leave it out")
-    if path.suffix.lower() in (".yaml", ".yml"):
-        from channelhash.config import read_config  # losses and models, which plain folders do without
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     table = Path(folder, "items.csv")
+        ...     _ = table.write_text("id,text,year\\na,a dog,2019\\n")
+        ...     Source.read(table).metadata
+        [{'text': 'a dog', 'year': 2019}]
+        """
+        is_table = path.suffix.lower() in TABLE_ENDINGS and not path.is_dir()
+        if root is not None and not is_table:
+            raise InputError(f"--root: goes with a table, {path} is none; leave it out")
+        if path.is_dir():
+            return _folder(path, exclude, captions)
+        if exclude or captions is not None:
+            raise InputError(
+                f"--{'exclude' if exclude else 'captions'}: goes with a folder, {path} is none; leave it out"
+            )
+        if path.suffix.lower() in (".yaml", ".yml"):
+            from channelhash.config import read_config  # losses and models, which plain folders do without
 
-        records = Collection.load(read_config(path).sources).records
-    else:
-        records = load_any(path, root, skip_bad=True)
-    further: list[dict[str, Value]] = [{}] * len(records)
-    if is_table:
-        records, further = _further_columns(path, records)
-    metadata = [values | columns for values, columns in zip(_metadata(records), further, strict=True)]
-    return Source(records, metadata)
+            records = Collection.load(read_config(path).sources).records
+        else:
+            records = load_any(path, root, skip_bad=True)
+        further: list[dict[str, Value]] = [{}] * len(records)
+        if is_table:
+            records, further = _further_columns(path, records)
+        metadata = [values | columns for values, columns in zip(_metadata(records), further, strict=True)]
+        return cls(records, metadata)
 
 
 def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source:
@@ -147,7 +210,7 @@ def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source
     labels = np.zeros((len(names), 0), dtype=bool)
     problems = (*listing.problems, *lost)
     records = Records(ids, {"image": images}, labels, (), listing.skipped, problems)
-    return Source(records, metadata, _PhotoSource(Path(where), captions, tuple(exclude)), texts, listing.unread)
+    return Source(records, metadata, PhotoSource(Path(where), captions, tuple(exclude)), texts, listing.unread)
 
 
 def _metadata(records: Records) -> list[dict[str, Value]]:
@@ -164,54 +227,6 @@ def _metadata(records: Records) -> list[dict[str, Value]]:
             values["labels"] = [name for name, has in zip(records.label_names, labels, strict=True) if has]
         metadata.append(values)
     return metadata
-
-
-def write_photo_source(store: Path, source: _PhotoSource) -> None:
-    """Keep with a store what it was made of.
-
-    Paths are kept relative to a store that lies in its photographs' folder, so that both can be moved together.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as photos:
-    ...     store = Path(photos, ".channelhash")
-    ...     store.mkdir()
-    ...     write_photo_source(store, _PhotoSource(Path(photos), exclude=("*.png",)))
-    ...     read_photo_source(store).exclude
-    ('*.png',)
-    """
-    home, folder = store.resolve(), source.folder.resolve()
-    inside = home.is_relative_to(folder)
-
-    def kept(path: Path) -> str:
-        absolute = path.resolve()
-        return os.path.relpath(absolute, home) if inside and absolute.is_relative_to(folder) else str(absolute)
-
-    captions = None if source.captions is None else kept(source.captions)
-    unread = {name: list(each) for name, each in source.unread.items() if each.state}
-    values = {"folder": kept(source.folder), "captions": captions, "exclude": list(source.exclude), "unread": unread}
-    write_text(StoreFolder(store).source, dump_checked(values))
-
-
-def read_photo_source(store: Path) -> _PhotoSource | None:
-    """Return what `write_photo_source` kept, or None if it was never called."""
-    file = StoreFolder(store).source
-    try:
-        values = load_checked(file.read_text(encoding="utf-8"))
-        folder, captions, exclude, unread = (values[name] for name in ("folder", "captions", "exclude", "unread"))
-        home = store.resolve()
-        return _PhotoSource(
-            Path(os.path.normpath(home / folder)),
-            None if captions is None else Path(os.path.normpath(home / captions)),
-            tuple(map(str, exclude)),
-            {name: Unread(problem, state) for name, (problem, state) in unread.items()},
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(
-            f"{file}: is damaged; remove it, and name folder, captions and exclusions anew: "
-            f"`channelhash index add {store} PHOTOS`"
-        ) from None
 
 
 def _further_columns(path: Path, records: Records) -> tuple[Records, list[dict[str, Value]]]:

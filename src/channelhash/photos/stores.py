@@ -15,12 +15,11 @@ from PIL import Image
 
 from channelhash.errors import InputError
 from channelhash.models import fitted, load_model
-from channelhash.models.description import FEATURES, Model, Word, in_one_word
+from channelhash.models.description import FEATURES, Model, Word, fit_facts, in_one_word, read_description
 from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open_encoder
-from channelhash.photos.changes import Indexed, described_fit, fit_of
 from channelhash.photos.code_files import claim_folder
-from channelhash.photos.encode import Batch, encodable, encode_batches, index_source, with_captions
-from channelhash.photos.source import Source, read_photo_source, read_source, with_modalities, write_photo_source
+from channelhash.photos.encode import Batch, Indexed, encode_batches, index_source
+from channelhash.photos.source import PhotoSource, Source
 from channelhash.search import STORES, choose_place, find_or_keep, find_store, kind_of, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
@@ -75,7 +74,7 @@ def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[fitt
     if not encoder.modalities:
         raise InputError("--encoder features: the items are images or texts; name the encoder of these, such as photo")
     extract = fitted.FittedModel.from_encoder(encoder)
-    source = encodable(source, extract)
+    source = source.encodable(extract)
     rows = _sample(source, encoder, new)
     plain, batches, texts = replace(source, captions=None), list[Batch](), list[NDArray[np.float32]]()
     for batch in encode_batches(extract, plain, rows):
@@ -123,7 +122,7 @@ def _encode_features(
         encoded = {name: model.project(name, rows) for name, rows in batch.outputs.items() if name in model.modalities}
         batch = batch._replace(outputs=encoded)
         captioned = len(features) and "text" in model.modalities
-        yield from with_captions(source, batch, model.project("text", features)) if captioned else [batch]
+        yield from batch.with_captions(source, model.project("text", features)) if captioned else [batch]
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,7 @@ def index(
     """Make a store of a collection, or bring it up to date, and open it for searching.
 
     Args:
-        source: a folder of images, a table, a file of features or a configuration; see `read_source`.
+        source: a folder of images, a table, a file of features or a configuration; see `Source.read`.
         store: the address of the store; for a folder of images by default ``.channelhash`` in it, or in the user's
             cache if the folder cannot be written; else beside ``source``, ``items.store`` for ``items.csv``.
         model: a run, its folder or a saved model. A store that keeps its model needs none once it is made.
@@ -234,6 +233,18 @@ def index(
         return Index(opened, indexed, partial(load_encoder, opened, saved, trust_code))
 
 
+def _described_fit(store: Store) -> dict[str, Any]:
+    """Return the description of a store's own model if its codes were fitted; else nothing."""
+    file = None if store.model_folder is None else store.model_folder / "model" / "config.json"
+    description = read_description(file) if file is not None and file.exists() else {}
+    return description if description.get("name") == "fitted" else {}
+
+
+def fit_of(store: Store) -> dict[str, str]:
+    """Return the encoder of a store and how its codes were fitted, see `fit_facts`; of other stores, nothing."""
+    return fit_facts(_described_fit(store))
+
+
 def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[None]:
     """Return a block in which nobody else indexes into a store; of a store that is no folder, a block alone."""
     if address.startswith(tuple(STORES)) or Path(address).is_file():
@@ -252,13 +263,13 @@ def read_again(
     captions: Path | None = None,
 ) -> Source:
     """Read the items for a store; of a folder it holds already, exclusions and captions are those of the last time."""
-    photos = None if "://" in address else read_photo_source(find_or_keep(Path(address)))
+    photos = None if "://" in address else PhotoSource.read(find_or_keep(Path(address)))
     if source is None and photos is None:
         raise InputError(f"{address}: was not made of a folder of pictures; name the SOURCE of its items")
     if photos is not None and (source is None or source.resolve() == photos.folder.resolve()):
         source, exclude, captions = photos.folder, exclude or photos.exclude, captions or photos.captions
     assert source is not None
-    items = read_source(source, root, exclude, captions)
+    items = Source.read(source, root, exclude, captions)
     if items.photos is None or photos is None or items.photos.folder != photos.folder:
         return items
     return replace(items, photos=replace(items.photos, unread=photos.unread))
@@ -344,7 +355,7 @@ def _create_store(
     if source is None:
         store.close()
         return Indexed()
-    source = encodable(source, encoder)
+    source = source.encodable(encoder)
     done, seconds = _add(store, lambda _: encoder, source, progress, ready=ready), time.perf_counter() - began
     return replace(done, seconds=seconds, rate=done.added / seconds) if ready else done
 
@@ -369,14 +380,14 @@ def _add_to_store(
     with closing(open_store(address)) as store:
         if not store.writable:
             raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
-        description = described_fit(store)
+        description = _described_fit(store)
         if model is None and description and source.folder is not None:  # whose networks only changes need
-            source = with_modalities(source, list(description["architecture"]["widths"]))
+            source = source.with_modalities(list(description["architecture"]["widths"]))
             load: Callable[[Store], Model] = load_encoder
             made_by = store.model
         else:
             encoder = load_encoder(store, model)
-            source, load, made_by = encodable(source, encoder), lambda _: encoder, encoder.fingerprint()
+            source, load, made_by = source.encodable(encoder), lambda _: encoder, encoder.fingerprint()
             if store.model in encoder.extends:  # not its code_spaces: a student makes queries, but adds nothing
                 made_by = store.model
                 folder = store.model_folder  # whose model may extend this one in turn, and stays then
@@ -397,8 +408,8 @@ def _add(
     with closing(store):
         photos = None if store.address.startswith(tuple(STORES)) else source.photos
         if photos is not None:  # a job that is killed goes on with it
-            write_photo_source(find_or_keep(Path(store.address)), photos)
+            photos.write(find_or_keep(Path(store.address)))
         indexed, unread = index_source(store, partial(load, store), source, progress, prune, ready)
         if photos is not None and unread != photos.unread:
-            write_photo_source(find_or_keep(Path(store.address)), replace(photos, unread=unread))
+            replace(photos, unread=unread).write(find_or_keep(Path(store.address)))
         return indexed

@@ -355,7 +355,7 @@ class NewItems:
 
 
 Order = Literal["newest", "oldest", "name", "random"]
-#: Metadata keys of a date, the first that an item has counts; then that of its file's state (`photos.changes`).
+#: Metadata keys of a date, the first that an item has counts; then that of its file's state (`photos.encode`).
 DATES, _STATE = ("date", "taken"), "encoded_from"
 
 _DATE = re.compile(r"\d{4}-\d\d(?!\d)")
