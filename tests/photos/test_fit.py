@@ -10,10 +10,12 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
+from channelhash.models.description import fit_facts
 from channelhash.models.fitted import MIN_PAIRS
 from channelhash.photos import stores
+from channelhash.photos.encode import described_fit
 from channelhash.photos.source import Source
-from channelhash.photos.stores import NewCodes, add_to_store, create_store, fit_of
+from channelhash.photos.stores import NewCodes, add_to_store, create_store
 from picture_runs import tiny_clip, write_pictures
 from small_runs import assert_refused, run_command, write_features
 from small_stores import encode_into, picture_folder
@@ -93,7 +95,7 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, 
 def test_captions_join_two_spaces(captioned, tmp_path, every, codes, fitted, coded):
     captions, settings = captioned / f"{every}.csv", {"encoder": EXTRACTORS, "codes": codes, "bits": 32}
     index = ch.index(captioned / "images", tmp_path / "s", captions=captions, trust_code=True, **settings)
-    assert fit_of(index.store) == {
+    assert fit_facts(described_fit(index.store)) == {
         "encoder": f"image={EXTRACTORS['image']} text={EXTRACTORS['text']}",
         "fitted": fitted,
     }
@@ -106,7 +108,7 @@ def test_captions_join_two_spaces(captioned, tmp_path, every, codes, fitted, cod
 def test_one_space_is_searched_with_words_without_captions(tmp_path):
     net = tiny_clip(tmp_path / "net.json")
     index = ch.index(picture_folder(tmp_path / "photos"), tmp_path / "s", encoder=f"openclip:{net}")
-    assert fit_of(index.store) == {"encoder": f"openclip:{net}", "fitted": "itq to 9 images"}
+    assert fit_facts(described_fit(index.store)) == {"encoder": f"openclip:{net}", "fitted": "itq to 9 images"}
     assert index.store.n_bits == 256
     assert len(index.search("a red picture", k=3)) == 3
     add_to_store(str(tmp_path / "s"), Source.read(tmp_path / "photos"))  # with the model that the store keeps
@@ -114,7 +116,7 @@ def test_one_space_is_searched_with_words_without_captions(tmp_path):
 
 def test_features_are_an_encoder_of_their_own(tmp_path):
     index = ch.index(write_features(tmp_path / "f.npz"), tmp_path / "s", bits=24)
-    assert fit_of(index.store)["encoder"] == "features"
+    assert fit_facts(described_fit(index.store))["encoder"] == "features"
     hits = index.search(like=index.store.ids()[0], k=1)
     assert [hit.distance for hit in hits] == [0]
 

@@ -9,7 +9,7 @@ from PIL import ExifTags, Image, ImageOps
 
 from channelhash.data.images import Resize, Square, image_problem
 from channelhash.explanation.occlusion import reduce_image
-from channelhash.utils.image_files import _parse_date, date_taken, decode, open_image, reads_heif
+from channelhash.utils.image_files import _parse_date, date_taken, decode, heif_problem, open_image
 from channelhash.utils.seeds import generator
 from pages import ROOT
 
@@ -76,7 +76,7 @@ def test_a_corrupt_exif_block_is_none(tmp_path):
         assert date_taken(open_image(path)) is None
 
 
-@pytest.mark.skipif(not reads_heif(), reason="needs the extra heif")
+@pytest.mark.skipif(bool(heif_problem()), reason="needs the extra heif")
 def test_heic_is_read_upright(tmp_path):
     import pillow_heif
 
@@ -94,7 +94,7 @@ def test_a_heic_file_without_the_extra_says_what_to_install(tmp_path, monkeypatc
 
     path = tmp_path / "photo.heic"
     path.write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
-    monkeypatch.setattr(image_files, "reads_heif", lambda: False)
+    monkeypatch.setattr(image_files, "heif_problem", lambda: "pip install 'channelhash[heif]'")
     assert "pip install 'channelhash[heif]'" in str(image_problem(path))
 
 

@@ -9,8 +9,7 @@ from scipy.io import savemat
 from scipy.sparse import csc_matrix
 
 from channelhash.errors import InputError
-from channelhash.utils.array_files import read_arrays
-from channelhash.utils.mat_files import dense_matrix
+from channelhash.utils.array_files import _dense_matrix, read_arrays
 
 
 def test_a_file_that_kills_its_reader_is_refused(tmp_path):
@@ -88,7 +87,7 @@ def test_a_dense_matrix_is_that_of_scipy(data):
     sparse = csc_matrix(matrix)
     room = data.draw(st.integers(0, 2))
     values, rows = np.pad(sparse.data, (0, room)), np.pad(sparse.indices, (0, room))
-    dense = dense_matrix(values, rows, sparse.indptr.astype(np.uint64), n_rows)
+    dense = _dense_matrix(values, rows, sparse.indptr.astype(np.uint64), n_rows)
     assert dense.dtype == matrix.dtype
     np.testing.assert_array_equal(dense, matrix)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from channelhash.utils.array_files import _reserved_memmap
 from channelhash.utils.files import cache_folder
+from channelhash.utils.row_file import _reserved_memmap
 from pages import ROOT
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from channelhash.utils.addresses import match_any
+from channelhash.data.folder import _match_any
 
 
 @pytest.mark.parametrize(
@@ -18,5 +18,5 @@ from channelhash.utils.addresses import match_any
     ],
 )
 def test_a_pattern_matches_names_at_any_depth_or_paths_from_the_top(pattern, paths, others):
-    matches = match_any([pattern])
+    matches = _match_any([pattern])
     assert [path for path in (*paths, *others) if matches(path, False)] == paths

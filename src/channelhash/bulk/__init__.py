@@ -23,7 +23,7 @@ from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import add_conventions, count_tasks, report_tasks, save_scores
 from channelhash.models import HashModel, load_hash_model
 from channelhash.models.hash_model import encode_records
-from channelhash.utils.addresses import Place, RemotePath, folder_of, star_expression, whole_file, write_whole_text
+from channelhash.utils.addresses import Place, RemotePath, folder_of, star_expression, whole_file
 from channelhash.utils.environment import pick_device
 from channelhash.utils.files import locked, reading, sweep
 from channelhash.utils.image_files import ImageError
@@ -109,7 +109,7 @@ def _open_job(model: HashModel, data: str, out: Place, root: str | None, shard_i
     job = _BulkJob(kind=kind, modalities=modalities, label_names=tuple(labels), shards=shards, **identity)
     text = json.dumps({"format": _FORMAT, **asdict(job)})
     if not isinstance(manifest, RemotePath):
-        write_whole_text(manifest, text)
+        _write_text(manifest, text)
     elif not manifest.create(text.encode()):  # an object store has no locks
         raise InputError(f"{manifest}: another process began a job there at the same time; name another --out")
     return job
@@ -126,6 +126,12 @@ def _read_job(out: Place) -> _BulkJob:
             return _BulkJob(**vars(read_settings(settings_of(_BulkJob), content, "job")))
         except InputError as error:
             raise ValueError(str(error)) from error
+
+
+def _write_text(target: Place, text: str) -> None:
+    """Write ``text`` as UTF-8 to ``target`` in one step."""
+    with whole_file(target) as file:
+        file.write_text(text, encoding="utf-8", newline="\n")  # the same bytes on every system
 
 
 def _shard_path(out: Place, number: int) -> Place:
@@ -239,7 +245,7 @@ class _ShardEncoder:
             raise JobError(f"{shard.file}: had {shard.items} items, now {count}; it changed meanwhile")
         codes = CodeSet.join(parts)
         lines = [json.dumps({**item._asdict(), "shard": _shard_path(self._out, number).name}) for item in bad]
-        write_whole_text(_bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
+        _write_text(_bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
         codes.save(_shard_path(self._out, number))
         return count
 

@@ -150,11 +150,12 @@ def _info(store: options.SearchableStore, as_json: options.AsJson = False) -> No
 
     Example: channelhash index info photos.store
     """
-    from channelhash.photos.stores import fit_of
+    from channelhash.models.description import fit_facts
+    from channelhash.photos.encode import described_fit
     from channelhash.search.query import open_filled_store
 
     opened = open_filled_store(store)
-    facts = {**opened.info(), **fit_of(opened), "labels": opened.label_counts()}
+    facts = {**opened.info(), **fit_facts(described_fit(opened)), "labels": opened.label_counts()}
     opened.close()
     rows = [[name, _in_words(value)] for name, value in facts.items() if name != "address"]
     print_either(facts, as_json, print_table, str(facts["address"]), ["", ""], rows)

@@ -9,7 +9,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +21,9 @@ from channelhash.data.images import IMAGE_ENDINGS, image_problem
 from channelhash.data.records import Records
 from channelhash.data.table import csv_rows, load_table, read_rows, text_of
 from channelhash.errors import InputError
-from channelhash.utils.addresses import match_any
 from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.files import read_text, reading
-from channelhash.utils.image_files import HEIF_REMEDY, reads_heif
+from channelhash.utils.image_files import heif_problem
 
 #: The store that belongs to a folder of photographs.
 STORE_FOLDER = ".channelhash"
@@ -147,13 +146,42 @@ class _Found(NamedTuple):
         return tuple(new if counts[new] == 1 else name for name, new in zip(self.names, composed, strict=True))
 
 
+def _match_any(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
+    """Return a function (relative path with ``/``, is it a folder) -> does any of the patterns match it.
+
+    A pattern without ``/`` matches names at any depth, another one paths from the top. ``*`` and ``?`` match within a
+    name, ``**`` across folders, ``[ab]`` one of the characters; a ``/`` at the end matches folders only. What lies in a
+    folder that matches is for the caller to leave out.
+
+    >>> matches = _match_any(["*.gif", "raw/", "2019/**/draft-?.jpg"])
+    >>> matches("a/b.gif", False), matches("raw", False), matches("a/raw", True)
+    (True, False, True)
+    >>> matches("2019/draft-1.jpg", False), matches("2019/a/b/draft-2.jpg", False), matches("a/2019/draft-1.jpg", False)
+    (True, True, False)
+    """
+    if not patterns:
+        return lambda path, is_folder: False
+    from fsspec.utils import glob_translate  # takes longer than all else that a folder needs
+
+    both, folders_only = list[str](), list[str]()
+    for pattern in patterns:
+        if not pattern.strip("/") or pattern.startswith("!"):
+            raise InputError(f"--exclude {pattern!r}: is no pattern of paths to leave out, such as '*.gif' or 'raw/'")
+        body = pattern.strip("/")
+        anywhere = "" if "/" in pattern.rstrip("/") else "**/"
+        (folders_only if pattern.endswith("/") else both).append(glob_translate(anywhere + body))
+    files = re.compile("|".join(both) or r"(?!)", re.DOTALL)
+    folders = re.compile("|".join([*both, *folders_only]) or r"(?!)", re.DOTALL)
+    return lambda path, is_folder: (folders if is_folder else files).fullmatch(path) is not None
+
+
 def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
     """Find the image files below ``root``, at any depth, by one listing of each folder.
 
     Left out are hidden files and folders (macOS writes ``._photo.jpg`` beside ``photo.jpg``), links to folders, and
     what other programs keep beside photographs: thumbnails and bins.
     """
-    left_out, names, skipped, problems = match_any(exclude), list[str](), Counter[str](), dict[str, str]()
+    left_out, names, skipped, problems = _match_any(exclude), list[str](), Counter[str](), dict[str, str]()
     where, folders = Path(os.path.abspath(root)), [""]
     while folders:
         folder = folders.pop()
@@ -200,8 +228,8 @@ def _no_image(entry: os.DirEntry[str], is_folder: bool) -> str | None:
     ending = os.path.splitext(entry.name)[1].lower()
     if entry.name.startswith("."):
         return _HIDDEN if (is_folder or ending in IMAGE_ENDINGS) and entry.name != STORE_FOLDER else ""
-    if ending in (".heic", ".heif", ".hif") and not is_folder and not reads_heif():
-        return HEIF_REMEDY
+    if ending in (".heic", ".heif", ".hif") and not is_folder and (problem := heif_problem()):
+        return problem
     if is_folder or ending in IMAGE_ENDINGS:
         return None
     return f"{ending}: {_PROBLEMS[ending]}" if ending in _PROBLEMS else _NOT_A_PICTURE

@@ -14,7 +14,7 @@ from PIL import Image, ImageColor, ImageDraw
 from channelhash.data.mirflickr import load_mirflickr
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.utils.files import locked, remove_leftovers, space_for, write_text
+from channelhash.utils.files import locked, space_for, write_text
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
 
@@ -281,7 +281,6 @@ def synthesize(root: Path, n_images: int = 3000, seed: int = 0, progress: Progre
 def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
     marker = root / "synthetic.json"
     settings = {"format": 2, "n_images": n_images, "seed": seed}  # raise the format when the drawing changes
-    remove_leftovers(marker)
     if marker.exists():
         existing = json.loads(marker.read_text(encoding="utf-8"))
         if existing != existing | settings:

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from channelhash.metrics.histogram import HammingHistogram
-from channelhash.utils.plotting import COLORS, arrow, chance_line, legend_below, line, percent_axis, write_figure
+from channelhash.utils.plotting import COLORS, arrow, legend_below, line, write_figure
 
 _Histograms = Mapping[str, HammingHistogram]
 
@@ -44,11 +45,18 @@ def _precision_recall_plot(histograms: _Histograms) -> Figure:
     first = next(iter(histograms.values()))
     # Precision at recall 1, which is what any order gets: the same in all tasks, which have the same labels.
     chance = 100 * first.relevant.sum() / first.total.sum()
-    chance_line(axes, chance)
-    percent_axis(axes, "precision, %")
+    axes.axhline(chance, color="0.35", linewidth=1, linestyle=(0, (1, 3)), label="chance")
+    _percent_axis(axes, "precision, %")
     axes.set(xlabel="recall, %", xlim=(0, 102), title=f"Precision and recall within radius 0 … {first.n_bits} bits")
     legend_below(figure, axes)
     return figure
+
+
+def _percent_axis(axes: Axes, label: str) -> None:
+    """Give ``axes`` a vertical axis of percent, from 0 to 100."""
+    axes.set_ylim(0, 102)
+    axes.set_ylabel(label)
+    axes.grid(alpha=0.3)
 
 
 def _radius_plot(histograms: _Histograms) -> Figure:
@@ -72,7 +80,7 @@ def _radius_plot(histograms: _Histograms) -> Figure:
         ("mean precision, %", "mean recall, %", "share of queries, %"),
         strict=True,
     ):
-        percent_axis(axes, what)
+        _percent_axis(axes, what)
         axes.set_title(title)
     panels[-1].set_xlabel("Hamming radius, bits")
     panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))

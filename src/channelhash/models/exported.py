@@ -20,7 +20,7 @@ from channelhash.data.images import resize_of
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import outputs_by_batches
 from channelhash.text.tokens import Vocabulary
-from channelhash.utils.files import file_hash, move_folder, one_line, reading, sync_file, temporary_folder
+from channelhash.utils.files import file_hash, one_line, reading, sync, temporary_folder
 from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime
 from channelhash.utils.seeds import generator
 
@@ -213,8 +213,10 @@ def export_onnx(model: "HashModel", folder: Path, modalities: Sequence[str] = ()
         text = json.dumps(description, indent=2, ensure_ascii=False)
         (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
         for path in temporary.iterdir():  # on the disk before the name is
-            sync_file(path)
-        move_folder(temporary, folder)
+            sync(path)
+        if folder.is_dir():  # it is empty, and Windows renames nothing to it
+            folder.rmdir()
+        temporary.rename(folder)
     return description
 
 

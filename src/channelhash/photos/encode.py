@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, binarize, pack, unit_rows
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
-from channelhash.models.description import Model
+from channelhash.models.description import Model, read_description
 from channelhash.photos.source import Source, Unread
 from channelhash.search.items import DATES, Value, file_date
 from channelhash.search.store import Listed, Store
@@ -441,3 +441,10 @@ def _still_unread(source: Source, rows: Sequence[int]) -> dict[int, Unread]:
 def _state_of_reading(path: str | Path) -> str:
     """Return what may decide whether an image can be read, its file and the library's version, and where it lies."""
     return f"{_size_and_times(path)} Pillow {PIL.__version__} {path}"
+
+
+def described_fit(store: Store) -> dict[str, Any]:
+    """Return the description of a store's own model if its codes were fitted; else nothing."""
+    file = None if store.model_folder is None else store.model_folder / "model" / "config.json"
+    description = read_description(file) if file is not None and file.exists() else {}
+    return description if description.get("name") == "fitted" else {}

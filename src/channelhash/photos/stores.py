@@ -15,10 +15,10 @@ from PIL import Image
 
 from channelhash.errors import InputError
 from channelhash.models import fitted, load_model
-from channelhash.models.description import FEATURES, Model, Word, fit_facts, in_one_word, read_description
+from channelhash.models.description import FEATURES, Model, Word, fit_facts, in_one_word
 from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open_encoder
 from channelhash.photos.code_files import claim_folder
-from channelhash.photos.encode import Batch, Indexed, encode_batches, index_source
+from channelhash.photos.encode import Batch, Indexed, described_fit, encode_batches, index_source
 from channelhash.photos.source import PhotoSource, Source
 from channelhash.search import STORES, choose_place, find_or_keep, find_store, kind_of, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
@@ -233,18 +233,6 @@ def index(
         return Index(opened, indexed, partial(load_encoder, opened, saved, trust_code))
 
 
-def _described_fit(store: Store) -> dict[str, Any]:
-    """Return the description of a store's own model if its codes were fitted; else nothing."""
-    file = None if store.model_folder is None else store.model_folder / "model" / "config.json"
-    description = read_description(file) if file is not None and file.exists() else {}
-    return description if description.get("name") == "fitted" else {}
-
-
-def fit_of(store: Store) -> dict[str, str]:
-    """Return the encoder of a store and how its codes were fitted, see `fit_facts`; of other stores, nothing."""
-    return fit_facts(_described_fit(store))
-
-
 def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[None]:
     """Return a block in which nobody else indexes into a store; of a store that is no folder, a block alone."""
     if address.startswith(tuple(STORES)) or Path(address).is_file():
@@ -298,7 +286,7 @@ def _check_encoder(address: str, word: Word) -> None:
     if not is_encoder(word):
         return
     with closing(open_store(address)) as store:
-        present = fit_of(store).get("encoder", "a run")
+        present = fit_facts(described_fit(store)).get("encoder", "a run")
     name = in_one_word(absolute_word(word))
     if present != name:
         raise InputError(
@@ -380,7 +368,7 @@ def _add_to_store(
     with closing(open_store(address)) as store:
         if not store.writable:
             raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
-        description = _described_fit(store)
+        description = described_fit(store)
         if model is None and description and source.folder is not None:  # whose networks only changes need
             source = source.with_modalities(list(description["architecture"]["widths"]))
             load: Callable[[Store], Model] = load_encoder

@@ -3,6 +3,7 @@
 Codes are sent as `Bits`, metadata as jsonb that keeps every number.
 """
 
+import ctypes
 import json
 import re
 import threading
@@ -20,7 +21,6 @@ from channelhash.search.items import Metadata
 from channelhash.search.sql_filters import EXPONENT, as_decimal
 from channelhash.utils.files import one_line
 from channelhash.utils.optional_imports import library
-from channelhash.utils.processes import keep_forever
 from channelhash.utils.typed_settings import Settings, read_settings
 
 _BIT_OID = 1560  # of the type bit(n), https://www.postgresql.org/docs/current/catalog-pg-type.html
@@ -156,7 +156,8 @@ class Connections:
         """Leave the parent's connections to the parent: a forked child opens its own."""
         self._lock = threading.Lock()
         for connection in self._idle:
-            keep_forever(connection)
+            # Kept from being destroyed, also when the process ends: that would close it for the parent.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
         self._idle = []
 
     @contextmanager

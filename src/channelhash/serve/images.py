@@ -11,8 +11,10 @@ from typing import IO
 from fastapi import HTTPException
 from PIL import Image
 
-from channelhash.utils.image_files import FORMATS, REDUCIBLE, ImageError, decode, open_image
+from channelhash.utils.image_files import FORMATS, ImageError, decode, open_image
 
+#: Formats whose files `PIL.Image.Image.draft` decodes to a fraction of their size.
+_REDUCIBLE = ("JPEG", "MPO")
 _KEPT = 640  # of what is kept: copies of uploads, and thumbnails in memory
 _CACHED = 1024
 _QUALITY = 85
@@ -89,7 +91,7 @@ class Thumbnails:
 
     def _thumbnail(self, file: IO[bytes], size: int) -> bytes:
         with open_image(file) as opened:
-            is_large = opened.format not in REDUCIBLE and opened.width * opened.height > self._max_pixels
+            is_large = opened.format not in _REDUCIBLE and opened.width * opened.height > self._max_pixels
             with self._large if is_large else nullcontext():
                 image = decode(opened, 2 * size)
                 image.thumbnail((size, size))

@@ -21,9 +21,9 @@ from symspellpy import SymSpell
 
 from channelhash.errors import InputError
 from channelhash.text.tokens import pad_tokens, split_words
-from channelhash.utils.array_files import row_file
-from channelhash.utils.files import content_hash, sync_file, temporary_folder
+from channelhash.utils.files import content_hash, sync, temporary_folder
 from channelhash.utils.progress import Progress
+from channelhash.utils.row_file import row_file
 
 _Outcome = Literal["kept", "corrected", "split", "dropped"]
 
@@ -280,7 +280,7 @@ def _build(path: Path, folder: Path, source: str, dtype: _DType, progress: Progr
             json.dumps({"source": source, "dtype": dtype, "files": files}), encoding="utf-8"
         )
         for name in (*_FILES, "meta.json"):  # synced before the rename, so that a power cut leaves no zeros
-            sync_file(temporary / name)
+            sync(temporary / name)
         try:
             temporary.replace(folder)
         except OSError:

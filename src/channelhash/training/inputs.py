@@ -27,11 +27,11 @@ from channelhash.errors import InputError
 from channelhash.models.backbones import memory_advice
 from channelhash.models.hash_model import Branch, HashModel, encode_items
 from channelhash.models.small import unit_pixels
-from channelhash.utils.array_files import DType, RowFile, Rows, row_file
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import cache_folder, content_hash, file_hash, write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress, StageProgress
+from channelhash.utils.row_file import DType, RowFile, Rows, row_file
 
 #: (epoch, sample): which draw of which image.
 _Draw = tuple[int, int]

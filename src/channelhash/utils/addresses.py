@@ -4,7 +4,7 @@ import io
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -16,35 +16,6 @@ from channelhash.utils.optional_imports import library
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
-
-
-def match_any(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
-    """Return a function (relative path with ``/``, is it a folder) -> does any of the patterns match it.
-
-    A pattern without ``/`` matches names at any depth, another one paths from the top. ``*`` and ``?`` match within a
-    name, ``**`` across folders, ``[ab]`` one of the characters; a ``/`` at the end matches folders only. What lies in a
-    folder that matches is for the caller to leave out.
-
-    >>> matches = match_any(["*.gif", "raw/", "2019/**/draft-?.jpg"])
-    >>> matches("a/b.gif", False), matches("raw", False), matches("a/raw", True)
-    (True, False, True)
-    >>> matches("2019/draft-1.jpg", False), matches("2019/a/b/draft-2.jpg", False), matches("a/2019/draft-1.jpg", False)
-    (True, True, False)
-    """
-    if not patterns:
-        return lambda path, is_folder: False
-    from fsspec.utils import glob_translate  # takes longer than all that a search imports
-
-    both, folders_only = list[str](), list[str]()
-    for pattern in patterns:
-        if not pattern.strip("/") or pattern.startswith("!"):
-            raise InputError(f"--exclude {pattern!r}: is no pattern of paths to leave out, such as '*.gif' or 'raw/'")
-        body = pattern.strip("/")
-        anywhere = "" if "/" in pattern.rstrip("/") else "**/"
-        (folders_only if pattern.endswith("/") else both).append(glob_translate(anywhere + body))
-    files = re.compile("|".join(both) or r"(?!)", re.DOTALL)
-    folders = re.compile("|".join([*both, *folders_only]) or r"(?!)", re.DOTALL)
-    return lambda path, is_folder: (folders if is_folder else files).fullmatch(path) is not None
 
 
 def star_expression(pattern: str) -> re.Pattern[str]:
@@ -426,14 +397,3 @@ def whole_file(target: Place) -> Iterator[Path]:
         file = Path(folder) / "file"
         yield file
         target.upload(file)
-
-
-def write_whole_text(target: Place, text: str) -> None:
-    """Write ``text`` as UTF-8 to ``target`` in one step.
-
-    >>> write_whole_text(RemotePath("memory://notes/a.txt"), "a dog")
-    >>> RemotePath("memory://notes/a.txt").read_text("utf-8")
-    'a dog'
-    """
-    with whole_file(target) as file:
-        file.write_text(text, encoding="utf-8", newline="\n")  # the same bytes on every system

@@ -1,222 +1,36 @@
-"""Arrays in files: ``.npy``, read without trusting it; rows computed once, block by block, and memory-mapped; and named
-arrays from the formats of the field, ``.npz``, ``.mat``, ``.h5`` and folders of ``.npy``.
+"""Named arrays from files of the field: ``.npz``, ``.mat``, ``.h5`` and folders of ``.npy``.
+
+MATLAB's ``.mat`` files are read in a process of their own: SciPy's and HDF5's compiled readers trust what a file says,
+and a flipped bit can make them leave their memory, which ends the process that they run in. That process has a limit on
+memory and processor time; it reads the file and writes the arrays as ``.npy`` files.
 """
 
-import io
 import json
-import math
-import mmap
 import os
+import subprocess
+import sys
+import tempfile
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.files import content_hash, locked, reading, space_for, write_text
-from channelhash.utils.mat_files import dense_matrix, is_hdf5, matlab_text, plain_array, read_mat
+from channelhash.utils.files import reading
 from channelhash.utils.optional_imports import library
-from channelhash.utils.progress import Progress
 
-DType = Literal["float16", "float32", "int32"]
-Rows = NDArray[Any]
-_CHUNK = 1 << 20
+try:
+    import resource
+except ImportError:  # Windows, which has no such limits: a reader that crashes is still a process of its own
+    resource = None  # type: ignore[assignment]
 
-
-@dataclass(frozen=True)
-class RowFile:
-    """A finished file.
-
-    Attributes:
-        path: the file, in NumPy's own format.
-        rows: ``(n, d)``, memory-mapped.
-        sizes: rows of each block.
-        sums: CRC-32 of each block.
-    """
-
-    path: Path
-    rows: Rows
-    sizes: tuple[int, ...]
-    sums: tuple[int, ...]
-
-    def block(self, number: int) -> Rows:
-        """Return a copy of a block's rows, compared with its checksum."""
-        start = sum(self.sizes[:number])
-        rows: Rows = np.array(self.rows[start : start + self.sizes[number]])
-        if zlib.crc32(rows.data) != self.sums[number]:
-            raise InputError(f"{self.path}: block {number} is damaged; remove the file to compute it again")
-        return rows
-
-    def check(self) -> "RowFile":
-        """Compare all blocks with their checksums; errors as in `block`."""
-        for number in range(len(self.sizes)):
-            self.block(number)
-        return self
-
-
-def row_file(
-    stem: Path,
-    key: Mapping[str, str],
-    sizes: Sequence[int],
-    width: int,
-    dtype: DType,
-    compute: Callable[[int], Iterator[Rows]],
-    progress: Progress | None = None,
-) -> RowFile:
-    """Open the file of ``key``, and compute the blocks that are missing.
-
-    Each block and its checksum are written to the disk before the next one, and the complete file gets its final name:
-    after a kill, the build continues with the first missing block. A second process that needs the same file waits for
-    the first.
-
-    >>> import tempfile
-    >>> def compute(first):
-    ...     yield from [np.zeros((2, 3)), np.ones((1, 3))][first:]
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     row_file(Path(folder, "rows"), {"weights": "abc"}, [2, 1], 3, "float32", compute).block(1).tolist()
-    [[1.0, 1.0, 1.0]]
-    """
-    facts = {**key, "dtype": dtype, "rows": str(sum(sizes)), "width": str(width)}
-    digest = content_hash(json.dumps(facts, sort_keys=True).encode())[:16]
-    path = stem.with_name(f"{stem.name}-{digest}.npy")
-    with locked(path.with_suffix(".lock")), space_for(path):
-        if not path.exists():
-            _build(path, facts, tuple(sizes), width, dtype, compute, progress)
-    try:
-        meta = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        file = RowFile(path, np.load(path, mmap_mode="r"), tuple(sizes), tuple(map(int, meta["sums"])))
-        shape = (sum(sizes), width)
-        if meta["key"] != facts or file.rows.shape != shape or file.rows.dtype != dtype or len(file.sums) != len(sizes):
-            raise ValueError("it belongs to something else")
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        raise InputError(f"{path}: damaged ({error}); remove it to compute it again") from None
-    return file
-
-
-def _build(
-    path: Path,
-    key: Mapping[str, str],
-    sizes: tuple[int, ...],
-    width: int,
-    dtype: DType,
-    compute: Callable[[int], Iterator[Rows]],
-    progress: Progress | None,
-) -> None:
-    partial, journal = path.with_suffix(".partial"), path.with_suffix(".journal")
-    n = sum(sizes)
-    rows = _reopen(partial, (n, width), dtype)
-    if rows is None:
-        journal.unlink(missing_ok=True)
-        rows = _reserved_memmap(partial, (n, width), dtype)
-    sums = _finished(rows, journal, sizes)
-    done = sum(sizes[: len(sums)])
-    with open(journal, "w", encoding="utf-8") as log:
-        log.write("".join(f"{value}\n" for value in sums))
-        blocks = compute(len(sums)) if len(sums) < len(sizes) else iter(())
-        for size, block in zip(sizes[len(sums) :], blocks, strict=True):
-            with np.errstate(over="ignore"):  # checked in the next line
-                values = np.ascontiguousarray(block, dtype=dtype)
-            if not np.isfinite(values).all():
-                raise InputError(f"{path.stem}: a number is not finite in {dtype} (rows from {done} on)")
-            rows[done : done + size] = values
-            rows.flush()
-            sums.append(zlib.crc32(values.data))
-            log.write(f"{sums[-1]}\n")
-            log.flush()
-            os.fsync(log.fileno())
-            done += size
-            if progress:
-                progress(done, n)
-    write_text(path.with_suffix(".json"), json.dumps({"key": key, "sums": sums}, indent=2))
-    del rows  # Windows renames no mapped file
-    os.replace(partial, path)
-    journal.unlink()
-
-
-def _reopen(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any] | None":
-    """Open the file of an interrupted build; None if there is none of this shape and type."""
-    try:
-        rows = np.load(partial, mmap_mode="r+")
-    except (OSError, ValueError, EOFError):
-        return None
-    return rows if rows.shape == shape and rows.dtype == dtype else None
-
-
-def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any]":
-    """Create a file of rows with all its space reserved: writing to a mapping on a full disk would kill the process.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _reserved_memmap(Path(folder, "rows.npy"), (2, 3), "float32").shape
-    (2, 3)
-    """
-    try:
-        np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)  # closed again: its length is right
-        with open(path, "r+b") as file:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, max(1, path.stat().st_size))
-            else:  # writing each byte over itself makes the disk hold it
-                while chunk := file.read(_CHUNK):
-                    file.seek(-len(chunk), os.SEEK_CUR)
-                    file.write(chunk)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
-    return np.lib.format.open_memmap(path, mode="r+")
-
-
-def _finished(rows: Rows, journal: Path, sizes: tuple[int, ...]) -> list[int]:
-    """Return the checksums of the first complete blocks: the journal's lines, each compared with its rows."""
-    sums: list[int] = []
-    start = 0
-    lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
-    for size, line in zip(sizes, lines, strict=False):  # a kill may have truncated the last line
-        checksum = zlib.crc32(np.ascontiguousarray(rows[start : start + size]).data)
-        if line != str(checksum):
-            break
-        sums.append(checksum)
-        start += size
-    return sums
-
-
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
-
-# A header is no longer than this.
-_HEADER = 1 << 16
-
-
-def array_from_npy(content: bytes | mmap.mmap) -> NDArray[Any]:
-    """Return the array of a file's content, read-only and without a copy. Nothing is ever unpickled.
-
-    Arrays are of plain numbers in this machine's byte order, row by row, as `numpy.save` writes those.
-
-    >>> file = io.BytesIO()
-    >>> np.save(file, np.arange(3))
-    >>> array_from_npy(file.getvalue()).tolist()
-    [0, 1, 2]
-    """
-    file = io.BytesIO(content[:_HEADER])
-    try:
-        shape, by_columns, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
-    except Exception as error:  # a header is parsed as Python, and what is wrong with it comes in many kinds
-        raise ValueError(f"not an array's file ({' '.join(str(error).split())[:100]})") from None
-    if dtype.kind not in "biuf" or not dtype.isnative or (by_columns and len(shape) > 1):
-        raise ValueError(f"an array of {dtype} of another layout than is written")
-    start, n_values = file.tell(), math.prod(shape)
-    if min(shape, default=0) < 0 or n_values * dtype.itemsize != len(content) - start:
-        raise ValueError(f"{len(content) - start} bytes of values where the shape is {shape} {dtype}")
-    if start % dtype.itemsize:
-        raise ValueError("values begin in the middle of a word")
-    values = np.frombuffer(content, dtype, n_values, start) if n_values else np.empty(0, dtype)
-    values.flags.writeable = False
-    return values.reshape(shape)
-
+#: Memory of the reading process: enough for any file, and for those that compression made small.
+_MEMORY, _MEMORY_PER_BYTE = 4 << 30, 100
+#: Its processor time: any file, and seconds a byte.
+_SECONDS, _SECONDS_PER_BYTE = 15, 1e-6
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -248,12 +62,12 @@ def read_arrays(path: Path) -> Arrays:
     with reading(path, f"not a readable {path.suffix} file, perhaps truncated"):
         if path.suffix.lower() == ".npz":
             arrays = _read_npz(path)
-        elif path.suffix.lower() == ".mat" and not is_hdf5(path):
+        elif path.suffix.lower() == ".mat" and not _is_hdf5(path):
             library("scipy", "mat")  # here, where a missing one is told from a damaged file
-            arrays = read_mat(path)
+            arrays = _read_mat(path)
         else:
             arrays = _read_hdf5(path, matlab=path.suffix.lower() == ".mat")
-        return {name: plain_array(values) for name, values in arrays.items()}
+        return {name: _plain_array(values) for name, values in arrays.items()}
 
 
 def _read_folder(path: Path) -> Arrays:
@@ -264,7 +78,7 @@ def _read_folder(path: Path) -> Arrays:
     arrays: Arrays = {}
     for file in files:
         with reading(file, "not a readable .npy file, perhaps truncated"):
-            arrays[file.stem] = plain_array(np.load(file, allow_pickle=False))
+            arrays[file.stem] = _plain_array(np.load(file, allow_pickle=False))
     return arrays
 
 
@@ -284,7 +98,7 @@ def _read_hdf5(path: Path, matlab: bool) -> Arrays:
         arrays = {name: _from_matlab(item) for name, item in datasets.items()}
         arrays |= {name: _from_sparse(item) for name, item in file.items() if "MATLAB_sparse" in item.attrs}
         has_cells = any(h5py.check_ref_dtype(item.dtype) for item in datasets.values())
-    return arrays | (read_mat(path) if has_cells else {})
+    return arrays | (_read_mat(path) if has_cells else {})
 
 
 def _from_matlab(dataset: Any) -> NDArray[Any]:
@@ -294,7 +108,7 @@ def _from_matlab(dataset: Any) -> NDArray[Any]:
     if "MATLAB_empty" in dataset.attrs:  # the values are the shape
         return np.empty(dataset[()].astype(int))
     if dataset.attrs.get("MATLAB_class") == b"char":
-        return np.array([matlab_text(row) for row in np.atleast_2d(dataset[()].T)])
+        return np.array([_matlab_text(row) for row in np.atleast_2d(dataset[()].T)])
     return np.asarray(_read_dataset(dataset)).T
 
 
@@ -307,15 +121,142 @@ def _from_sparse(group: Any) -> NDArray[Any]:
     values, rows = np.empty(0), np.empty(0, np.int64)
     if "data" in group:
         values, rows = _read_dataset(group["data"]), _read_dataset(group["ir"])
-    return dense_matrix(values, rows, starts, int(group.attrs["MATLAB_sparse"]))
+    return _dense_matrix(values, rows, starts, int(group.attrs["MATLAB_sparse"]))
 
 
 def _read_dataset(dataset: Any) -> Any:
     """Return numbers or texts. Anything else (references, lists, records) is not decoded, and becomes an empty text.
 
-    HDF5 has damaged the memory of the process when it decoded the references of a damaged file: `read_mat` decodes
+    HDF5 has damaged the memory of the process when it decoded the references of a damaged file: `_read_mat` decodes
     those of cell arrays in another one.
     """
     if library("h5py", "mat").check_string_dtype(dataset.dtype) is not None:
         return dataset.asstr()[()]
     return dataset[()] if dataset.dtype.kind in "biufc" else ""
+
+
+def _read_mat(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file by name: sparse ones dense, texts without padding, structures as an empty text.
+
+    Of a v7.3 file, which is HDF5, return the cell arrays alone.
+
+    Reading costs a start of Python (a third of a second), and the arrays are written and read once more.
+    """
+    with tempfile.TemporaryDirectory(prefix="channelhash-mat-") as folder:
+        program = f"import sys; sys.path[:] = {sys.path!r}; import {__name__} as module; module._main()"
+        command = [sys.executable, "-c", program, str(path.resolve()), folder]
+        alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each thread would reserve memory
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False, env=alone)
+        if done.returncode:
+            lines = done.stderr.strip().splitlines()
+            raise ValueError(lines[-1] if lines and done.returncode > 0 else "reading it ends the reader")
+        names: list[str] = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
+        return {name: np.load(Path(folder, f"{number}.npy")) for number, name in enumerate(names)}
+
+
+def _from_mat(value: Any) -> NDArray[Any]:
+    """Return a matrix, dense if it was sparse; a cell array of texts or a padded matrix of characters as texts."""
+    if hasattr(value, "tocsc"):
+        columns = value.tocsc()
+        return _dense_matrix(columns.data, columns.indices, columns.indptr, columns.shape[0])
+    array = np.asarray(value)
+    cells = array.ravel().tolist() if array.dtype == object else []
+    if cells and all(isinstance(cell, np.ndarray) and cell.size <= (cell.dtype.kind == "U") for cell in cells):
+        array = np.array([cell.item() if cell.size else "" for cell in cells])
+    return np.char.rstrip(array) if array.dtype.kind == "U" else _plain_array(array)
+
+
+def _plain_array(values: Any) -> NDArray[Any]:
+    """Return an array of numbers, texts or times; anything else (structures, references) becomes an empty text."""
+    array = np.asarray(values)
+    if array.dtype.kind == "O" and all(isinstance(entry, str | bytes) for entry in array.ravel().tolist()):
+        return array
+    return np.array("") if array.dtype.kind in "OV" else array
+
+
+def _dense_matrix(values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], n_rows: int) -> NDArray[Any]:
+    """Return the dense form of a sparse matrix whose columns are compressed: column ``j`` holds ``values`` from
+    ``starts[j]`` up to ``starts[j + 1]``, in the rows that ``rows`` names.
+
+    SciPy's own ``toarray`` trusts rows and starts: those of a damaged file made it write outside the matrix."""
+    bounds = starts.astype(np.int64)
+    counts = bounds[1:] - bounds[:-1]
+    if starts.ndim != 1 or not len(starts) or starts[0] != 0 or (counts < 0).any():
+        raise ValueError("starts of a sparse matrix that do not ascend from 0")
+    values, rows = values[: starts[-1]], rows[: starts[-1]]  # what comes after them is room for more
+    if not len(values) == len(rows) == starts[-1] or (len(rows) and not 0 <= rows.min() <= rows.max() < n_rows):
+        raise ValueError("rows of a sparse matrix that are not in it")
+    dense = np.zeros((n_rows, len(counts)), values.dtype)
+    dense[rows, np.repeat(np.arange(len(counts)), counts)] = values
+    return dense
+
+
+def _matlab_text(letters: NDArray[Any]) -> str:
+    """Return the text of characters that are stored as numbers, without the blanks at its end."""
+    return letters.astype("<u2").tobytes().decode("utf-16-le").rstrip()
+
+
+def _is_hdf5(path: Path) -> bool:
+    """Return whether a file is HDF5; MATLAB's v7.3 has its signature after a header of 512 bytes."""
+    with open(path, "rb") as file:
+        head = file.read(520)
+    return head.startswith(b"\x89HDF\r\n\x1a\n") or head[512:520] == b"\x89HDF\r\n\x1a\n"
+
+
+def _matrices(path: Path) -> dict[str, Any]:
+    from scipy.io import loadmat
+
+    return dict(loadmat(path))
+
+
+def _cell_arrays(path: Path) -> dict[str, Any]:
+    """Return the cell arrays of texts of a v7.3 file; those of other things as an empty text."""
+    import h5py
+
+    arrays: dict[str, Any] = {}
+    with h5py.File(path, "r") as file:
+        for name, item in file.items():
+            if isinstance(item, h5py.Dataset) and h5py.check_ref_dtype(item.dtype):
+                texts = [_cell_text(file[reference]) for reference in item[()].T.ravel()]
+                arrays[name] = np.array("" if None in texts else texts)
+    return arrays
+
+
+def _cell_text(cell: Any) -> str | None:
+    """Return the text of a cell, or None if it holds something else."""
+    if "MATLAB_empty" in cell.attrs:
+        return ""
+    return _matlab_text(cell[()].T.ravel()) if cell.attrs.get("MATLAB_class") == b"char" else None
+
+
+def _read(path: Path, folder: Path) -> None:
+    """Write the arrays of a file into ``folder``, and their names last."""
+    if resource is not None:
+        _limit(path.stat().st_size)
+    content = _cell_arrays(path) if _is_hdf5(path) else _matrices(path)
+    names = [name for name in content if not name.startswith("__")]
+    for number, name in enumerate(names):
+        array = _from_mat(content.pop(name))
+        np.save(folder / f"{number}.npy", array.astype(str) if array.dtype.hasobject else array, allow_pickle=False)
+    (folder / "names.json").write_text(json.dumps(names), encoding="utf-8")
+
+
+def _limit(size: int) -> None:
+    """Limit memory and time of this process to what a file of so many bytes may need."""
+    limits = {
+        resource.RLIMIT_AS: _MEMORY + _MEMORY_PER_BYTE * size,
+        resource.RLIMIT_CPU: int(_SECONDS + _SECONDS_PER_BYTE * size),
+        resource.RLIMIT_FSIZE: _MEMORY + _MEMORY_PER_BYTE * size,
+        resource.RLIMIT_CORE: 0,
+    }
+    for limit, value in limits.items():
+        most = resource.getrlimit(limit)[1]
+        with suppress(*([ValueError, OSError] if sys.platform == "darwin" else [])):  # it limits no address space
+            resource.setrlimit(limit, (value if most == resource.RLIM_INFINITY else min(value, most), most))
+
+
+def _main() -> None:
+    try:
+        _read(Path(sys.argv[1]), Path(sys.argv[2]))
+    except Exception as problem:
+        sys.exit(" ".join(f"{type(problem).__name__}: {problem}".split())[:300])

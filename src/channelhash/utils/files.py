@@ -4,7 +4,6 @@ whatever a decoder raises for damaged content becomes one line.
 
 import codecs
 import errno
-import glob
 import hashlib
 import importlib
 import json
@@ -61,7 +60,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
     _sweep_once(target.parent)
     with space_for(target), _held(target, is_folder=False) as temporary:
         yield temporary
-        sync_file(temporary)
+        sync(temporary)
         _replace(temporary, target)
 
 
@@ -145,12 +144,6 @@ def _sweep_once(folder: Path) -> None:
         _sweep(folder)
 
 
-def remove_leftovers(target: Path) -> None:
-    """Remove the temporary files that killed processes left beside ``target``, see `sweep`."""
-    for temporary in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 32}.tmp"):
-        _remove_dead(temporary)
-
-
 def _remove_dead(temporary: Path) -> None:
     lock = _lock_of(temporary)
     with suppress(OSError):
@@ -185,37 +178,15 @@ def _replace(source: Path, target: Path) -> None:
             return
 
 
-def sync_file(path: Path) -> None:
-    """Wait until the content of a file is on the disk."""
-    with open(path, "rb" if _POSIX else "r+b") as written:  # Windows flushes only what may be written
-        os.fsync(written.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until names that were changed in a folder are on the disk; Windows has no such call and logs them itself."""
-    if not _POSIX:
+def sync(path: Path) -> None:
+    """Wait until the content of a file, or the names in a folder, are on the disk."""
+    if not _POSIX and path.is_dir():  # Windows has no such call, and logs names itself
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY if _POSIX else os.O_RDWR)  # Windows flushes only what may be written
     try:
-        os.fsync(descriptor)
+        os.fsync(handle)
     finally:
-        os.close(descriptor)
-
-
-def move_folder(source: Path, target: Path) -> None:
-    """Rename a folder to a name that is free or an empty folder's.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for name in ("new", "old"):
-    ...         Path(folder, name).mkdir()
-    ...     move_folder(Path(folder, "new"), Path(folder, "old"))
-    ...     os.listdir(folder)
-    ['old']
-    """
-    if not _POSIX and target.is_dir():
-        target.rmdir()
-    os.replace(source, target)
+        os.close(handle)
 
 
 def write_text(target: Path, text: str) -> None:
@@ -416,10 +387,10 @@ def read_json(path: Path, problem: str, remedy: str = "") -> dict[str, Any]:
         return content
 
 
-def parse_yaml(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     """Return the plain values that YAML says, by libyaml where it is built, which takes a tenth of the time.
 
-    >>> parse_yaml("train: {epochs: 3}")
+    >>> _parse_yaml("train: {epochs: 3}")
     {'train': {'epochs': 3}}
     """
     # libyaml ends the process where lists are nested too deep. Every level takes one of these characters.
@@ -434,7 +405,7 @@ def parse_yaml(text: str) -> Any:
 def read_yaml_sections(path: Path, expected: str) -> dict[str, dict[str, Any]]:
     """Return the sections of a YAML file: names to keys with values."""
     with reading(path, "not readable YAML"):
-        sections = parse_yaml(path.read_text(encoding="utf-8"))
+        sections = _parse_yaml(path.read_text(encoding="utf-8"))
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise InputError(f"{path}: {expected}")
     for name, section in sections.items():

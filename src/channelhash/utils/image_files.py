@@ -31,10 +31,6 @@ from channelhash.errors import InputError
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 #: Formats of stored images: also those that telephones and research write.
 STORED_FORMATS = (*FORMATS, "AVIF", "HEIF", "PPM")
-#: Formats whose files `PIL.Image.Image.draft` decodes to a fraction of their size.
-REDUCIBLE = ("JPEG", "MPO")
-#: What to do where the extra ``heif`` is missing.
-HEIF_REMEDY = "HEIC needs pillow-heif: pip install 'channelhash[heif]'"
 #: The variable that says how many million pixels a stored image may have.
 _LIMIT_VARIABLE = "CHANNELHASH_MAX_PIXELS"
 #: Version of what happens to pixels before they are resized: 2 turns images upright. Models made since then carry it in
@@ -74,8 +70,8 @@ def open_image(file: Path | str | IO[bytes], formats: Sequence[str] = STORED_FOR
             start = _start(file)
             if "HEIF" not in formats or start[4:8] != b"ftyp" or start[8:12] not in _HEIF_BRANDS:
                 raise
-            if not reads_heif():
-                raise ImageError(HEIF_REMEDY) from None
+            if problem := heif_problem():
+                raise ImageError(problem) from None
             return _open(file, ["HEIF"])
 
 
@@ -100,14 +96,14 @@ def _max_pixels() -> float:
 
 
 @cache
-def reads_heif() -> bool:
-    """Return whether HEIC files can be read, that is, whether the extra ``heif`` is installed."""
+def heif_problem() -> str:
+    """Return what to do so that HEIC files can be read; empty where the extra ``heif`` is installed."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
-        return False
+        return "HEIC needs pillow-heif: pip install 'channelhash[heif]'"
     register_heif_opener()
-    return True
+    return ""
 
 
 def _turn_of(image: Image.Image) -> int:

@@ -1,24 +1,16 @@
-"""Other processes: workers, which end with this one and leave Ctrl-C to it; and forked children.
+"""Other processes: workers, which leave Ctrl-C to this one; and forked children.
 
 A forked child has its parent's memory but not its threads. PyTorch hangs or ends a child that works on several, so it
 works on one.
 """
 
-import ctypes
 import os
 import signal
 import sys
-import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
-
-# Processes of a pool on Windows, which waits for no more handles at once.
-_MOST = 61
+from typing import Any
 
 
 @contextmanager
@@ -27,7 +19,7 @@ def interrupts_held() -> Iterator[None]:
 
     A terminal sends Ctrl-C to all of them at once; each would print a traceback, and the loss of one is an error.
     """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows, where the processes of `process_pool` ignore it instead
+    if not hasattr(signal, "pthread_sigmask"):  # Windows, where the processes of a grid ignore it instead
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -35,48 +27,6 @@ def interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def process_pool(
-    workers: int, start: Callable[..., None] | None = None, arguments: tuple[Any, ...] = ()
-) -> Iterator["ProcessPoolExecutor"]:
-    """Yield a pool of fresh processes, which are ended if the block raises, or if this process is killed.
-
-    The first ``submit`` starts them all; it belongs into `interrupts_held`.
-    """
-    import multiprocessing  # takes longer than the rest of this file, which every command imports
-    from concurrent.futures import ProcessPoolExecutor
-
-    others = multiprocessing.active_children()
-    workers = min(workers, _MOST) if sys.platform == "win32" else workers
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (start, arguments)) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                if process not in others:
-                    process.terminate()
-            raise
-
-
-def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
-    if not hasattr(signal, "pthread_sigmask"):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    if start is not None:
-        start(*arguments)
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent is killed: it would hold the folders that the next call goes on with."""
-    import multiprocessing
-
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 _told: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -91,11 +41,6 @@ def install() -> None:
 def tell_of_fork(thing: Any) -> None:
     """Call ``thing.after_fork()`` in every forked child while the object lives."""
     _told.add(thing)
-
-
-def keep_forever(thing: object) -> None:
-    """Keep an object from being destroyed, also when the process ends."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def _after_fork() -> None:

@@ -14,7 +14,6 @@ from channelhash._version import __version__
 from channelhash.losses import DSCHLoss, SCHLoss
 from channelhash.losses.base import set_weights
 from channelhash.utils.files import write_text
-from channelhash.utils.plotting import COLOR_MAP
 from channelhash.utils.seeds import generator
 
 _ChannelLoss = DSCHLoss | SCHLoss
@@ -83,7 +82,7 @@ def _page_facts() -> dict[str, Any]:
     """
     dsch, sch = DSCHLoss(_START_BITS), SCHLoss(_START_BITS)
     names = ("tau", "lambda_neg", "gamma_w", "gamma_l")
-    colors = colormaps[COLOR_MAP](np.linspace(0, 1, _COLORS), bytes=True)[:, :3]
+    colors = colormaps["cividis"](np.linspace(0, 1, _COLORS), bytes=True)[:, :3]
     return {
         "version": __version__,
         "defaults": {

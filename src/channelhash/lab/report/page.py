@@ -1,6 +1,7 @@
 """The parts of a page, its template, and scores as such parts: beside chance, and as tables. All text is escaped."""
 
 import base64
+import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import matplotlib as mpl
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -18,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from channelhash.codes.code_set import CodeSet
 from channelhash.metrics import bootstrap_interval
 from channelhash.metrics.histogram import hamming_histogram
-from channelhash.utils.plotting import COLORS, arrow, inline_svg, legend_below, line
+from channelhash.utils.plotting import COLORS, arrow, legend_below, line
 from channelhash.utils.seeds import generator
 
 _Points = Sequence[tuple[float, float]]
@@ -110,7 +112,19 @@ def _finish(figure: Figure, axes: Axes, title: str, description: str) -> _Chart:
         legend_below(figure, axes)
         figure.legends[0].set_frame_on(False)  # its paper would be white
     # Drawn by matplotlib, which escapes the texts.
-    return _Chart(title, Markup(inline_svg(figure, title)), description)
+    return _Chart(title, Markup(_inline_svg(figure, title)), description)
+
+
+def _inline_svg(figure: Figure, name: str) -> str:
+    """Return a figure as an ``<svg>`` element of an HTML page, transparent, with text as text."""
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    svg = buffer.getvalue()
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    # Names of groups such as axes_1, which nothing refers to, would be the same in two drawings.
+    return re.sub(r' id="[\w.]+_\d+"', "", svg)
 
 
 _NUMBER = re.compile(r"[-−+]?[\d,.]+( %)?|–")

@@ -21,7 +21,7 @@ from channelhash.search.sqlite.folder import Manifest, StoreFolder, connect, ite
 from channelhash.search.sqlite.guard import Finding, check_database, compare_with_manifest, is_whole_code, readable_text
 from channelhash.search.sqlite.snapshots import check_snapshot
 from channelhash.search.sqlite.store import open_folder
-from channelhash.utils.files import locked, sync_file, sync_folder, temporary_folder, write_text
+from channelhash.utils.files import locked, sync, temporary_folder, write_text
 
 _BATCH = 10_000
 # Reads of a damaged table that may fail before the rest of it is given up.
@@ -126,9 +126,9 @@ def backup_store(path: Path, target: Path) -> tuple[int, int]:
         if findings := check_store(temporary):
             raise JobError(f"{target}: the copy is not whole ({findings[0]}); is the disk in order? Try again")
         for copied in [*temporary.rglob("*"), temporary]:
-            sync_folder(copied) if copied.is_dir() else sync_file(copied)
+            sync(copied)
         os.rename(temporary, target)
-    sync_folder(target.parent)
+    sync(target.parent)
     return n_items, StoreFolder(target).n_bytes()
 
 
@@ -210,7 +210,7 @@ def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
             os.replace(log, f"{copy}-wal")
         shutil.copyfile(folder.database, copy)
         os.replace(new, folder.database)
-        sync_folder(folder.path)
+        sync(folder.path)
     except sqlite3.DatabaseError as error:
         raise InputError(
             f"{folder.database}: nothing of it can be kept ({error}); restore it from a backup, or remove the folder"

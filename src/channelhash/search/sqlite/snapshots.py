@@ -11,7 +11,9 @@ What names the folder thus names each byte in it. Nothing of a snapshot is used 
 """
 
 import hashlib
+import io
 import json
+import math
 import mmap
 import shutil
 import uuid
@@ -33,8 +35,7 @@ from channelhash.search.index import CodeIndex, Matches
 from channelhash.search.rank import cosines
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import State, StoreFolder
-from channelhash.utils.array_files import array_from_npy
-from channelhash.utils.files import file_hash, locked, sync_file
+from channelhash.utils.files import file_hash, locked, sync
 
 # Rows held as Python objects at a time while codes are read.
 _CHUNK = 1 << 16
@@ -380,7 +381,7 @@ class _Snapshot(Mapping[str, SortedCodes]):
             files = self._files[modality]
             with ThreadPoolExecutor(_THREADS) as pool:
                 contents = pool.map(self._read_file, (f"{modality}/{name}.npy" for name in files), files.values())
-                arrays = {name: array_from_npy(content) for name, content in zip(files, contents, strict=True)}
+                arrays = {name: _array_from_npy(content) for name, content in zip(files, contents, strict=True)}
             with _noticed_damage(self._path, modality):
                 self._read[modality] = SortedCodes.from_arrays(arrays)
         return self._read[modality]
@@ -423,12 +424,12 @@ def _write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
                 path = temporary / modality / f"{name}.npy"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 np.save(path, values)
-                sync_file(path)
+                sync(path)
                 files[modality][name] = file_hash(path)
         # One that is made again has another name.
         content = json.dumps({"id": uuid.uuid4().hex, "files": files}, indent=1).encode()
         (temporary / _MANIFEST).write_bytes(content)
-        sync_file(temporary / _MANIFEST)
+        sync(temporary / _MANIFEST)
         name = f"{_PREFIX}{hashlib.sha256(content).hexdigest()}"
         temporary.rename(store / name)
     except BaseException:
@@ -442,3 +443,31 @@ def _remove_others(store: Path, name: str) -> None:
     for folder in store.glob(f"{_PREFIX}*"):
         if folder.name != name:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+# A header is no longer than this.
+_HEADER = 1 << 16
+
+
+def _array_from_npy(content: bytes | mmap.mmap) -> NDArray[Any]:
+    """Return the array of a file's content, read-only and without a copy. Nothing is ever unpickled.
+
+    Arrays are of plain numbers in this machine's byte order, row by row, as `numpy.save` writes those."""
+    file = io.BytesIO(content[:_HEADER])
+    try:
+        shape, by_columns, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
+    except Exception as error:  # a header is parsed as Python, and what is wrong with it comes in many kinds
+        raise ValueError(f"not an array's file ({' '.join(str(error).split())[:100]})") from None
+    if dtype.kind not in "biuf" or not dtype.isnative or (by_columns and len(shape) > 1):
+        raise ValueError(f"an array of {dtype} of another layout than is written")
+    start, n_values = file.tell(), math.prod(shape)
+    if min(shape, default=0) < 0 or n_values * dtype.itemsize != len(content) - start:
+        raise ValueError(f"{len(content) - start} bytes of values where the shape is {shape} {dtype}")
+    if start % dtype.itemsize:
+        raise ValueError("values begin in the middle of a word")
+    values = np.frombuffer(content, dtype, n_values, start) if n_values else np.empty(0, dtype)
+    values.flags.writeable = False
+    return values.reshape(shape)
