@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from channelhash.bulk.workers import LOCAL, Workers
+from channelhash.bulk.workers import Workers
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.bulk import KINDS, Bad, RawBatch, Shard, input_files
 from channelhash.errors import InputError, JobError
@@ -30,6 +30,8 @@ from channelhash.utils.image_files import ImageError
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import python_names, read_settings, settings_of, trusting
 
+#: This process.
+_LOCAL = Workers()
 _FORMAT = "channelhash bulk codes 2"
 
 #: What must be the same when a job goes on: key of the manifest -> its name in messages.
@@ -182,7 +184,7 @@ def encode_bulk(
     model: Path,
     data: str,
     out: Place,
-    workers: Workers = LOCAL,
+    workers: Workers = _LOCAL,
     root: str | None = None,
     shard_items: int = SHARD_ITEMS,
     progress: Progress = no_progress,
@@ -335,7 +337,7 @@ class _Counted(NamedTuple):
 def evaluate_shards(
     query: Place,
     database: Place,
-    workers: Workers = LOCAL,
+    workers: Workers = _LOCAL,
     out: Path | None = None,
     progress: Progress = no_progress,
     conventions: Sequence[str] = (),

@@ -65,10 +65,6 @@ class Workers:
             yield from map(make(), tasks(1))
 
 
-#: This process.
-LOCAL = Workers()
-
-
 def _run_on_ray(
     make: _Make[_Task, _Result], tasks: _Tasks[_Task], workers: int | None = None
 ) -> Generator[_Result, None, None]:

@@ -13,9 +13,10 @@ from channelhash.data.records import Records
 from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_hash_model
+from channelhash.runs.environment import record_environment
 from channelhash.training import distributed
 from channelhash.training.trainer import Validation, kept_validation, measure_of, read_log
-from channelhash.utils.environment import environment, pick_device, record_environment
+from channelhash.utils.environment import pick_device
 from channelhash.utils.files import locked_folder, sweep, write_text
 from channelhash.utils.typed_settings import python_names, trusting
 
@@ -136,7 +137,7 @@ def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> No
         if problems:  # the last ones are about the collection, not about a row
             _log.warning("problems of the data: %d, listed in %s; the last is: %s", len(problems), file, problems[-1])
         device = distributed.local_device(pick_device(config.train.device))
-        record_environment(folder / "environment.json", environment(device, distributed.world_size()))
+        record_environment(folder / "environment.json", device, distributed.world_size())
 
 
 def _card_facts(config: RunConfig) -> dict[str, Any]:

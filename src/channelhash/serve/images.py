@@ -11,8 +11,10 @@ from typing import IO
 from fastapi import HTTPException
 from PIL import Image
 
-from channelhash.utils.image_files import FORMATS, ImageError, decode, open_image
+from channelhash.utils.image_files import ImageError, decode, open_image
 
+#: Formats of uploads: not all that telephones and research write, which stored images may have.
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 #: Formats whose files `PIL.Image.Image.draft` decodes to a fraction of their size.
 _REDUCIBLE = ("JPEG", "MPO")
 _KEPT = 640  # of what is kept: copies of uploads, and thumbnails in memory
@@ -20,7 +22,7 @@ _CACHED = 1024
 _QUALITY = 85
 
 
-def open_upload(content: bytes, max_pixels: float, max_side: int, formats: Sequence[str] = FORMATS) -> Image.Image:
+def open_upload(content: bytes, max_pixels: float, max_side: int, formats: Sequence[str] = _FORMATS) -> Image.Image:
     """Open an uploaded image that is sure to decode; the model decodes it, as it does with files.
 
     >>> file = io.BytesIO()

@@ -27,10 +27,8 @@ from PIL import ExifTags, Image, ImageCms, ImageFile, UnidentifiedImageError
 
 from channelhash.errors import InputError
 
-#: Formats that are decoded for somebody else; Pillow has others that start programs or are rarely tested.
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-#: Formats of stored images: also those that telephones and research write.
-STORED_FORMATS = (*FORMATS, "AVIF", "HEIF", "PPM")
+#: Formats of stored images; Pillow has others that start programs or are rarely tested.
+STORED_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF", "PPM")
 #: The variable that says how many million pixels a stored image may have.
 _LIMIT_VARIABLE = "CHANNELHASH_MAX_PIXELS"
 #: Version of what happens to pixels before they are resized: 2 turns images upright. Models made since then carry it in

@@ -18,10 +18,10 @@ from channelhash.errors import InputError
 from channelhash.lab.report import page
 from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.metrics.code_health import BitHealth, Bounds, bit_health, channel_health
+from channelhash.runs.environment import read_environments
 from channelhash.runs.train import create_loss
 from channelhash.search.index.brute_force import nearest
 from channelhash.training.trainer import MEASURES, measure_of, read_log, selection_score
-from channelhash.utils.environment import read_environments
 from channelhash.utils.files import read_json, read_yaml_sections, reading
 from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.image_grid import bits

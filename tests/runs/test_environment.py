@@ -6,11 +6,12 @@ from pathlib import Path
 
 import torch
 
-from channelhash.utils.environment import _git_commit, environment, read_environments, record_environment
+from channelhash.runs import environment
+from channelhash.runs.environment import _git_commit, read_environments, record_environment
 
 
 def test_the_environment_says_what_computes_and_not_where():
-    found = environment(torch.device("cpu"), processes=2)
+    found = environment._environment(torch.device("cpu"), processes=2)
     assert found["python"] == platform.python_version()
     assert torch.__version__.startswith(found["packages"]["torch"])  # one of a build may lack what is behind the "+"
     assert (found["device"], found["device_name"], found["processes"]) == ("cpu", None, 2)
@@ -40,9 +41,10 @@ def test_only_a_tracked_file_has_a_commit(tmp_path):
     assert _git_commit(tracked) == git("rev-parse", "HEAD") + "-dirty"
 
 
-def test_a_run_that_goes_on_elsewhere_keeps_both_environments(tmp_path):
+def test_a_run_that_goes_on_elsewhere_keeps_both_environments(tmp_path, monkeypatch):
     path = tmp_path / "environment.json"
     assert read_environments(path) == []
     for version in ("1", "1", "2"):
-        record_environment(path, {"channelhash": version})
-    assert read_environments(path) == [{"channelhash": "1"}, {"channelhash": "2"}]
+        monkeypatch.setattr(environment, "__version__", version)
+        record_environment(path, torch.device("cpu"), 1)
+    assert [entry["channelhash"] for entry in read_environments(path)] == ["1", "2"]
