@@ -1,4 +1,4 @@
-"""Other processes: workers, which leave Ctrl-C to this one; and forked children.
+"""Other processes: workers, which end with this one and leave Ctrl-C to it; and forked children.
 
 A forked child has its parent's memory but not its threads. PyTorch hangs or ends a child that works on several, so it
 works on one.
@@ -7,10 +7,17 @@ works on one.
 import os
 import signal
 import sys
+import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
+# Processes of a pool on Windows, which waits for no more handles at once.
+_MOST = 61
 
 
 @contextmanager
@@ -19,7 +26,7 @@ def interrupts_held() -> Iterator[None]:
 
     A terminal sends Ctrl-C to all of them at once; each would print a traceback, and the loss of one is an error.
     """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows, where the processes of a grid ignore it instead
+    if not hasattr(signal, "pthread_sigmask"):  # Windows, where the processes of `process_pool` ignore it instead
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -27,6 +34,48 @@ def interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def process_pool(
+    workers: int, start: Callable[..., None] | None = None, arguments: tuple[Any, ...] = ()
+) -> Iterator["ProcessPoolExecutor"]:
+    """Yield a pool of fresh processes, which are ended if the block raises, or if this process is killed.
+
+    The first ``submit`` starts them all; it belongs into `interrupts_held`.
+    """
+    import multiprocessing  # takes longer than the rest of this file, which every command imports
+    from concurrent.futures import ProcessPoolExecutor
+
+    others = multiprocessing.active_children()
+    workers = min(workers, _MOST) if sys.platform == "win32" else workers
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (start, arguments)) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                if process not in others:
+                    process.terminate()
+            raise
+
+
+def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+    if not hasattr(signal, "pthread_sigmask"):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if start is not None:
+        start(*arguments)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is killed: it would hold the folders that the next call goes on with."""
+    import multiprocessing
+
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 _told: "weakref.WeakSet[Any]" = weakref.WeakSet()

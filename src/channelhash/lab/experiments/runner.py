@@ -1,16 +1,10 @@
 """Run a grid of trainings: none twice, several at once, and one failure stops no other."""
 
 import json
-import multiprocessing
-import os
-import signal
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,12 +24,9 @@ from channelhash.runs.train import plan_run, start_run
 from channelhash.utils.compiled import limit_threads
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked_folder, sweep, write_text
-from channelhash.utils.processes import interrupts_held
+from channelhash.utils.processes import interrupts_held, process_pool
 from channelhash.utils.progress import StageProgress, no_stage_progress, note
 from channelhash.utils.typed_settings import check_trusted, failing_line, python_names, trusting
-
-# Processes of a pool on Windows, which waits for no more handles at once.
-_MOST = 61
 
 
 @dataclass(frozen=True)
@@ -206,7 +197,7 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> It
     while waiting:
         started: dict[Future[str], GridRun] = {}
         threads = max(1, usable_cores() // jobs)
-        with _process_pool(jobs, threads) as pool:
+        with process_pool(jobs, _start_job, (threads,)) as pool:
             with interrupts_held():
                 started = {
                     pool.submit(_run_and_evaluate, run.name, run.config.to_yaml(), folder): run for run in waiting
@@ -227,39 +218,11 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> It
             yield run.name, error
 
 
-@contextmanager
-def _process_pool(workers: int, threads: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of fresh processes, which are ended if the block raises, or if this process is killed.
-
-    The first ``submit`` starts them all; it belongs into `interrupts_held`.
-    """
-    others = multiprocessing.active_children()
-    workers = min(workers, _MOST) if sys.platform == "win32" else workers
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_job, (threads,)) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                if process not in others:
-                    process.terminate()
-            raise
-
-
 def _start_job(threads: int) -> None:
-    if not hasattr(signal, "pthread_sigmask"):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     limit_threads(threads)
 
 
-def _end_with_parent() -> None:
-    """End this process when its parent is killed: it would hold the folders that the next call goes on with."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _refuse_missing_files(grid: Grid) -> None:
