@@ -223,8 +223,6 @@ def _start_job(threads: int) -> None:
     limit_threads(threads)
 
 
-
-
 def _refuse_missing_files(grid: Grid) -> None:
     for run in grid.runs:
         for key in ("path", "root"):
