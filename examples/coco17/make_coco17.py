@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.data.registry import SplitSettings, make_splits
-from channelhash.data.splits import save_splits
+from channelhash.data.splits import SplitSettings
 from channelhash.data.table import load_table
 from channelhash.errors import InputError
 from channelhash.utils.files import atomic_path, reading
@@ -186,7 +185,7 @@ def write_splits(items: Path) -> dict[str, str]:
     for seed in SEEDS:
         settings = SplitSettings(queries=QUERIES, train=TRAIN, seed=seed)
         path = items.with_name(f"splits-{seed}.json")
-        save_splits(make_splits(settings, records), records, path, settings.model_dump(mode="json"))
+        settings.draw(records).save(records, path, settings.model_dump(mode="json"))
         hashes[path.name] = json.loads(path.read_text(encoding="utf-8"))["rows_hash"]
     return hashes
 

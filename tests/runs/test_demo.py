@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.data.synthetic import WORDS
+from channelhash.data.synthetic import _WORDS
 from channelhash.runs.demo import _TEXT_QUERIES, _answer_rows, _answer_texts
 
 
@@ -17,9 +17,9 @@ class OneAnswer:
 
 def test_an_answer_fits_if_it_has_every_label_of_the_words():
     shown = [{"sunset", "sea"}, {"sunset"}, {"dog", "sea"}, {"dog"}, {"flower"}, {"portrait", "female"}, {"night"}]
-    labels = np.array([[label in item for label in WORDS] for item in [*shown, {"dog"}, {"sky"}, {"dog"}]])
+    labels = np.array([[label in item for label in _WORDS] for item in [*shown, {"dog"}, {"sky"}, {"dog"}]])
     codes = np.array([[0]] * len(shown) + [[255]] * 3, dtype=np.uint8)
-    database = CodeSet([f"im{i}" for i in range(10)], {"image": codes}, labels, 8, label_names=tuple(WORDS))
+    database = CodeSet([f"im{i}" for i in range(10)], {"image": codes}, labels, 8, label_names=tuple(_WORDS))
     sheet, fits = _answer_texts(OneAnswer(), database)
     assert fits == {
         "sunset beach": {"fitting": 1, "shown": 7, "chance": 0.1},
@@ -33,7 +33,7 @@ def test_an_answer_fits_if_it_has_every_label_of_the_words():
 
 
 def test_the_queries_ask_for_labels_that_are_drawn():
-    assert {label for wanted in _TEXT_QUERIES.values() for label in wanted} <= set(WORDS)
+    assert {label for wanted in _TEXT_QUERIES.values() for label in wanted} <= set(_WORDS)
 
 
 def test_answers_are_right_if_they_share_a_label():

@@ -17,10 +17,6 @@ from channelhash.utils.plotting import COLORS, arrow, legend_below, line
 _Log = Sequence[Mapping[str, Any]]
 
 
-# Methods are moved aside by this much of a code length's place, so that error bars do not lie on one another.
-_ASIDE = 0.05
-
-
 # Score -> as it is printed.
 _NAMES = {"map_tie_aware": "mAP$_T$", "roc_auc_micro": "ROC-AUC (micro)"}
 
@@ -85,7 +81,8 @@ def _code_length_plot(finished: Sequence[Result]) -> Figure:
     for axes, task in zip(panels, tasks, strict=False):
         for number, method in enumerate(methods):
             groups = [[r.score(task) for r in finished if (r.method, r.n_bits) == (method, k)] for k in lengths]
-            aside = _ASIDE * (number - (len(methods) - 1) / 2)
+            # A little aside, so that error bars do not lie on one another.
+            aside = 0.05 * (number - (len(methods) - 1) / 2)
             means, spreads = _means(groups)
             line(axes, number, np.arange(len(lengths)) + aside, means, method, spreads)
         chance = np.mean([result.score(task, "chance") for result in finished])
@@ -119,8 +116,7 @@ def _gamma_w_plot(finished: Sequence[Result]) -> Figure:
         axes.grid(alpha=0.3)
     panels[-1].set_xlabel("γ$_w$")
     panels[-1].set_xticks(values)
-    title = f"DSCH over γ$_w$, k = {finished[0].n_bits}, validation set, mean ± sample std over seeds"
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(f"DSCH, k = {finished[0].n_bits}, validation set, mean ± sample std over seeds", fontsize=11)
     legend_below(figure, panels[0])
     return figure
 

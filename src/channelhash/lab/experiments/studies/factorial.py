@@ -12,9 +12,6 @@ from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, 
 from channelhash.lab.experiments.tables import Cell, all_views, losses_table, signed, task_names
 from channelhash.utils.plotting import arrow
 
-# (loss, κ_q, γ_w; None where the loss has none).
-_Setting = tuple[str, float, float | None]
-
 
 class _Effect(NamedTuple):
     """A mean difference over seeds, in points of the score (mAP in percent).
@@ -26,16 +23,6 @@ class _Effect(NamedTuple):
     test: SeedTest
     standardized: float
 
-    @property
-    def clear(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.test.lower > 0 or self.test.upper < 0
-
-
-def _setting(result: Result) -> _Setting:
-    loss = result.settings["loss"]
-    return str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w")
-
 
 def _factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dict[str, _Effect]:
     """Return the effects of the channel (DSCH's bounds against SCH's) and of the quantisation term on tie-aware mAP
@@ -46,10 +33,13 @@ def _factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dic
     values are: the channel's part is the mean of its effects with and without the term, and likewise the term's; the
     two add up to the whole.
     """
-    scores: dict[_Setting, dict[int, float]] = {}
+    # Of each loss, κ_q and γ_w, None where the loss has none: seed -> score.
+    scores: dict[tuple[str, float, float | None], dict[int, float]] = {}
     for result in results:
         if result.status == "finished" and result.n_bits == n_bits:
-            scores.setdefault(_setting(result), {})[result.seed] = 100 * result.score(task)
+            settings = result.settings["loss"]
+            setting = str(settings["name"]), float(settings["kappa_q"]), settings.get("gamma_w")
+            scores.setdefault(setting, {})[result.seed] = 100 * result.score(task)
 
     def cell(loss: str, kappa_q: float, gamma_w: float | None = None) -> Mapping[int, float]:
         width = 8.0 if loss == "dsch" and gamma_w is None else gamma_w
@@ -68,10 +58,8 @@ def _factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> dic
     }
     for kappa in kappas:
         terms[f"channel: DSCH − SCH, κ_q {kappa:g}"] = [(1, cell("dsch", kappa)), (-1, cell("sch", kappa))]
-    for loss in ("sch", "dsch"):
-        for kappa in kappas[1:]:
-            name = f"quantisation: {loss.upper()}, κ_q {kappa:g} − 0"
-            terms[name] = [(1, cell(loss, kappa)), (-1, cell(loss, 0.0))]
+    for loss, kappa in product(("sch", "dsch"), kappas[1:]):
+        terms[f"quantisation: {loss.upper()}, κ_q {kappa:g} − 0"] = [(1, cell(loss, kappa)), (-1, cell(loss, 0.0))]
     terms["interaction: the term's effect in DSCH − in SCH"] = [(1, dsch_q), (-1, dsch), (-1, sch_q), (1, sch)]
     for kappa in kappas:
         terms[f"width: DSCH, γ_w 2 − 8, κ_q {kappa:g}"] = [(1, cell("dsch", kappa, 2.0)), (-1, cell("dsch", kappa))]
@@ -122,7 +110,8 @@ def _cell(effect: _Effect) -> Cell:
     test = effect.test
     interval = f"[{signed(test.lower)}, {signed(test.upper)}]"
     standardized = f"{effect.standardized:+.1f}".replace("-", "−")
-    return Cell(f"{signed(test.difference)} {interval} ({standardized})", effect.clear)
+    excludes_zero = test.lower > 0 or test.upper < 0
+    return Cell(f"{signed(test.difference)} {interval} ({standardized})", excludes_zero)
 
 
 def _grid(design: Design) -> list[GridRun]:
