@@ -12,23 +12,14 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare, kstest
 
 from channelhash.augment import progressive as op
-from channelhash.augment.progressive import (
-    _GROUPS,
-    _OPERATIONS,
-    Augmentation,
-    Progression,
-    _mixture,
-    apply,
-    augment_batch,
-    plan,
-)
+from channelhash.augment.progressive import _GROUPS, _OPERATIONS, Progression, _Augmentation, _mixture
 from channelhash.utils.torchvision_compat import torchvision
 
 N = 4000
 
 
 def plans(level=None, epoch=0, **options):
-    return [plan(Progression(7, N, level=level, **options), epoch, sample) for sample in range(N)]
+    return [Progression(7, N, level=level, **options).plan(epoch, sample) for sample in range(N)]
 
 
 def names(steps) -> list[str]:
@@ -124,9 +115,7 @@ def test_parameters_are_uniform_in_their_ranges(level):
 
 
 def test_partners_are_the_other_samples_alike():
-    drawn = [
-        (sample, plan(Progression(seed, 5, level="hard"), 0, sample)) for sample in range(5) for seed in range(800)
-    ]
+    drawn = [(sample, Progression(seed, 5, level="hard").plan(0, sample)) for sample in range(5) for seed in range(800)]
     partners = Counter((sample, s.partner) for sample, steps in drawn for s in steps if s.partner is not None)
     assert set(partners) == {(a, b) for a in range(5) for b in range(5) if a != b}
     assert chisquare(list(partners.values())).pvalue > 1e-4
@@ -136,7 +125,7 @@ def test_a_draw_depends_on_seed_epoch_and_sample_alone():
     keys = [(seed, epoch, sample) for seed in (0, 1) for epoch in (0, 1) for sample in (0, 1)]
 
     def draw(seed, epoch, sample):
-        return plan(Progression(seed, N, level="hard"), epoch, sample)
+        return Progression(seed, N, level="hard").plan(epoch, sample)
 
     draws = {key: draw(*key) for key in keys}
     assert len({repr(steps) for steps in draws.values()}) == 8
@@ -146,21 +135,9 @@ def test_a_draw_depends_on_seed_epoch_and_sample_alone():
 def test_augmenting_leaves_the_global_generator_alone():
     images = torch.rand(40, 3, 12, 12)
     before = torch.get_rng_state()
-    augment_batch(images, list(range(40)), 190, Progression(3, 40), images.__getitem__)
+    for row in range(40):
+        Progression(3, 40).augment(images.__getitem__, 190, row)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_batch_is_drawn_with_the_asked_length_and_weights():
-    images = torch.rand(60, 3, 12, 12)
-
-    def expected(**options):
-        progression = Progression(3, 60, 40, **options)
-        return torch.stack([apply(images[i], plan(progression, 5, i), images.__getitem__) for i in range(60)])
-
-    for options in ({}, {"easy_weights": "angles"}):
-        got = augment_batch(images, list(range(60)), 5, Progression(3, 60, 40, **options), images.__getitem__)
-        torch.testing.assert_close(got, expected(**options), rtol=0, atol=0)
-    assert not torch.equal(expected(), expected(easy_weights="angles"))
 
 
 PICTURES = st.tuples(st.integers(8, 40), st.integers(8, 40), st.integers(0, 10**6))
@@ -171,8 +148,8 @@ PICTURES = st.tuples(st.integers(8, 40), st.integers(8, 40), st.integers(0, 10**
 def test_shape_and_range_are_kept(picture, level, sample):
     height, width, seed = picture
     image, partner = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(seed))
-    steps = plan(Progression(0, 10**6 + 1, level=level), 0, sample)
-    result = apply(image, steps, lambda other: partner)
+    progression = Progression(0, 10**6 + 1, level=level)
+    result = progression.augment(lambda row: image if row == sample else partner, 0, sample)
     assert result.shape == image.shape
     assert result.dtype == image.dtype
     assert result.min() >= 0
@@ -211,7 +188,7 @@ hard 1-1 20%
 """
 
 
-def written(row: Augmentation) -> str:
+def written(row: _Augmentation) -> str:
     parts = [row.name]
     parts += [
         f"{name} {' '.join(f'{value:g}' for value in values)}"

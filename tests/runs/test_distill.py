@@ -66,17 +66,17 @@ def test_figures_are_those_of_the_codes(teacher, student):
 
 
 def test_an_interrupted_student_resumes_to_the_same_weights(teacher, student, tmp_path, monkeypatch, capsys):
-    from channelhash.training import trainer
+    from channelhash.training.step import Steps
 
-    save, place = trainer.save_checkpoint, tmp_path / "run"
+    save, place = Steps.save, tmp_path / "run"
 
-    def stops(path, model, loss, optimizer, done):
-        save(path, model, loss, optimizer, done)
+    def stops(steps, path, done):
+        save(steps, path, done)
         if done == 7:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "save_checkpoint", stops)
+        patch.setattr(Steps, "save", stops)
         assert run_command("distill", teacher, *STUDENT, "--out", place) != 0
     assert_refused(capsys, "distill", teacher, *STUDENT, "--out", place, says="add --resume")
     assert run_command("distill", teacher, *STUDENT, "--out", place, "--resume") == 0

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from channelhash.errors import InputError
-from channelhash.training import distributed
+from channelhash.training import distributed, step
 from picture_runs import clip_model, picture_config, write_pictures
 from small_runs import feature_config, run_command, write_features
 
@@ -79,9 +79,9 @@ def test_two_ranks_share_a_bank_and_one_writes(tmp_path):
 
 def test_a_batch_that_cannot_be_shared_evenly_is_refused(monkeypatch):
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
-    assert distributed.rows_of_rank(torch.arange(4)).tolist() == [0, 1]
+    assert step._rows_of_rank(torch.arange(4)).tolist() == [0, 1]
     with pytest.raises(InputError, match=r"^train.batch_size is 33: 2 processes cannot share it evenly"):
-        distributed.rows_of_rank(torch.arange(33))
+        step._rows_of_rank(torch.arange(33))
 
 
 def test_each_process_of_a_machine_takes_a_gpu_of_its_own(monkeypatch):
@@ -133,7 +133,8 @@ RANK = """
 import sys, torch, torch.distributed as dist
 from channelhash.losses import make_loss
 from channelhash.losses.base import Shard
-from channelhash.training.distributed import gather_outputs, rank, sum_gradients, world_size
+from channelhash.training.distributed import rank, world_size
+from channelhash.training.step import _gather_outputs, _sum_gradients
 if world_size() == 1 and len(sys.argv) > 2:
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
 torch.set_num_threads(1)
@@ -144,9 +145,9 @@ for name in ("dnph", "dcgh", "greedyhash", "contrastive"):
     labels = torch.rand(6, 3) < 0.5
     n = 6 // world_size()
     mine = {modality: values[rank() * n :][:n].requires_grad_() for modality, values in outputs.items()}
-    value = loss(gather_outputs(mine), labels, shard=Shard(rank(), world_size()))
+    value = loss(_gather_outputs(mine), labels, shard=Shard(rank(), world_size()))
     value.backward()
-    sum_gradients(loss)
+    _sum_gradients(loss)
     gradients = [parameter.grad for parameter in loss.parameters()] or [torch.stack([v.grad for v in mine.values()])]
     torch.save(gradients, f"{sys.argv[1]}.{name}.{rank()}-{world_size()}")
 """

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from channelhash.augment.progressive import Progression, augment_batch
+from channelhash.augment.progressive import Progression
 from channelhash.config import TrainSettings
 from channelhash.data.images import ImageFiles, Square, image_batches
 from channelhash.training.inputs import Held, _AugmentedImages
@@ -54,10 +54,10 @@ def paths(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_do_not_depend_on_workers(paths, workers):
-    pictures = _AugmentedImages(ImageFiles(paths, Square(24)), seed=5)
+    pictures = _AugmentedImages(ImageFiles(paths, Square(24)), TrainSettings(epochs=200, augment_seed=5))
     batches = [torch.tensor([4, 0, 7]), torch.tensor([1, 2])]
     draws = [[(190, row) for row in rows.tolist()] for rows in batches]
     pixels = Square(24)(paths).float() / 255
     for got, rows in zip(image_batches(pictures, draws, workers), batches, strict=True):
-        expected = augment_batch(pixels[rows], rows.tolist(), 190, Progression(5, 9), pixels.__getitem__)
+        expected = torch.stack([Progression(5, 9).augment(pixels.__getitem__, 190, row) for row in rows.tolist()])
         torch.testing.assert_close(got, expected, rtol=0, atol=0)

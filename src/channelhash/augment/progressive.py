@@ -181,7 +181,7 @@ _WITH_PARTNER = frozenset({"blend", "picture_in_picture"})
 _Level = Literal["none", "easy", "medium", "hard"]
 
 #: Epochs that the table of mixtures is written for.
-TABLE_EPOCHS = 200
+_TABLE_EPOCHS = 200
 
 #: first epoch of a range -> share of each level, table "Progressive image augmentation mixtures".
 _MIXTURES: dict[int, dict[_Level, float]] = {
@@ -196,7 +196,7 @@ _MIXTURES: dict[int, dict[_Level, float]] = {
 
 
 @dataclass(frozen=True)
-class Augmentation:
+class _Augmentation:
     """One row of the table.
 
     Attributes:
@@ -206,7 +206,7 @@ class Augmentation:
         probability: of applying the augmentation once it is picked.
 
     >>> _GROUPS["medium"][1].rows[0]
-    Augmentation(name='rotate', parameters={'angle': (-45, 45)}, probability=1.0)
+    _Augmentation(name='rotate', parameters={'angle': (-45, 45)}, probability=1.0)
     """
 
     name: str
@@ -219,8 +219,8 @@ class Augmentation:
         return {name: values for name, values in self.parameters.items() if len(values) != 2}
 
 
-def _row(name: str, probability: float = 1.0, **parameters: tuple[float, ...]) -> Augmentation:
-    return Augmentation(name, parameters, probability)
+def _row(name: str, probability: float = 1.0, **parameters: tuple[float, ...]) -> _Augmentation:
+    return _Augmentation(name, parameters, probability)
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class _Group:
 
     least: int
     most: int
-    rows: tuple[Augmentation, ...]
+    rows: tuple[_Augmentation, ...]
     weight: float | None = None
 
 
@@ -278,7 +278,7 @@ _GROUPS: dict[_Level, tuple[_Group, ...]] = {
 }
 
 
-def _mixture(epoch: int, n_epochs: int = TABLE_EPOCHS) -> dict[_Level, float]:
+def _mixture(epoch: int, n_epochs: int = _TABLE_EPOCHS) -> dict[_Level, float]:
     """Return the share of each level in an epoch.
 
     Runs of another length change the mixture at the same fractions of their epochs; epochs past the end keep the last
@@ -287,11 +287,11 @@ def _mixture(epoch: int, n_epochs: int = TABLE_EPOCHS) -> dict[_Level, float]:
     >>> _mixture(85)["hard"], _mixture(8, n_epochs=20)["hard"]
     (0.25, 0.25)
     """
-    in_table = epoch * TABLE_EPOCHS / n_epochs
+    in_table = epoch * _TABLE_EPOCHS / n_epochs
     return _MIXTURES[max(first for first in _MIXTURES if first <= in_table)]
 
 
-EasyWeights = Literal["kinds", "angles"]
+_EasyWeights = Literal["kinds", "angles"]
 
 
 @dataclass(frozen=True)
@@ -324,32 +324,44 @@ class Progression:
 
     seed: int
     n_samples: int
-    n_epochs: int = TABLE_EPOCHS
-    easy_weights: EasyWeights = "kinds"
+    n_epochs: int = _TABLE_EPOCHS
+    easy_weights: _EasyWeights = "kinds"
     level: _Level | None = None
 
+    def plan(self, epoch: int, sample: int) -> tuple[_Step, ...]:
+        """Draw the operations of a sample in an epoch, in their order.
 
-def plan(progression: Progression, epoch: int, sample: int) -> tuple[_Step, ...]:
-    """Draw the operations of a sample in an epoch, in their order.
+        The level is drawn from the epoch's mixture; the number of augmentations is uniform in a group's range, they are
+        picked without replacement and applied in random order. Of groups that exclude one another one is drawn.
 
-    The level is drawn from the epoch's mixture; the number of augmentations is uniform in a group's range, they are
-    picked without replacement and applied in random order. Of groups that exclude one another one is drawn.
+        >>> [step.name for step in Progression(seed=0, n_samples=10, level="hard").plan(epoch=190, sample=3)]
+        ['flip_horizontally', 'rotate']
+        >>> Progression(seed=0, n_samples=10).plan(epoch=0, sample=3)  # training begins without augmentation
+        ()
+        """
+        random = generator(self.seed, "augment", epoch, sample)
+        shares = _mixture(epoch, self.n_epochs)
+        drawn = list(shares)[random.choice(len(shares), p=list(shares.values()))]
+        level = self.level or drawn
+        steps: list[_Step] = []
+        for group in _active_groups(_GROUPS[level], random):
+            for row in _picked_rows(group, random, self.easy_weights if level == "easy" else "kinds"):
+                if row.probability == 1 or random.random() < row.probability:
+                    steps.append(_draw(row, random, sample, self.n_samples))
+        return tuple(steps)
 
-    >>> [step.name for step in plan(Progression(seed=0, n_samples=10, level="hard"), epoch=190, sample=3)]
-    ['flip_horizontally', 'rotate']
-    >>> plan(Progression(seed=0, n_samples=10), epoch=0, sample=3)  # training begins without augmentation
-    ()
-    """
-    random = generator(progression.seed, "augment", epoch, sample)
-    shares = _mixture(epoch, progression.n_epochs)
-    drawn = list(shares)[random.choice(len(shares), p=list(shares.values()))]
-    level = progression.level or drawn
-    steps: list[_Step] = []
-    for group in _active_groups(_GROUPS[level], random):
-        for row in _picked_rows(group, random, progression.easy_weights if level == "easy" else "kinds"):
-            if row.probability == 1 or random.random() < row.probability:
-                steps.append(_draw(row, random, sample, progression.n_samples))
-    return tuple(steps)
+    def augment(self, images: Callable[[int], Tensor], epoch: int, sample: int) -> Tensor:
+        """Return the image of a sample as it is in an epoch; ``images`` gives those of it and of its partners.
+
+        >>> black_and_white = torch.zeros(3, 8, 8), torch.ones(3, 8, 8)
+        >>> Progression(seed=0, n_samples=2).augment(black_and_white.__getitem__, epoch=190, sample=0).shape
+        torch.Size([3, 8, 8])
+        """
+        image = images(sample)
+        for step in self.plan(epoch, sample):
+            partners = () if step.partner is None else (images(step.partner),)
+            image = _OPERATIONS[step.name](image, *partners, **step.parameters)
+        return image
 
 
 def _active_groups(groups: tuple[_Group, ...], random: np.random.Generator) -> list[_Group]:
@@ -361,7 +373,7 @@ def _active_groups(groups: tuple[_Group, ...], random: np.random.Generator) -> l
     return always
 
 
-def _picked_rows(group: _Group, random: np.random.Generator, weights: EasyWeights) -> list[Augmentation]:
+def _picked_rows(group: _Group, random: np.random.Generator, weights: _EasyWeights) -> list[_Augmentation]:
     count = int(random.integers(group.least, group.most + 1))
     share = None
     if weights == "angles":
@@ -370,7 +382,7 @@ def _picked_rows(group: _Group, random: np.random.Generator, weights: EasyWeight
     return [group.rows[i] for i in random.choice(len(group.rows), size=count, replace=False, p=share)]
 
 
-def _draw(row: Augmentation, random: np.random.Generator, sample: int, n_samples: int) -> _Step:
+def _draw(row: _Augmentation, random: np.random.Generator, sample: int, n_samples: int) -> _Step:
     parameters: dict[str, float] = {}
     for name, values in row.parameters.items():
         if name in row.choices:
@@ -388,29 +400,3 @@ def _draw(row: Augmentation, random: np.random.Generator, sample: int, n_samples
         partner = int(random.integers(n_samples - 1)) if n_samples > 1 else 0
         partner += partner >= sample and n_samples > 1  # any sample but this one
     return _Step(row.name, parameters, partner)
-
-
-def apply(image: Tensor, steps: tuple[_Step, ...], partner: Callable[[int], Tensor]) -> Tensor:
-    """Apply steps to an image.
-
-    >>> image, black = torch.ones(3, 2, 2), torch.zeros(3, 2, 2)
-    >>> apply(image, (_Step("blend", {"blending": 0.25}, partner=1),), lambda sample: black).unique().tolist()
-    [0.75]
-    """
-    for step in steps:
-        partners = () if step.partner is None else (partner(step.partner),)
-        image = _OPERATIONS[step.name](image, *partners, **step.parameters)
-    return image
-
-
-def augment_batch(
-    images: Tensor, samples: list[int], epoch: int, progression: Progression, partner: Callable[[int], Tensor]
-) -> Tensor:
-    """`plan` and `apply` for each image of a batch ``(n, 3, h, w)``; arguments as there.
-
-    >>> images = torch.rand(2, 3, 8, 8)
-    >>> augment_batch(images, [0, 1], 190, Progression(seed=0, n_samples=2), images.__getitem__).shape
-    torch.Size([2, 3, 8, 8])
-    """
-    plans = (plan(progression, epoch, sample) for sample in samples)
-    return torch.stack([apply(image, steps, partner) for image, steps in zip(images, plans, strict=True)])

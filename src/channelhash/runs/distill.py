@@ -27,7 +27,7 @@ from channelhash.runs.folder import OpenedRun, claim_folder, describe_run, keep_
 from channelhash.runs.train import create_model
 from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.inputs import feature_records
-from channelhash.training.trainer import fit, fit_scales_of, prepare, relevant_pairs
+from channelhash.training.trainer import Trainee, relevant_pairs
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.typed_settings import apply_override, is_python_name, trusting, unknown
@@ -179,13 +179,13 @@ def distill(
             describe_run(config, folder, [*records.problems, *partners.unmatched])
             model = create_model(config, labelled.take(splits.train))
             model.code_spaces = (origin["teacher_weights"], *teacher.model.extends)
-            trainee = prepare(model, Collection((labelled,)), splits.train, config.train, progress)
-            fit_scales_of(trainee, splits.train)
+            trainee = Trainee.prepare(model, Collection((labelled,)), splits.train, config.train, progress)
+            trainee.fit_scales(splits.train)
             del model  # and with it a frozen backbone, whose features are computed
             sizes = {"n_bits": config.n_bits, "modalities": tuple(labelled.items)}
             loss = resolve_loss(config.loss_name)(**sizes, **vars(config.loss))
             targets = _teacher_outputs(teacher, partners.of_student[splits.train], tuple(labelled.items), progress)
-            model = fit(trainee, loss, targets, splits, config.train, folder, progress)
+            model = trainee.fit(loss, targets, splits, config.train, folder, progress)
             save_model(model, config, folder)
     run = read_run(folder).as_dict()
     if launched_rank() > 0:

@@ -14,7 +14,7 @@ import torch
 
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
-from channelhash.config import ExtendSettings, RunConfig, TrainSettings, make_config, read_run_config, read_sections
+from channelhash.config import ExtendSettings, RunConfig, make_config, read_run_config, read_sections
 from channelhash.data.collection import Collection, labels_as
 from channelhash.data.records import Records
 from channelhash.data.splits import Rows, Splits
@@ -25,7 +25,7 @@ from channelhash.models import HashModel, load_hash_model
 from channelhash.models.hash_model import encode_records
 from channelhash.presets import data_kind
 from channelhash.training.distributed import rank, wait_for_all
-from channelhash.training.trainer import Trainee, fit, prepare
+from channelhash.training.trainer import Trainee
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.seeds import generator
@@ -51,21 +51,6 @@ def extension_config(run: Path, data: Path, root: Path | None = None, overrides:
     for override in overrides:
         apply_override(sections, override)
     return make_config(sections)
-
-
-def check_extension(config: RunConfig, extend: ExtendSettings, loss: HashLoss, new: Records) -> None:
-    """Check that a run can be extended by these new items with this loss."""
-    extended = read_run_config(extend.run)
-    if (extended.model_name, extended.n_bits, extended.model) != (config.model_name, config.n_bits, config.model):
-        raise InputError(f"model: an extension has the model of {extend.run}; leave the section model as it is there")
-    if loss.channels is None:
-        raise InputError(
-            f"loss.name: {config.loss_name!r} has no channels (bounds) to place new items in; extend with dsch, "
-            "sch, bsch or rsch"
-        )
-
-    if not new.labels.any():
-        raise InputError("the new items have no labels; nothing says which of the old ones they are like")
 
 
 #: In a run's folder: the codes of the old items, as the extended run made them, in the order of their rows in R.
@@ -132,8 +117,8 @@ _MOVED_ROWS = 2000
 
 
 def extend(
+    config: RunConfig,
     settings: ExtendSettings,
-    train: TrainSettings,
     collection: Collection,
     splits: Splits,
     loss: HashLoss,
@@ -141,10 +126,12 @@ def extend(
     progress: StageProgress,
 ) -> HashModel:
     """Train the model of a run on new items, and return it."""
+    _check(config, settings, loss, collection.new)
+    train = config.train
     rows = _training_rows(splits, collection.n_old, settings, train.seed)
     model = load_hash_model(settings.run)
     model.extends = (*model.extends, model.fingerprint())
-    trainee = prepare(model, collection, rows, train, progress)
+    trainee = Trainee.prepare(model, collection, rows, train, progress)
     del model  # and with it a frozen backbone, whose features are computed
     if rank() == 0:
         old_rows = splits.retrieval[splits.retrieval < collection.n_old]
@@ -154,11 +141,25 @@ def extend(
     trainee = replace(trainee, stored=stored)
     joint_loss = _extension_loss(loss, settings, train.seed, stored, collection, splits, rows)
     labels = torch.from_numpy(collection.records.labels[rows])
-    model = fit(trainee, joint_loss, labels, splits, train, folder, progress)
+    model = trainee.fit(joint_loss, labels, splits, train, folder, progress)
     if rank() == 0:
         description = _description(settings, trainee, stored, collection, splits, rows)
         write_text(folder / DESCRIPTION, json.dumps(description, indent=2))
     return model
+
+
+def _check(config: RunConfig, extend: ExtendSettings, loss: HashLoss, new: Records) -> None:
+    """Check that a run can be extended by these new items with this loss."""
+    extended = read_run_config(extend.run)
+    if (extended.model_name, extended.n_bits, extended.model) != (config.model_name, config.n_bits, config.model):
+        raise InputError(f"model: an extension has the model of {extend.run}; leave the section model as it is there")
+    if loss.channels is None:
+        raise InputError(
+            f"loss.name: {config.loss_name!r} has no channels (bounds) to place new items in; extend with dsch, "
+            "sch, bsch or rsch"
+        )
+    if not new.labels.any():
+        raise InputError("the new items have no labels; nothing says which of the old ones they are like")
 
 
 def _training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: int) -> Rows:

@@ -20,16 +20,6 @@ from channelhash.utils.environment import pick_device
 from channelhash.utils.files import locked_folder, sweep, write_text
 from channelhash.utils.typed_settings import python_names, trusting
 
-
-def draw_run_splits(config: RunConfig, collection: Collection) -> Splits:
-    """Return the splits of a run; in an extension the old items keep theirs."""
-    new = config.split.draw(collection.new)
-    if config.extend is None:
-        return new
-    old = Collection(collection.parts[:-1]).records
-    return Splits.load(config.extend.run / "splits.json", old).join(new, len(old))
-
-
 _log = logging.getLogger("channelhash.train")
 
 

@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from channelhash.config import RunConfig, make_config, read_config
 from channelhash.data.collection import Collection
 from channelhash.data.records import Items, Records
+from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.losses import HashLoss, make_loss, resolve_loss
 from channelhash.models import HashModel, resolve_model
-from channelhash.runs.extend import check_extension, extend
-from channelhash.runs.folder import Run, claim_folder, describe_run, draw_run_splits, keep_splits, read_run, save_model
+from channelhash.runs.extend import extend
+from channelhash.runs.folder import Run, claim_folder, describe_run, keep_splits, read_run, save_model
 from channelhash.training.distributed import local_device
 from channelhash.training.inputs import Held, Source, feature_mode, raw_source
 from channelhash.training.step import Steps, epoch_steps
-from channelhash.training.trainer import fit, fit_scales_of, prepare, training_images
+from channelhash.training.trainer import Trainee, training_images
 from channelhash.utils.environment import peak_bytes, pick_device
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.seeds import derive_seed, generator
@@ -91,20 +92,28 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
     collection = Collection.load(config.sources)
     records = collection.records
     splits = keep_splits(
-        folder, records, lambda: draw_run_splits(config, collection), config.split.model_dump(mode="json")
+        folder, records, lambda: _draw_splits(config, collection), config.split.model_dump(mode="json")
     )
     describe_run(config, folder, records.problems)
     loss = create_loss(config, len(records.label_names))
     _check_pairs(config, records)
     if config.extend is not None:
-        check_extension(config, config.extend, loss, collection.new)
-        return extend(config.extend, config.train, collection, splits, loss, folder, progress)
+        return extend(config, config.extend, collection, splits, loss, folder, progress)
     model = create_model(config, records.take(splits.train))
     labels = torch.from_numpy(_noisy_labels(records.labels[splits.train], config.train.label_noise, config.train.seed))
-    trainee = prepare(model, collection, splits.train, config.train, progress)
-    fit_scales_of(trainee, splits.train)
+    trainee = Trainee.prepare(model, collection, splits.train, config.train, progress)
+    trainee.fit_scales(splits.train)
     del model  # and with it a frozen backbone, whose features are computed
-    return fit(trainee, loss, labels, splits, config.train, folder, progress)
+    return trainee.fit(loss, labels, splits, config.train, folder, progress)
+
+
+def _draw_splits(config: RunConfig, collection: Collection) -> Splits:
+    """Return the splits of a run; in an extension the old items keep theirs."""
+    new = config.split.draw(collection.new)
+    if config.extend is None:
+        return new
+    old = Collection(collection.parts[:-1]).records
+    return Splits.load(config.extend.run / "splits.json", old).join(new, len(old))
 
 
 def _noisy_labels(labels: NDArray[np.bool_], share: float, seed: int) -> NDArray[np.bool_]:

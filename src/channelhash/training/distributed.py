@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
 
 from channelhash.errors import InputError, JobError
 from channelhash.utils.files import one_line
@@ -110,70 +109,3 @@ def from_first(value: Any) -> Any:
     box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]
-
-
-def rows_of_rank(rows: Tensor) -> Tensor:
-    """Return this rank's consecutive rows of a global batch.
-
-    >>> rows_of_rank(torch.arange(4)).tolist()
-    [0, 1, 2, 3]
-    """
-    size = world_size()
-    if len(rows) % size:
-        raise InputError(f"train.batch_size is {len(rows)}: {size} processes cannot share it evenly")
-    n = len(rows) // size
-    return rows[rank() * n : (rank() + 1) * n]
-
-
-def gather_outputs(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the outputs of all ranks, ``(n / world, k)`` each, as one ``(n, k)`` with gradients, ordered by rank.
-
-    What is computed from them is this rank's part of a sum over ranks; the gradient is that of the whole sum.
-
-    >>> gather_outputs({"image": torch.zeros(2, 8)})["image"].shape
-    torch.Size([2, 8])
-    """
-    if world_size() == 1:
-        return outputs
-    together = _Gather.apply(torch.stack(list(outputs.values())))  # type: ignore[no-untyped-call]
-    return dict(zip(outputs, together.unbind(), strict=True))
-
-
-def sum_over_ranks(values: Tensor) -> Tensor:
-    """Return the sum of all ranks' ``values``, without a gradient.
-
-    >>> sum_over_ranks(torch.tensor([1.0, 2.0])).tolist()
-    [1.0, 2.0]
-    """
-    if world_size() == 1:
-        return values
-    total = values.clone()
-    dist.all_reduce(total)
-    return total
-
-
-def sum_gradients(module: nn.Module) -> None:
-    """Sum the gradients of a module outside DDP over ranks, of which each has its part."""
-    if world_size() > 1:
-        for parameter in module.parameters():
-            if parameter.grad is not None:
-                dist.all_reduce(parameter.grad)
-
-
-class _Gather(torch.autograd.Function):
-    """``(m, n / world, k)`` of each rank -> ``(m, n, k)``, all modalities in one exchange.
-
-    DDP averages the parameters' gradients over ranks, but the loss is a sum over them, hence the factor.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]
-        dist.all_gather(parts, values.contiguous())
-        return torch.cat(parts, dim=1)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        gradient = gradients[0].contiguous()
-        dist.all_reduce(gradient)
-        return gradient.chunk(dist.get_world_size(), dim=1)[dist.get_rank()] * dist.get_world_size()

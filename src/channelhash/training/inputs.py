@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from channelhash.augment.progressive import TABLE_EPOCHS, EasyWeights, Progression, apply, augment_batch, plan
+from channelhash.augment.progressive import Progression
 from channelhash.codes import PackedCodes
 from channelhash.config import TrainSettings
 from channelhash.data.collection import Collection
@@ -43,25 +43,18 @@ class _AugmentedImages(Dataset[Tensor]):
     A worker needs only those two numbers: every draw is a function of (seed, epoch, sample).
     """
 
-    def __init__(
-        self,
-        images: ImageFiles,
-        seed: int,
-        n_epochs: int = TABLE_EPOCHS,
-        easy_weights: EasyWeights = "kinds",
-    ) -> None:
-        self.images = images
-        self.progression = Progression(seed, len(images), n_epochs, easy_weights)
+    def __init__(self, images: ImageFiles, settings: TrainSettings) -> None:
+        self.images, self.progression = images, _progression(len(images), settings)
 
     def __len__(self) -> int:
         return len(self.images) * self.progression.n_epochs
 
     def __getitem__(self, draw: _Draw) -> Tensor:
-        epoch, sample = draw
-        return apply(self._pixels(sample), plan(self.progression, epoch, sample), self._pixels)
+        return self.progression.augment(lambda sample: unit_pixels(self.images[sample]), *draw)
 
-    def _pixels(self, sample: int) -> Tensor:
-        return unit_pixels(self.images[sample])
+
+def _progression(n_samples: int, settings: TrainSettings) -> Progression:
+    return Progression(settings.augment_seed, n_samples, settings.epochs, settings.easy_weights)
 
 
 class Source(Protocol):
@@ -111,14 +104,10 @@ class Held:
     def batch(self, epoch: int, rows: Tensor) -> Tensor:
         """Return the inputs of some rows in an epoch."""
         if self.values.dtype == torch.uint8 and self.settings.augment == "progressive":
-            return self._augmented_pixels(epoch, rows)
+            progression = _progression(len(self.values), self.settings)
+            pixels = lambda row: unit_pixels(self.values[row])  # noqa: E731
+            return torch.stack([progression.augment(pixels, epoch, row) for row in rows.tolist()])
         return self.values[rows]
-
-    def _augmented_pixels(self, epoch: int, rows: Tensor) -> Tensor:
-        settings = self.settings
-        progression = Progression(settings.augment_seed, len(self.values), settings.epochs, settings.easy_weights)
-        images = unit_pixels(self.values[rows])
-        return augment_batch(images, rows.tolist(), epoch, progression, lambda row: unit_pixels(self.values[row]))
 
 
 class _FromDisk:
@@ -132,9 +121,8 @@ class _FromDisk:
         settings = self.settings
         if settings.augment == "none":
             return image_batches(self.images, [rows.tolist() for rows in batches], _n_workers(settings))
-        augmented = _AugmentedImages(self.images, settings.augment_seed, settings.epochs, settings.easy_weights)
         draws = [[(epoch, row) for row in rows.tolist()] for rows in batches]
-        return image_batches(augmented, draws, _n_workers(settings))
+        return image_batches(_AugmentedImages(self.images, settings), draws, _n_workers(settings))
 
 
 class _Bank:
@@ -362,24 +350,23 @@ def _augmented_features(
     frozen = branch.fixed
     assert frozen is not None
     folder = cache_folder() / "features"
-    n, epochs, seed = len(paths), settings.epochs, settings.augment_seed
-    progression = Progression(seed, n, epochs, settings.easy_weights)
+    n, epochs = len(paths), settings.epochs
+    images = _AugmentedImages(ImageFiles(paths, branch.prepare), settings)
     key = {
         **frozen.identity(),
         "items": _collection_hash(paths, folder),
         "preprocessing": str(PREPROCESSING),
-        "draws": f"{_DRAWS}, seed {seed}, {epochs} epochs, {settings.easy_weights}",
+        "draws": f"{_DRAWS}, seed {settings.augment_seed}, {epochs} epochs, {settings.easy_weights}",
     }
 
     @cache
     def changed(epoch: int) -> list[int]:
-        return [row for row in range(n) if plan(progression, epoch, row)]
+        return [row for row in range(n) if images.progression.plan(epoch, row)]
 
     def compute(first: int) -> Iterator[Rows]:
         # Drawn when they are needed, not before: 2,000,000 draws take a minute.
         draws = ((epoch, row) for epoch in range(first, epochs) for row in changed(epoch))
         batches = iter(lambda: list(islice(draws, _BATCH)), [])
-        images = _AugmentedImages(ImageFiles(paths, branch.prepare), seed, epochs, settings.easy_weights)
         encoded = _encoded(branch, image_batches(images, batches, workers), device)
         features = _blocks(encoded, (len(changed(epoch)) for epoch in range(first, epochs)))
         for epoch, values in zip(range(first, epochs), features, strict=True):

@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
 
 from channelhash.config import TrainSettings
 from channelhash.errors import InputError
@@ -89,54 +89,6 @@ class _Average:
             values.copy_(average)
 
 
-def save_checkpoint(
-    path: Path,
-    model: HashModel,
-    loss: nn.Module,
-    optimizer: Optimizer,
-    epochs_done: int,
-    average: _Average | None = None,
-) -> None:
-    """Write what is trained (in the model and in the loss), optimiser state, the number of finished epochs, and the
-    average of the weights, if any.
-
-    A frozen backbone is named with the hash of its weights, not stored. There is no generator state: every draw is a
-    function of (seed, epoch), see `channelhash.utils.seeds`.
-    """
-    state = {
-        "model": model.trained_state(),
-        "backbones": model.backbones(),
-        "loss": loss.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "epochs_done": epochs_done,
-    }
-    if average:
-        state["average"] = average.state_dict()
-    with atomic_path(path) as temporary:
-        torch.save(state, temporary)
-
-
-def load_checkpoint(
-    path: Path, model: HashModel, loss: nn.Module, optimizer: Optimizer, average: _Average | None = None
-) -> int:
-    """Load a checkpoint into ``model``, ``loss``, ``optimizer`` and ``average``; return the number of finished
-    epochs.
-    """
-    try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        if state["backbones"] != model.backbones():
-            raise ValueError(f"made on {state['backbones']}")
-        load_weights(model.trained_state(), state["model"], "it")
-        loss.load_state_dict(state["loss"])
-        optimizer.load_state_dict(state["optimizer"])
-        if average:
-            average.load_state_dict(state["average"])
-        return int(state["epochs_done"])
-    except Exception as error:  # torch, pickle and zip each have their own types for a damaged file
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{path}: damaged or of another model ({first}); remove it to train from the start") from None
-
-
 #: Share of a training over which the cosine schedule rises from 0.
 _WARM_UP = 0.05
 
@@ -168,7 +120,7 @@ def _learning_rate(epoch: float, epochs: int, initial: float, schedule: Literal[
     return initial * 0.1
 
 
-class TrainingBatch(NamedTuple):
+class _TrainingBatch(NamedTuple):
     """One batch of a step.
 
     Attributes:
@@ -219,6 +171,7 @@ class Steps:
         device: torch.device,
         images: Tensor | None = None,
     ) -> None:
+        self.model = model
         self.loss, self.labels, self.settings, self.device = loss.to(device), labels.to(device), settings, device
         self.images = images if settings.captions == "one" else None
         self.anchors = model.modalities if loss.trains_anchor else ()
@@ -242,17 +195,17 @@ class Steps:
         )
         self.average = _Average(model, settings.average) if settings.average else None
 
-    def batches(self, sources: Mapping[str, Source], epoch: int) -> Iterator[TrainingBatch]:
+    def batches(self, sources: Mapping[str, Source], epoch: int) -> Iterator[_TrainingBatch]:
         """Yield this rank's batches of an epoch, on the device."""
         steps = list(epoch_steps(len(self.labels), self.settings, epoch, self.anchors, self.images))
-        local_rows = [distributed.rows_of_rank(rows) for rows, _ in steps]
+        local_rows = [_rows_of_rank(rows) for rows, _ in steps]
         streams = [source.batches(epoch, local_rows) for source in sources.values()]
         for number, ((rows, anchor), values) in enumerate(zip(steps, zip(*streams, strict=True), strict=True)):
             inputs = [value.to(self.device, non_blocking=True) for value in values]
             time = epoch + number / len(steps)
-            yield TrainingBatch(dict(zip(sources, inputs, strict=True)), rows, self.labels[rows], anchor, time)
+            yield _TrainingBatch(dict(zip(sources, inputs, strict=True)), rows, self.labels[rows], anchor, time)
 
-    def run(self, batches: Iterable[TrainingBatch]) -> Tensor:
+    def run(self, batches: Iterable[_TrainingBatch]) -> Tensor:
         """Train on ``batches`` and return the loss of each, ``(batches,)`` on the device."""
         remaining, losses, settings = iter(batches), [], self.settings
         while group := list(islice(remaining, settings.accumulate)):
@@ -264,18 +217,18 @@ class Steps:
                     value = self.value(batch)
                     (value / len(group)).backward()  # type: ignore[no-untyped-call]
                 losses.append(value.detach())
-            distributed.sum_gradients(self.loss)
+            _sum_gradients(self.loss)
             if settings.clip_gradient:
                 trained = [values for group in self.optimizer.param_groups for values in group["params"]]
                 nn.utils.clip_grad_norm_(trained, settings.clip_gradient)
             self.optimizer.step()
             if self.average:
                 self.average.update()
-        return distributed.sum_over_ranks(torch.stack(losses))
+        return _sum_over_ranks(torch.stack(losses))
 
-    def value(self, batch: TrainingBatch) -> Tensor:
+    def value(self, batch: _TrainingBatch) -> Tensor:
         """Return this rank's shard of the loss over the rows of all ranks: the shards add up to it."""
-        outputs = distributed.gather_outputs(self.outputs(batch.inputs, batch.anchor))
+        outputs = _gather_outputs(self.outputs(batch.inputs, batch.anchor))
         shard = Shard(distributed.rank(), distributed.world_size())
         value: Tensor = self.loss(outputs, batch.labels, anchor=batch.anchor, rows=batch.rows, shard=shard)
         return value
@@ -289,6 +242,42 @@ class Steps:
     def averaged(self) -> AbstractContextManager[None]:
         """Return a context in which the model has its averaged weights, where they are averaged."""
         return self.average.in_place() if self.average else nullcontext()
+
+    def save(self, path: Path, epochs_done: int) -> None:
+        """Write what is trained (in the model and in the loss), optimiser state, the number of finished epochs, and the
+        average of the weights, if any.
+
+        A frozen backbone is named with the hash of its weights, not stored. There is no generator state: every draw is
+        a function of (seed, epoch), see `channelhash.utils.seeds`.
+        """
+        state = {
+            "model": self.model.trained_state(),
+            "backbones": self.model.backbones(),
+            "loss": self.loss.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "epochs_done": epochs_done,
+        }
+        if self.average:
+            state["average"] = self.average.state_dict()
+        with atomic_path(path) as temporary:
+            torch.save(state, temporary)
+
+    def load(self, path: Path) -> int:
+        """Go on from what `save` wrote; return the number of finished epochs."""
+        try:
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            if state["backbones"] != self.model.backbones():
+                raise ValueError(f"made on {state['backbones']}")
+            load_weights(self.model.trained_state(), state["model"], "it")
+            self.loss.load_state_dict(state["loss"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            if self.average:
+                self.average.load_state_dict(state["average"])
+            return int(state["epochs_done"])
+        except Exception as error:  # torch, pickle and zip each have their own types for a damaged file
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            message = f"{path}: damaged or of another model ({first}); remove it to train from the start"
+            raise InputError(message) from None
 
     def _exchange(self, last: bool) -> "nullcontext[None]":
         """Return a context in which gradients are exchanged between ranks only for the last batch of a step."""
@@ -368,3 +357,70 @@ def _image_batches(images: Tensor, batch_size: int, seed: int, *names: str | int
     row_of_image = torch.from_numpy(shuffled[first])
     for chosen in _epoch_batches(len(row_of_image), batch_size, seed, *names):
         yield row_of_image[chosen].sort().values
+
+
+def _rows_of_rank(rows: Tensor) -> Tensor:
+    """Return this rank's consecutive rows of a global batch.
+
+    >>> _rows_of_rank(torch.arange(4)).tolist()
+    [0, 1, 2, 3]
+    """
+    size = distributed.world_size()
+    if len(rows) % size:
+        raise InputError(f"train.batch_size is {len(rows)}: {size} processes cannot share it evenly")
+    n = len(rows) // size
+    return rows[distributed.rank() * n : (distributed.rank() + 1) * n]
+
+
+def _gather_outputs(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the outputs of all ranks, ``(n / world, k)`` each, as one ``(n, k)`` with gradients, ordered by rank.
+
+    What is computed from them is this rank's part of a sum over ranks; the gradient is that of the whole sum.
+
+    >>> _gather_outputs({"image": torch.zeros(2, 8)})["image"].shape
+    torch.Size([2, 8])
+    """
+    if distributed.world_size() == 1:
+        return outputs
+    together = _Gather.apply(torch.stack(list(outputs.values())))  # type: ignore[no-untyped-call]
+    return dict(zip(outputs, together.unbind(), strict=True))
+
+
+def _sum_over_ranks(values: Tensor) -> Tensor:
+    """Return the sum of all ranks' ``values``, without a gradient.
+
+    >>> _sum_over_ranks(torch.tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
+    if distributed.world_size() == 1:
+        return values
+    total = values.clone()
+    dist.all_reduce(total)
+    return total
+
+
+def _sum_gradients(module: nn.Module) -> None:
+    """Sum the gradients of a module outside DDP over ranks, of which each has its part."""
+    if distributed.world_size() > 1:
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+
+
+class _Gather(torch.autograd.Function):
+    """``(m, n / world, k)`` of each rank -> ``(m, n, k)``, all modalities in one exchange.
+
+    DDP averages the parameters' gradients over ranks, but the loss is a sum over them, hence the factor.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        parts = [torch.empty_like(values) for _ in range(distributed.world_size())]
+        dist.all_gather(parts, values.contiguous())
+        return torch.cat(parts, dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        gradient = gradients[0].contiguous()
+        dist.all_reduce(gradient)
+        return gradient.chunk(distributed.world_size(), dim=1)[distributed.rank()] * distributed.world_size()

@@ -28,7 +28,7 @@ from channelhash.models.backbones import load_weights, memory_advice, read_weigh
 from channelhash.models.heads import fit_scales, rotate_outputs
 from channelhash.training import inputs
 from channelhash.training.distributed import from_first, local_device, rank, wait_for_all
-from channelhash.training.step import Steps, load_checkpoint, save_checkpoint
+from channelhash.training.step import Steps
 from channelhash.utils.environment import pick_device
 from channelhash.utils.files import reading, space_for, write_text
 from channelhash.utils.progress import Progress, StageProgress, no_progress, note
@@ -37,7 +37,7 @@ from channelhash.utils.seeds import derive_seed
 #: Scores of one validation: task name -> score by the validation's measure.
 Validation = dict[str, float]
 #: A line of ``log.jsonl``: one epoch.
-Entry = dict[str, Any]
+_Entry = dict[str, Any]
 #: Measure of a validation as in the reports of an evaluation -> its name for people.
 MEASURES = {"map_tie_aware": "tie-aware mAP", "recall_at_10": "Recall@10"}
 
@@ -87,7 +87,7 @@ def train(
     folder: Path,
     validate: _Validator | None = None,
     progress: Progress = no_progress,
-) -> list[Entry]:
+) -> list[_Entry]:
     """Train ``model`` in place, and write ``log.jsonl``, ``checkpoints/`` and events of TensorBoard into ``folder``.
 
     It goes on from ``checkpoints/last.pt``, on a CPU to the bits of an uninterrupted training: draws are functions of
@@ -95,7 +95,7 @@ def train(
     """
     steps = Steps(model.train(), loss, data.targets, settings, model.device, data.images)
     last, best = (folder / "checkpoints" / name for name in ("last.pt", "best"))
-    start = load_checkpoint(last, model, steps.loss, steps.optimizer, steps.average) if last.exists() else 0
+    start = steps.load(last) if last.exists() else 0
     log, first = read_log(folder / "log.jsonl")[:start], rank() == 0
     advice = memory_advice(_ADVICE.format(settings.batch_size))
     with _recorder(folder, start, first) as record, advice:
@@ -106,7 +106,7 @@ def train(
             torch.manual_seed(derive_seed(settings.seed, "dropout", epoch, *(() if first else (rank(),))))
             losses = steps.run(steps.batches(data.sources, epoch))
             _check_finite(losses, epoch, steps.rate, last)
-            entry: Entry = {"epoch": epoch, "loss": losses.mean().item(), "learning_rate": steps.rate}
+            entry: _Entry = {"epoch": epoch, "loss": losses.mean().item(), "learning_rate": steps.rate}
             due = settings.validate_every and (done % settings.validate_every == 0 or done == settings.epochs)
             if validate and due:
                 with steps.averaged():
@@ -120,7 +120,7 @@ def train(
             record(log)
             ends = done == settings.epochs or _waited_long_enough(log, settings.patience)
             if first and (ends or done % settings.checkpoint_every == 0):
-                save_checkpoint(last, model, steps.loss, steps.optimizer, done, steps.average)
+                steps.save(last, done)
             note(progress, f"loss {entry['loss']:.4g}")
             progress(done, settings.epochs)
     _give_final_weights(model, steps, best if settings.keep == "best" else None)
@@ -149,7 +149,7 @@ def selection_score(validation: Validation) -> float:
     return sum(values) / len(values)
 
 
-def read_log(path: Path) -> list[Entry]:
+def read_log(path: Path) -> list[_Entry]:
     """Return the lines of ``log.jsonl``; an empty list if there is no such file.
 
     Raises:
@@ -162,9 +162,9 @@ def read_log(path: Path) -> list[Entry]:
     return [_entry(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
 
 
-def _entry(line: bytes, place: str) -> Entry:
+def _entry(line: bytes, place: str) -> _Entry:
     with reading(place, "no epoch of this version's log", "remove the line"):
-        entry: Entry = json.loads(line)
+        entry: _Entry = json.loads(line)
         numbers = [entry["epoch"], entry["loss"], entry.get("seconds", 0), *entry.get("validation", {}).values()]
         for number in numbers:
             math.isnan(number)  # a number that a float can hold, or an error
@@ -183,18 +183,18 @@ def _check_finite(losses: Tensor, epoch: int, rate: float, checkpoint: Path) -> 
         )
 
 
-def _waited_long_enough(log: list[Entry], patience: int) -> bool:
+def _waited_long_enough(log: list[_Entry], patience: int) -> bool:
     """Return whether none of the last ``patience`` validations is better than the best before them."""
     scores = _scores(log)
     return 0 < patience < len(scores) and max(scores[-patience:]) <= max(scores[:-patience])
 
 
-def _scores(log: list[Entry]) -> list[float]:
+def _scores(log: list[_Entry]) -> list[float]:
     return [selection_score(entry["validation"]) for entry in log if "validation" in entry]
 
 
 @contextmanager
-def _recorder(folder: Path, start: int, writes: bool) -> Iterator[Callable[[list[Entry]], None]]:
+def _recorder(folder: Path, start: int, writes: bool) -> Iterator[Callable[[list[_Entry]], None]]:
     """Yield a function that writes the log, and its last entry as events, if this process ``writes``."""
     if not writes:
         yield lambda log: None
@@ -205,7 +205,7 @@ def _recorder(folder: Path, start: int, writes: bool) -> Iterator[Callable[[list
     with space_for(place):
         events = SummaryWriter(str(place), purge_step=start)
 
-    def record(log: list[Entry]) -> None:
+    def record(log: list[_Entry]) -> None:
         write_text(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in log))
         entry, name = log[-1], f"validation {measure_of(log)}"
         scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"]}
@@ -246,27 +246,49 @@ class Trainee:
     images: Tensor | None = None
     stored: CodeSet | None = None
 
+    @classmethod
+    def prepare(
+        cls, model: HashModel, collection: Collection, rows: Rows, settings: TrainSettings, progress: StageProgress
+    ) -> "Trainee":
+        """Bring a model to its device, and compute or read the features that it is trained and validated on."""
+        train_records = collection.records.take(rows)
+        images = training_images(train_records, settings)
+        model.to(local_device(pick_device(settings.device)))
+        mode = inputs.feature_mode(model, settings)
+        features = inputs.collection_features(model, collection, settings, progress)
+        sources = inputs.training_sources(model, train_records, features.take(rows), mode, settings, progress)
+        feature_model = model.on_features()
+        return cls(model if mode == "online" else feature_model, feature_model, features, sources, images)
 
-def prepare(
-    model: HashModel, collection: Collection, rows: Rows, settings: TrainSettings, progress: StageProgress
-) -> Trainee:
-    """Bring a model to its device, and compute or read the features that it is trained and validated on."""
-    train_records = collection.records.take(rows)
-    images = training_images(train_records, settings)
-    model.to(local_device(pick_device(settings.device)))
-    mode = inputs.feature_mode(model, settings)
-    features = inputs.collection_features(model, collection, settings, progress)
-    sources = inputs.training_sources(model, train_records, features.take(rows), mode, settings, progress)
-    feature_model = model.on_features()
-    return Trainee(model if mode == "online" else feature_model, feature_model, features, sources, images)
+    def fit_scales(self, rows: Rows) -> None:
+        """Fit the scales of the features to the training ``rows``, at most 20,000, of an untrained ``aligned`` one."""
+        if self.feature_model.name == "aligned":
+            fit_scales(self.feature_model, self._inputs(self.features.take(rows[:: -(-len(rows) // _SAMPLE)])))
 
+    def fit(
+        self,
+        loss: HashLoss,
+        targets: Tensor,
+        splits: Splits,
+        settings: TrainSettings,
+        folder: Path,
+        progress: StageProgress,
+    ) -> HashModel:
+        """Train the model, validate it on V_q and V_r (without labels on V_q alone), and return it."""
+        validate = _validation(self, splits, settings, progress)
+        if settings.keep == "best" and not (validate and settings.validate_every):
+            raise InputError("train.keep is best, but nothing is validated; give validation rows, or keep the last")
+        data = inputs.TrainingSet(self.sources, targets, self.images)
+        train(self.model, loss, data, settings, folder, validate, progress("train"))
+        if n_leading := self.feature_model.architecture.get("nested"):  # of a model ``aligned``: they are to be codes
+            records = self.features.take(splits.train)
+            images = _images_of_rows(records)
+            rotate_outputs(self.feature_model, self._inputs(records), images, n_leading, settings.seed)
+        return self.model
 
-def fit_scales_of(trainee: Trainee, rows: Rows) -> None:
-    """Fit the scales of the features to the training ``rows``, at most 20,000, of an untrained model ``aligned``."""
-    model = trainee.feature_model
-    if model.name == "aligned":
-        records = trainee.features.take(rows[:: -(-len(rows) // _SAMPLE)])
-        fit_scales(model, {modality: inputs.prepare_inputs(model, records, modality) for modality in model.modalities})
+    def _inputs(self, records: Records) -> dict[str, Tensor]:
+        model = self.feature_model
+        return {modality: inputs.prepare_inputs(model, records, modality) for modality in model.modalities}
 
 
 def training_images(train: Records, settings: TrainSettings) -> Tensor | None:
@@ -285,34 +307,6 @@ def _images_of_rows(records: Records) -> Tensor:
     [1, 0, 1]
     """
     return torch.from_numpy(np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)[1])
-
-
-def fit(
-    trainee: Trainee,
-    loss: HashLoss,
-    targets: Tensor,
-    splits: Splits,
-    settings: TrainSettings,
-    folder: Path,
-    progress: StageProgress,
-) -> HashModel:
-    """Train a model on its training rows, validate it on V_q and V_r (without labels on V_q alone), and return it."""
-    validate = _validation(trainee, splits, settings, progress)
-    if settings.keep == "best" and not (validate and settings.validate_every):
-        raise InputError("train.keep is best, but nothing is validated; give validation rows, or keep the last")
-    data = inputs.TrainingSet(trainee.sources, targets, trainee.images)
-    train(trainee.model, loss, data, settings, folder, validate, progress("train"))
-    _rotate(trainee, splits.train, settings.seed)
-    return trainee.model
-
-
-def _rotate(trainee: Trainee, rows: Rows, seed: int) -> None:
-    """Rotate the outputs of a model ``aligned`` whose leading ones are to be codes, see `rotate_outputs`."""
-    model = trainee.feature_model
-    if n_leading := model.architecture.get("nested"):
-        records = trainee.features.take(rows)
-        values = {modality: inputs.prepare_inputs(model, records, modality) for modality in model.modalities}
-        rotate_outputs(model, values, _images_of_rows(records), n_leading, seed)
 
 
 def _validation(
