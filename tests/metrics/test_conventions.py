@@ -12,7 +12,6 @@ from channelhash.metrics.conventions import (
     _CONVENTIONS,
     _average_precisions_cut,
     _Convention,
-    _cut_bounds,
     convention_scores,
 )
 from metrics import ranking_equations as literal
@@ -93,7 +92,7 @@ def test_the_range_is_that_of_all_orders_of_ties(groups, z, of_relevant):
         orders = [transcription([np.array(order)], z) for order in literal.orders(groups)]
     else:
         orders = [transcription(order, z) for order in literal.orders(groups)]
-    lower, upper = _cut_bounds(ch.metrics.HammingHistogram(total, relevant), z, of_relevant)
+    lower, upper = ch.metrics.HammingHistogram(total, relevant).average_precision_bounds(z, of_relevant)
     assert (lower[0], upper[0]) == pytest.approx((min(orders), max(orders)), abs=1e-6)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from channelhash.codes import pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.metrics import counterparts, recall_at_k
-from channelhash.metrics.recall import _first_groups, first_of_codes, first_of_vectors
+from channelhash.metrics.recall import FirstGroup, _first_groups
 
 
 def literal_first_ranks(similarities, own):
@@ -54,9 +54,9 @@ def test_blocks_change_nothing(monkeypatch):
     query, database = random.normal(size=(30, 4)), random.normal(size=(50, 4))
     codes = pack(query > 0), pack(database > 0)
     pairs = random.permutation(50)[:30]
-    whole = first_of_vectors(query, database, pairs), first_of_codes(*codes, pairs, 4)
+    whole = FirstGroup.of_vectors(query, database, pairs), FirstGroup.of_codes(*codes, pairs, 4)
     monkeypatch.setattr("channelhash.metrics.recall._PAIRS", 130)
-    cut = first_of_vectors(query, database, pairs), first_of_codes(*codes, pairs, 4)
+    cut = FirstGroup.of_vectors(query, database, pairs), FirstGroup.of_codes(*codes, pairs, 4)
     np.testing.assert_array_equal(np.array(whole), np.array(cut))
 
 

@@ -20,7 +20,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.data.bulk import KINDS, Bad, RawBatch, Shard, input_files
 from channelhash.errors import InputError, JobError
 from channelhash.metrics import HammingHistogram
-from channelhash.metrics.report import add_conventions, count_tasks, report_tasks, save_scores
+from channelhash.metrics.report import count_tasks, report_tasks, save_scores
 from channelhash.models import HashModel, load_hash_model
 from channelhash.models.hash_model import encode_records
 from channelhash.utils.addresses import Place, RemotePath, folder_of, star_expression, whole_file
@@ -362,10 +362,9 @@ def evaluate_shards(
         raise InputError(f"{database}: is empty; evaluation takes at least one code")
     _check_gains(total.counts, database)
     try:
-        reports = report_tasks(total.counts, total.items)
+        reports = report_tasks(total.counts, total.items, conventions=conventions)
     except ValueError as error:
         raise InputError(f"{query} and {database}: {error}") from None
-    add_conventions(reports, conventions, total.counts)
     result = {
         "n_bits": queries.n_bits,
         "query": str(query),

@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.metrics.count_distances import Labels, RowPairs, checked_pairs, precisions_in_order
-from channelhash.metrics.histogram import (
-    HammingHistogram,
-    Scores,
-    average_precision_at_bounds,
-    average_precision_bounds,
-    divide,
-)
+from channelhash.metrics.histogram import HammingHistogram, Scores
 from channelhash.utils.typed_settings import pick
 
 
@@ -80,22 +74,12 @@ def convention_scores(
     in_order = None if pairs is None else _average_precisions_cut(*pairs, convention, own)
     scores = {}
     for place, z in enumerate(convention.cutoffs):
-        lower, upper = (_over_all_queries(bound) for bound in _cut_bounds(histogram, z, convention.of_relevant))
+        lower, upper = (
+            _over_all_queries(bound) for bound in histogram.average_precision_bounds(z, convention.of_relevant)
+        )
         stable = None if in_order is None else _over_all_queries(in_order[:, place])
         scores["map" if z is None else f"map@{z}"] = ConventionScore(in_order=stable, lower=lower, upper=upper)
     return scores
-
-
-def _cut_bounds(histogram: HammingHistogram, z: int | None, of_relevant: bool) -> tuple[Scores, Scores]:
-    """Compute the smallest and the largest AP over all orders of ties, ``(nq,)`` each; NaN without relevant items.
-
-    >>> histogram = HammingHistogram(np.array([[2, 2]]), np.array([[1, 1]]))
-    >>> [bound.tolist() for bound in _cut_bounds(histogram, 1, of_relevant=True)]
-    [[0.5], [1.0]]
-    """
-    if z is None or of_relevant:
-        return average_precision_bounds(histogram.total, histogram.relevant, first=z)
-    return average_precision_at_bounds(histogram.total, histogram.relevant, z)
 
 
 def _average_precisions_cut(
@@ -193,4 +177,4 @@ def average_precisions_in_order(
     sums = precisions_in_order(
         query_codes, database_codes, query_sets, database_sets, histogram.total, histogram.relevant
     )
-    return divide(sums, positives, np.nan)
+    return np.where(positives > 0, sums / np.maximum(positives, 1), np.nan)

@@ -320,9 +320,15 @@ def checked_pairs(
 
 
 def count_distances(
-    query_codes: PackedCodes, database_codes: PackedCodes, query_labels: Labels, database_labels: Labels, n_bits: int
+    query_codes: PackedCodes,
+    database_codes: PackedCodes,
+    query_labels: Labels,
+    database_labels: Labels,
+    n_bits: int,
+    own: RowPairs | None = None,
 ) -> _DistanceCounts:
-    """Count, by distance and query, all items, the relevant ones (those sharing a label) and their gains.
+    """Count, by distance and query, all items, the relevant ones (those sharing a label) and their gains; without the
+    pairs ``own``, if any, of a query and an item.
 
     O(nq · nd · (k + c) / 64) time on all cores. The memory beside the inputs is two copies of the codes and label sets
     as 64-bit words, the result, and 32 MB.
@@ -344,31 +350,18 @@ def count_distances(
         more = pairs, widths[rows], segments.ends, units, group, totals, shared
         run_tasks(_count_by_distance, -(-len(pairs.codes) // group), *more)
         lists.append(_gain_lists(shared, units, first))
+    if own is not None and len(own):
+        query, item = own.T
+        distance = np.bitwise_count(query_codes[query] ^ database_codes[item]).sum(axis=1, dtype=np.int64)
+        common = (query_labels[query] & database_labels[item]).sum(axis=1)
+        gain = units[np.searchsorted(segments.sizes, database_labels[item].sum(axis=1)), common]
+        some = common > 0
+        np.subtract.at(total, (query, distance), 1)
+        np.subtract.at(relevant, (query, distance), some)
+        np.subtract.at(gained, (query, distance), gain)
+        # In lists alone, which are summed by query and gain: one list is taken for one in order.
+        lists.append((query[some], gain[some], np.full(int(some.sum()), -1, dtype=np.int64)))
     return _DistanceCounts(total, relevant, _label_gains(gained, lists))
-
-
-def without_pairs(
-    counts: _DistanceCounts,
-    query_codes: PackedCodes,
-    database_codes: PackedCodes,
-    query_labels: Labels,
-    database_labels: Labels,
-    pairs: RowPairs,
-) -> _DistanceCounts:
-    """Return counts without ``pairs`` ``(p, 2)`` of a query and an item; other arguments as they were counted."""
-    query, item = pairs.T
-    distance = np.bitwise_count(query_codes[query] ^ database_codes[item]).sum(axis=1, dtype=np.int64)
-    shared = (query_labels[query] & database_labels[item]).sum(axis=1)
-    size = database_labels[item].sum(axis=1)
-    units = _gain_units(np.arange(size.max(initial=0) + 1), int(shared.max(initial=0)) + 1)
-    gain = units[size, shared]
-    total, relevant, gained = (part.copy() for part in (counts.total, counts.relevant, counts.gains.by_distance))
-    np.subtract.at(total, (query, distance), 1)
-    np.subtract.at(relevant, (query, distance), shared > 0)
-    np.subtract.at(gained, (query, distance), gain)
-    left_out = (query[shared > 0], gain[shared > 0], np.full(int((shared > 0).sum()), -1, dtype=np.int64))
-    gains = counts.gains
-    return _DistanceCounts(total, relevant, _label_gains(gained, [(gains.query, gains.gain, gains.count), left_out]))
 
 
 def count_jointly(

@@ -19,7 +19,6 @@ from channelhash.metrics.count_distances import (
     RowPairs,
     checked_pairs,
     count_distances,
-    without_pairs,
 )
 from channelhash.utils.compiled import inner, njit
 
@@ -57,7 +56,7 @@ def _before(total: Counts, relevant: Counts) -> tuple[Counts, Counts]:
     return np.cumsum(total, axis=1) - total, np.cumsum(relevant, axis=1) - relevant
 
 
-def divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> NDArray[np.float64]:
+def _divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> NDArray[np.float64]:
     """Divide, with ``empty`` where the denominator is 0."""
     out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), empty, dtype=np.float64)
     np.divide(numerator, denominator, out=out, where=denominator != 0)
@@ -73,13 +72,13 @@ def _average_precision(total: Counts, relevant: Counts) -> Scores:
     """
     before, relevant_before = _before(total, relevant)
     harmonic = _harmonic_difference(before, total)
-    slope = divide(relevant - 1, total - 1, 0.0)
+    slope = _divide(relevant - 1, total - 1, 0.0)
     spread = total - (before + 1) * harmonic
-    groups = divide(relevant, total, 0.0) * ((1 + relevant_before) * harmonic + slope * spread)
-    return divide(groups.sum(axis=1), relevant.sum(axis=1), np.nan)
+    groups = _divide(relevant, total, 0.0) * ((1 + relevant_before) * harmonic + slope * spread)
+    return _divide(groups.sum(axis=1), relevant.sum(axis=1), np.nan)
 
 
-def average_precision_bounds(total: Counts, relevant: Counts, first: int | None = None) -> tuple[Scores, Scores]:
+def _average_precision_bounds(total: Counts, relevant: Counts, first: int | None = None) -> tuple[Scores, Scores]:
     """Compute the smallest and the largest AP over all orders of ties: relevant items last, or first, at each distance.
 
     r relevant items in a row behind N items of which R are relevant add Σ_{t=1…r} (R + t) / (N + t)
@@ -93,7 +92,7 @@ def average_precision_bounds(total: Counts, relevant: Counts, first: int | None 
     bounds = []
     for start in (before + total - relevant, before):
         row = counted + (relevant_before - start) * _harmonic_difference(start, counted)
-        bounds.append(divide(row.sum(axis=1), positives, np.nan))
+        bounds.append(_divide(row.sum(axis=1), positives, np.nan))
     return bounds[0], bounds[1]
 
 
@@ -101,7 +100,8 @@ def average_precision_in_order(distances: NDArray[np.integer], relevant: NDArray
     """Compute the tie-oblivious AP of one query, eq. (lit:ap) without a cut-off: tied items keep their order.
 
     The one score that histograms cannot give: it depends on that order, and moves between the bounds of
-    `average_precision_bounds` with it. Costs a sort of the database; `average_precisions_in_order` does without.
+    `HammingHistogram.average_precision_bounds` with it. Costs a sort of the database, which
+    `average_precisions_in_order` does without.
 
     Args:
         distances: ``(nd,)`` distance of each item.
@@ -130,7 +130,7 @@ def _ndcg_graded(total: Counts, gains: LabelGains) -> Scores:
     before = np.append(start, 0)[np.minimum(first, len(start))][gains.query]
     last, first = _discounts_up_to(np.stack([end, start]) - before)
     ideal = np.bincount(gains.query, weights=gains.gain * (last - first), minlength=len(total))
-    return divide(_discounted(total, gains.by_distance), ideal, np.nan)
+    return _divide(_discounted(total, gains.by_distance), ideal, np.nan)
 
 
 def _discounts_up_to(ranks: Counts) -> Scores:
@@ -152,7 +152,7 @@ def _discounted(total: Counts, gains: Counts) -> Scores:
     """Return the expected DCG ``(nq,)`` of gains by distance ``(nq, k + 1)``."""
     end = np.cumsum(total, axis=1)
     last, first = _discounts_up_to(np.stack([end, end - total]))
-    result: Scores = (divide(gains, total, 0.0) * (last - first)).sum(axis=1)
+    result: Scores = (_divide(gains, total, 0.0) * (last - first)).sum(axis=1)
     return result
 
 
@@ -201,14 +201,14 @@ def _average_precision_at(total: Counts, relevant: Counts, z: int) -> Scores:
     return np.where(relevant.sum(axis=1) > 0, expected, np.nan)
 
 
-def average_precision_at_bounds(total: Counts, relevant: Counts, z: int) -> tuple[Scores, Scores]:
+def _average_precision_at_bounds(total: Counts, relevant: Counts, z: int) -> tuple[Scores, Scores]:
     """Compute the smallest and the largest AP@z over all orders of ties.
 
     Before the cut relevant items come last, or first, at each distance. In the group that the cut-off parts every
     number h of relevant items is tried, because more of them also divide by more.
     """
     group, ahead = _cut(total, relevant, z)
-    before = [np.nan_to_num(bound) * group[-1] for bound in average_precision_bounds(*ahead)]
+    before = [np.nan_to_num(bound) * group[-1] for bound in _average_precision_bounds(*ahead)]
     bounds = np.empty((2, len(total)))
     _write_bounds(np.stack(group), np.stack(before), bounds)
     lower, upper = (np.where(relevant.sum(axis=1) > 0, bound, np.nan) for bound in bounds)
@@ -353,9 +353,22 @@ class HammingHistogram:
         """Return mAP_T, eq. (tmap:map)."""
         return self._mean(self.average_precision())
 
+    def average_precision_bounds(self, z: int | None = None, of_relevant: bool = False) -> tuple[Scores, Scores]:
+        """Return the smallest and the largest AP of each query over all orders of ties; NaN where nothing is relevant.
+
+        ``z`` counts the first items alone, or with ``of_relevant`` the first relevant ones.
+
+        >>> histogram = HammingHistogram(np.array([[2, 2]]), np.array([[1, 1]]))
+        >>> [bound.tolist() for bound in histogram.average_precision_bounds(1, of_relevant=True)]
+        [[0.5], [1.0]]
+        """
+        if z is None or of_relevant:
+            return _average_precision_bounds(self.total, self.relevant, first=z)
+        return _average_precision_at_bounds(self.total, self.relevant, z)
+
     def map_bounds(self) -> tuple[float, float]:
         """Return (lower, upper): mean over queries of the smallest and the largest AP over all orders of ties."""
-        lower, upper = average_precision_bounds(self.total, self.relevant)
+        lower, upper = self.average_precision_bounds()
         return self._mean(lower), self._mean(upper)
 
     def map_at(self, z: int) -> float:
@@ -367,8 +380,8 @@ class HammingHistogram:
         if z < 1:
             raise ValueError(f"z is {z}; a cut-off is at least 1")
         taken = np.clip(z - _before(self.total, self.relevant)[0], 0, self.total)
-        expected = (divide(self.relevant, self.total, 0.0) * taken).sum(axis=1)
-        return self._mean(divide(expected, taken.sum(axis=1), np.nan))
+        expected = (_divide(self.relevant, self.total, 0.0) * taken).sum(axis=1)
+        return self._mean(_divide(expected, taken.sum(axis=1), np.nan))
 
     def ndcg(self) -> float:
         """Return the mean NDCG with binary gain and discount 1/log₂(1 + rank), in expectation over the orders of ties.
@@ -376,7 +389,7 @@ class HammingHistogram:
         Costs O(nd) time for the discounts of all ranks, and memory for 2²⁰ of them.
         """
         ideal = _discounts_up_to(self.relevant.sum(axis=1))  # of the ranking that has all relevant items first
-        return self._mean(divide(_discounted(self.total, self.relevant), ideal, np.nan))
+        return self._mean(_divide(_discounted(self.total, self.relevant), ideal, np.nan))
 
     def ndcg_graded(self) -> float:
         """Return the mean NDCG with the label similarity as gain, in expectation over the orders of ties.
@@ -409,7 +422,7 @@ class HammingHistogram:
         irrelevant = (total - relevant).astype(np.float64)
         closer = np.cumsum(relevant, axis=1) - relevant / 2  # ties count half
         pairs = irrelevant.sum(axis=1) * relevant.sum(axis=1)
-        areas = divide((irrelevant * closer).sum(axis=1), pairs, np.nan)  # by the trapezoid over radii
+        areas = _divide((irrelevant * closer).sum(axis=1), pairs, np.nan)  # by the trapezoid over radii
         if np.isnan(areas).all():
             raise ValueError("ROC-AUC needs irrelevant items as well as relevant ones; every item is relevant here")
         return float(np.nanmean(areas))
@@ -421,15 +434,15 @@ class HammingHistogram:
         """
         total, relevant = self._pooled()
         retrieved, correct = np.cumsum(total.sum(axis=0)), np.cumsum(relevant.sum(axis=0))
-        recall = divide(correct, np.asarray(relevant.sum()), np.nan)
-        return _PrecisionRecallCurve(divide(correct, retrieved, np.nan), recall, np.arange(total.shape[1]))
+        recall = _divide(correct, np.asarray(relevant.sum()), np.nan)
+        return _PrecisionRecallCurve(_divide(correct, retrieved, np.nan), recall, np.arange(total.shape[1]))
 
     def by_radius(self) -> _RadiusCurves:
         """Return the mean precision, recall and share of empty answers of the lookup within each radius 0 … k."""
         total, relevant = self._pooled()
         retrieved, correct = np.cumsum(total, axis=1), np.cumsum(relevant, axis=1)
         return _RadiusCurves(
-            divide(correct, retrieved, 0.0).mean(axis=0),
+            _divide(correct, retrieved, 0.0).mean(axis=0),
             (correct / correct[:, -1:]).mean(axis=0),
             (retrieved == 0).mean(axis=0),
         )
@@ -491,7 +504,4 @@ def hamming_histogram(
     [1, 0, 0, 0, 0, 0, 0, 0, 0]
     """
     query_sets, database_sets = checked_pairs(query_codes, database_codes, query_labels, database_labels, n_bits)
-    counts = count_distances(query_codes, database_codes, query_sets, database_sets, n_bits)
-    if own is not None and len(own):
-        counts = without_pairs(counts, query_codes, database_codes, query_sets, database_sets, own)
-    return HammingHistogram(*counts)
+    return HammingHistogram(*count_distances(query_codes, database_codes, query_sets, database_sets, n_bits, own))

@@ -41,7 +41,8 @@ class _RecallReport(TypedDict):
         queries: number of queries that the means are over.
         skipped: number of queries without a counterpart, which are left out.
 
-    >>> first_of_codes(np.array([[0]], np.uint8), np.array([[7], [0]], np.uint8), np.array([1]), 8).report([1])
+    >>> query, items = np.array([[0]], np.uint8), np.array([[7], [0]], np.uint8)
+    >>> FirstGroup.of_codes(query, items, np.array([1]), 8).report([1])
     {'recall_at': {'1': 1.0}, 'median_rank': 1.0, 'queries': 1, 'skipped': 0}
     """
 
@@ -67,6 +68,34 @@ class FirstGroup(NamedTuple):
     ahead: NDArray[np.int64]
     tied: NDArray[np.int64]
     counterparts: NDArray[np.int64]
+
+    @classmethod
+    def of_codes(cls, query: PackedCodes, database: PackedCodes, pairs: _Rows, n_bits: int) -> "FirstGroup":
+        """Find the group of each query's first counterpart by Hamming distance.
+
+        O(nq · nd · k / 64) time; the memory beside the inputs and the result is some 100 MB, or one query's distances.
+
+        >>> query, items = np.array([[0]], np.uint8), np.array([[1], [2]], np.uint8)
+        >>> FirstGroup.of_codes(query, items, np.array([0]), 8).tied.tolist()
+        [2]
+        """
+        for codes in (query, database):
+            check_packed(codes, n_bits)
+        return _first_groups(lambda rows: -hamming_distances(query[rows], database), (len(query), len(database)), pairs)
+
+    @classmethod
+    def of_vectors(
+        cls, query: NDArray[np.floating[Any]], database: NDArray[np.floating[Any]], pairs: _Rows
+    ) -> "FirstGroup":
+        """Find the group of each query's first counterpart by cosine; equal to 2⁻²² is tied.
+
+        >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0]])
+        >>> FirstGroup.of_vectors(vectors, vectors, np.array([0, 1])).ahead.tolist()
+        [0, 0]
+        """
+        queries, items = unit_rows(query), unit_rows(database).T
+        cosines = lambda rows: np.rint((queries[rows] @ items) * _STEPS).astype(np.int32)  # noqa: E731
+        return _first_groups(cosines, (len(queries), items.shape[1]), pairs)
 
     def found_within(self, k: int) -> Scores:
         """Compute the probability that a counterpart is among the first ``k`` items, ``(nq,)``.
@@ -132,7 +161,7 @@ def recall_at_k(
         rows, n_bits = counterparts(query.ids, database.ids) if pairs is None else pairs, query.n_bits
         queries, searched = query.codes, database.codes
         groups = {
-            f"{a}->{b}": first_of_codes(queries[a], searched[b], rows, n_bits)
+            f"{a}->{b}": FirstGroup.of_codes(queries[a], searched[b], rows, n_bits)
             for a in queries
             for b in searched
             if a != b
@@ -143,7 +172,7 @@ def recall_at_k(
         raise ValueError("real values have no ids: give the database rows of each query's counterparts as pairs")
     else:
         groups = {
-            f"{a}->{b}": first_of_vectors(query[a], database[b], pairs) for a in query for b in database if a != b
+            f"{a}->{b}": FirstGroup.of_vectors(query[a], database[b], pairs) for a in query for b in database if a != b
         }
     if not groups:
         raise ValueError("recall is of cross-modal tasks, and query and database have only one modality")
@@ -175,31 +204,6 @@ def counterparts(query_names: Sequence[str], database_names: Sequence[str]) -> N
     for query, of_query in enumerate(row_lists):
         rows[query, : len(of_query)] = of_query
     return rows
-
-
-def first_of_codes(query: PackedCodes, database: PackedCodes, pairs: _Rows, n_bits: int) -> FirstGroup:
-    """Find the group of each query's first counterpart by Hamming distance.
-
-    O(nq · nd · k / 64) time; the memory beside the inputs and the result is some 100 MB, or one query's distances.
-
-    >>> first_of_codes(np.array([[0]], np.uint8), np.array([[1], [2]], np.uint8), np.array([0]), 8).tied.tolist()
-    [2]
-    """
-    for codes in (query, database):
-        check_packed(codes, n_bits)
-    return _first_groups(lambda rows: -hamming_distances(query[rows], database), (len(query), len(database)), pairs)
-
-
-def first_of_vectors(query: NDArray[np.floating[Any]], database: NDArray[np.floating[Any]], pairs: _Rows) -> FirstGroup:
-    """Find the group of each query's first counterpart by cosine; equal to 2⁻²² is tied.
-
-    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0]])
-    >>> first_of_vectors(vectors, vectors, np.array([0, 1])).ahead.tolist()
-    [0, 0]
-    """
-    queries, items = unit_rows(query), unit_rows(database).T
-    cosines = lambda rows: np.rint((queries[rows] @ items) * _STEPS).astype(np.int32)  # noqa: E731
-    return _first_groups(cosines, (len(queries), items.shape[1]), pairs)
 
 
 def _first_groups(similarities: Callable[[slice], NDArray[Any]], shape: tuple[int, int], pairs: _Rows) -> FirstGroup:

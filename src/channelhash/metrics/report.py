@@ -227,26 +227,11 @@ def _evaluate_tasks(
     for task, of_task in pairs.items():
         counts[task] = hamming_histogram(*of_task, n_bits=query.n_bits, own=own)
         in_order[task] = average_precisions_in_order(*of_task, counts[task], own)
-    reports = report_tasks(counts, len(database), cutoffs, in_order)
+    reports = report_tasks(counts, len(database), cutoffs, in_order, conventions, pairs, own)
     for task, found in instances.items():
         for key in ("recall_at", "median_rank", "recall_items"):
             reports[task][key] = found[key]
-    add_conventions(reports, conventions, counts, pairs, own)
     return reports, counts
-
-
-def add_conventions(
-    reports: Mapping[str, TaskReport],
-    names: Sequence[str],
-    counts: Mapping[str, HammingHistogram],
-    pairs: Mapping[str, Pairs] | None = None,
-    own: RowPairs | None = None,
-) -> None:
-    """Add the figures of ``names``, if any, to the report of each task; ``pairs``, by task: see `convention_scores`."""
-    for task, histogram in counts.items():
-        if names:
-            of_task = pairs[task] if pairs else None
-            reports[task]["conventions"] = {name: convention_scores(name, histogram, of_task, own) for name in names}
 
 
 def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram]:
@@ -304,8 +289,16 @@ def report_tasks(
     n_items: int,
     cutoffs: Sequence[int] = _DEFAULT_CUTOFFS,
     in_order: Mapping[str, Scores] | None = None,
+    conventions: Sequence[str] = (),
+    pairs: Mapping[str, Pairs] | None = None,
+    own: RowPairs | None = None,
 ) -> dict[str, TaskReport]:
-    """Compute the scores of each task from its counts over ``n_items``; ``in_order``: see `report`.
+    """Compute the scores of each task from its counts over ``n_items``.
+
+    Args:
+        in_order: by task, see `report`.
+        conventions: names of conventions whose figures to add.
+        pairs: by task, see `convention_scores`, as ``own``.
 
     Raises:
         ValueError: in some task no query has a relevant item.
@@ -314,6 +307,10 @@ def report_tasks(
     for task, histogram in counts.items():
         if left_out := n_items * len(histogram.total) - int(histogram.total.sum()):
             reports[task]["own_left_out"] = left_out
+        if conventions:
+            of_task = pairs[task] if pairs else None
+            scores = {name: convention_scores(name, histogram, of_task, own) for name in conventions}
+            reports[task]["conventions"] = scores
     return reports
 
 

@@ -20,7 +20,7 @@ from channelhash.data.folder import load_any
 from channelhash.data.records import Records
 from channelhash.data.splits import Rows
 from channelhash.errors import InputError
-from channelhash.metrics.recall import FirstGroup, counterparts, first_of_codes, first_of_vectors
+from channelhash.metrics.recall import FirstGroup, counterparts
 from channelhash.metrics.report import evaluate_sets
 from channelhash.models import load_model
 from channelhash.models.hash_model import HashModel, encode_records
@@ -92,11 +92,11 @@ def _rankings(values: _Values, names: NDArray[np.str_], lengths: Sequence[int]) 
         query, items = values[a][rows[a]], values[b][rows[b]]
         pairs = counterparts(names[rows[a]].tolist(), names[rows[b]].tolist())
         groups = {
-            "real values": first_of_vectors(query, items, pairs),
+            "real values": FirstGroup.of_vectors(query, items, pairs),
             f"{lengths[0]} bits, then int8 values of the first {FIRST}": _second_stage(query, items, pairs),
         }
         for k in lengths:
-            groups[f"{k} bits"] = first_of_codes(_bits(query, k), _bits(items, k), pairs, k)
+            groups[f"{k} bits"] = FirstGroup.of_codes(_bits(query, k), _bits(items, k), pairs, k)
         for name, group in groups.items():
             report = group.report()
             summary = {"recall_at": report["recall_at"], "median_rank": report["median_rank"]}
