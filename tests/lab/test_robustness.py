@@ -168,7 +168,8 @@ def check_that_labels_are_wrong_in_training_alone(noisy, monkeypatch):
     assert noisy.method == "DSCH, labels of others 0.5"
     run = open_run(noisy.folder)
     given = []
-    monkeypatch.setattr(train_module.Trainee, "fit", lambda made, loss, targets, *more: given.append(targets) or made.model)
+    fit = lambda made, loss, targets, *more: given.append(targets) or made.model  # noqa: E731
+    monkeypatch.setattr(train_module.Trainee, "fit", fit)
     train_module._train(run.config, noisy.folder, lambda stage: None)
     records = Collection.load(run.config.sources).records
     right = records.labels[run.splits.train]
