@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 22_534,
+    "code lines of src without lab": 22_528,
     "code lines of lab": 2568,
     "Python files in src": 185,
-    "imports, % of code": 9.7,
+    "imports, % of code": 9.6,
     "public names per 100 code lines": 3.3,
     "lines of tests": 28_745,
     "lines of tools and benchmarks": 2904,

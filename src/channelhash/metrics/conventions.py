@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.metrics.count_distances import Labels, RowPairs, checked_pairs, precisions_in_order
-from channelhash.metrics.histogram import HammingHistogram, Scores
+from channelhash.metrics.histogram import HammingHistogram, Scores, divide
 from channelhash.utils.typed_settings import pick
 
 
@@ -128,6 +128,27 @@ def _over_all_queries(scores: Scores) -> float:
     return float(np.nan_to_num(scores).mean())
 
 
+def average_precision_in_order(distances: NDArray[np.integer], relevant: NDArray[np.bool_]) -> float:
+    """Compute the tie-oblivious AP of one query, eq. (lit:ap) without a cut-off: tied items keep their order.
+
+    The one score that histograms cannot give: it depends on that order, and moves between the bounds of
+    `HammingHistogram.average_precision_bounds` with it. Costs a sort of the database, which
+    `average_precisions_in_order` does without.
+
+    Args:
+        distances: ``(nd,)`` distance of each item.
+        relevant: ``(nd,)`` bool, whether the item is relevant.
+
+    Returns:
+        A score in [0, 1]; NaN if nothing is relevant.
+
+    >>> round(average_precision_in_order(np.array([0, 0, 1]), np.array([False, True, True])), 3)
+    0.583
+    """
+    ranks = np.flatnonzero(np.asarray(relevant)[np.argsort(distances, kind="stable")]) + 1
+    return _average_precision(ranks, z=None, of_relevant=False) if len(ranks) else float("nan")
+
+
 def average_precisions_in_order(
     query_codes: PackedCodes,
     database_codes: PackedCodes,
@@ -136,7 +157,7 @@ def average_precisions_in_order(
     histogram: HammingHistogram,
     own: RowPairs | None = None,
 ) -> Scores:
-    """Compute `ranking.average_precision_in_order` of every query, in a second pass over the pairs.
+    """Compute `average_precision_in_order` of every query, in a second pass over the pairs.
 
     The rank of an item is the number of nearer items, which the histogram knows, plus that of earlier ones at its own
     distance, which the pass counts as it goes: nothing is sorted and no distances are kept.
@@ -177,4 +198,4 @@ def average_precisions_in_order(
     sums = precisions_in_order(
         query_codes, database_codes, query_sets, database_sets, histogram.total, histogram.relevant
     )
-    return np.where(positives > 0, sums / np.maximum(positives, 1), np.nan)
+    return divide(sums, positives, np.nan)

@@ -13,13 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
-from channelhash.metrics.count_distances import (
-    Counts,
-    LabelGains,
-    RowPairs,
-    checked_pairs,
-    count_distances,
-)
+from channelhash.metrics.count_distances import Counts, LabelGains, RowPairs, checked_pairs, count_distances
 from channelhash.utils.compiled import inner, njit
 
 Scores = NDArray[np.float64]
@@ -56,7 +50,7 @@ def _before(total: Counts, relevant: Counts) -> tuple[Counts, Counts]:
     return np.cumsum(total, axis=1) - total, np.cumsum(relevant, axis=1) - relevant
 
 
-def _divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> NDArray[np.float64]:
+def divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> NDArray[np.float64]:
     """Divide, with ``empty`` where the denominator is 0."""
     out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), empty, dtype=np.float64)
     np.divide(numerator, denominator, out=out, where=denominator != 0)
@@ -72,10 +66,10 @@ def _average_precision(total: Counts, relevant: Counts) -> Scores:
     """
     before, relevant_before = _before(total, relevant)
     harmonic = _harmonic_difference(before, total)
-    slope = _divide(relevant - 1, total - 1, 0.0)
+    slope = divide(relevant - 1, total - 1, 0.0)
     spread = total - (before + 1) * harmonic
-    groups = _divide(relevant, total, 0.0) * ((1 + relevant_before) * harmonic + slope * spread)
-    return _divide(groups.sum(axis=1), relevant.sum(axis=1), np.nan)
+    groups = divide(relevant, total, 0.0) * ((1 + relevant_before) * harmonic + slope * spread)
+    return divide(groups.sum(axis=1), relevant.sum(axis=1), np.nan)
 
 
 def _average_precision_bounds(total: Counts, relevant: Counts, first: int | None = None) -> tuple[Scores, Scores]:
@@ -92,29 +86,8 @@ def _average_precision_bounds(total: Counts, relevant: Counts, first: int | None
     bounds = []
     for start in (before + total - relevant, before):
         row = counted + (relevant_before - start) * _harmonic_difference(start, counted)
-        bounds.append(_divide(row.sum(axis=1), positives, np.nan))
+        bounds.append(divide(row.sum(axis=1), positives, np.nan))
     return bounds[0], bounds[1]
-
-
-def average_precision_in_order(distances: NDArray[np.integer], relevant: NDArray[np.bool_]) -> float:
-    """Compute the tie-oblivious AP of one query, eq. (lit:ap) without a cut-off: tied items keep their order.
-
-    The one score that histograms cannot give: it depends on that order, and moves between the bounds of
-    `HammingHistogram.average_precision_bounds` with it. Costs a sort of the database, which
-    `average_precisions_in_order` does without.
-
-    Args:
-        distances: ``(nd,)`` distance of each item.
-        relevant: ``(nd,)`` bool, whether the item is relevant.
-
-    Returns:
-        A score in [0, 1]; NaN if nothing is relevant.
-
-    >>> round(average_precision_in_order(np.array([0, 0, 1]), np.array([False, True, True])), 3)
-    0.583
-    """
-    ranks = np.flatnonzero(np.asarray(relevant)[np.argsort(distances, kind="stable")]) + 1
-    return float((np.arange(1, len(ranks) + 1) / ranks).mean()) if len(ranks) else float("nan")
 
 
 def _ndcg_graded(total: Counts, gains: LabelGains) -> Scores:
@@ -130,7 +103,7 @@ def _ndcg_graded(total: Counts, gains: LabelGains) -> Scores:
     before = np.append(start, 0)[np.minimum(first, len(start))][gains.query]
     last, first = _discounts_up_to(np.stack([end, start]) - before)
     ideal = np.bincount(gains.query, weights=gains.gain * (last - first), minlength=len(total))
-    return _divide(_discounted(total, gains.by_distance), ideal, np.nan)
+    return divide(_discounted(total, gains.by_distance), ideal, np.nan)
 
 
 def _discounts_up_to(ranks: Counts) -> Scores:
@@ -152,7 +125,7 @@ def _discounted(total: Counts, gains: Counts) -> Scores:
     """Return the expected DCG ``(nq,)`` of gains by distance ``(nq, k + 1)``."""
     end = np.cumsum(total, axis=1)
     last, first = _discounts_up_to(np.stack([end, end - total]))
-    result: Scores = (_divide(gains, total, 0.0) * (last - first)).sum(axis=1)
+    result: Scores = (divide(gains, total, 0.0) * (last - first)).sum(axis=1)
     return result
 
 
@@ -380,8 +353,8 @@ class HammingHistogram:
         if z < 1:
             raise ValueError(f"z is {z}; a cut-off is at least 1")
         taken = np.clip(z - _before(self.total, self.relevant)[0], 0, self.total)
-        expected = (_divide(self.relevant, self.total, 0.0) * taken).sum(axis=1)
-        return self._mean(_divide(expected, taken.sum(axis=1), np.nan))
+        expected = (divide(self.relevant, self.total, 0.0) * taken).sum(axis=1)
+        return self._mean(divide(expected, taken.sum(axis=1), np.nan))
 
     def ndcg(self) -> float:
         """Return the mean NDCG with binary gain and discount 1/log₂(1 + rank), in expectation over the orders of ties.
@@ -389,7 +362,7 @@ class HammingHistogram:
         Costs O(nd) time for the discounts of all ranks, and memory for 2²⁰ of them.
         """
         ideal = _discounts_up_to(self.relevant.sum(axis=1))  # of the ranking that has all relevant items first
-        return self._mean(_divide(_discounted(self.total, self.relevant), ideal, np.nan))
+        return self._mean(divide(_discounted(self.total, self.relevant), ideal, np.nan))
 
     def ndcg_graded(self) -> float:
         """Return the mean NDCG with the label similarity as gain, in expectation over the orders of ties.
@@ -422,7 +395,7 @@ class HammingHistogram:
         irrelevant = (total - relevant).astype(np.float64)
         closer = np.cumsum(relevant, axis=1) - relevant / 2  # ties count half
         pairs = irrelevant.sum(axis=1) * relevant.sum(axis=1)
-        areas = _divide((irrelevant * closer).sum(axis=1), pairs, np.nan)  # by the trapezoid over radii
+        areas = divide((irrelevant * closer).sum(axis=1), pairs, np.nan)  # by the trapezoid over radii
         if np.isnan(areas).all():
             raise ValueError("ROC-AUC needs irrelevant items as well as relevant ones; every item is relevant here")
         return float(np.nanmean(areas))
@@ -434,15 +407,15 @@ class HammingHistogram:
         """
         total, relevant = self._pooled()
         retrieved, correct = np.cumsum(total.sum(axis=0)), np.cumsum(relevant.sum(axis=0))
-        recall = _divide(correct, np.asarray(relevant.sum()), np.nan)
-        return _PrecisionRecallCurve(_divide(correct, retrieved, np.nan), recall, np.arange(total.shape[1]))
+        recall = divide(correct, np.asarray(relevant.sum()), np.nan)
+        return _PrecisionRecallCurve(divide(correct, retrieved, np.nan), recall, np.arange(total.shape[1]))
 
     def by_radius(self) -> _RadiusCurves:
         """Return the mean precision, recall and share of empty answers of the lookup within each radius 0 … k."""
         total, relevant = self._pooled()
         retrieved, correct = np.cumsum(total, axis=1), np.cumsum(relevant, axis=1)
         return _RadiusCurves(
-            _divide(correct, retrieved, 0.0).mean(axis=0),
+            divide(correct, retrieved, 0.0).mean(axis=0),
             (correct / correct[:, -1:]).mean(axis=0),
             (retrieved == 0).mean(axis=0),
         )
