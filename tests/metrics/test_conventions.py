@@ -101,7 +101,7 @@ def test_the_range_is_that_of_all_orders_of_ties(groups, z, of_relevant):
 def test_every_cut_off_goes_by_the_order_of_the_database(k, nd, z, of_relevant, seed):
     pairs = pairs_of(k, 3, nd, seed)
     transcription = first_relevant if of_relevant else first_items
-    each = _average_precisions_cut(*pairs, _Convention((z, None), of_relevant))
+    each = _average_precisions_cut(pairs, _Convention((z, None), of_relevant))
     for row, ranking in zip(each, rankings(pairs, "stable"), strict=True):
         assert row == pytest.approx([transcription([ranking], z), transcription([ranking], None)], abs=1e-6)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.metrics import count_distances as counting
-from channelhash.metrics.count_distances import _DistanceCounts, count_distances, count_jointly
+from channelhash.metrics.count_distances import count_distances, count_jointly
 from metrics import ranking_equations as literal
 
 
@@ -18,7 +18,7 @@ def collection(n: int, k: int, c: int, seed: int, density: float = 0.1) -> tuple
     return ch.codes.pack(random.random((n, k)) < 0.5), random.random((n, c)) < density
 
 
-def assert_equal_counts(actual: _DistanceCounts, expected: _DistanceCounts) -> None:
+def assert_equal_counts(actual: ch.metrics.HammingHistogram, expected: ch.metrics.HammingHistogram) -> None:
     np.testing.assert_array_equal(actual.total, expected.total)
     np.testing.assert_array_equal(actual.relevant, expected.relevant)
     for name in ("by_distance", "query", "gain", "count"):
@@ -42,7 +42,7 @@ def test_the_compiled_pass_equals_the_plain_one(k, c, nq, nd, density, seed):
     queries, query_labels = collection(nq, k, c, seed, density)
     database, database_labels = collection(nd, k, c, seed + 1, density)
     for actual, expected in zip(
-        count_distances(queries, database, query_labels, database_labels, k)[:2],
+        count_distances((queries, database, query_labels, database_labels), k)[:2],
         literal.distance_counts(queries, database, query_labels, database_labels, k),
         strict=True,
     ):
@@ -54,7 +54,7 @@ def test_the_compiled_pass_equals_the_plain_one(k, c, nq, nd, density, seed):
 def test_gains_are_the_label_similarities_summed_by_distance_and_counted_by_value(k, c, nq, nd, density, seed):
     queries, query_labels = collection(nq, k, c, seed, density)
     database, database_labels = collection(nd, k, c, seed + 1, density)
-    gains = count_distances(queries, database, query_labels, database_labels, k).gains
+    *_, gains = count_distances((queries, database, query_labels, database_labels), k)
     distances = ch.codes.hamming_distances(queries, database)
     for q, labels in enumerate(query_labels):
         own = np.sqrt(max(1, labels.sum()))
@@ -70,7 +70,7 @@ def test_many_items_of_a_size_and_many_sizes_are_counted_alike(n, k, c):
     """Long segments of equally many labels are emptied at their end, short ones item by item."""
     queries, query_labels = collection(11, k, c, 0, 0.5)
     database, database_labels = collection(n, k, c, 1, 0.5)
-    total, relevant, gains = count_distances(queries, database, query_labels, database_labels, k)
+    total, relevant, gains = count_distances((queries, database, query_labels, database_labels), k)
     expected = literal.distance_counts(queries, database, query_labels, database_labels, k)
     np.testing.assert_array_equal(total, expected[0])
     np.testing.assert_array_equal(relevant, expected[1])
@@ -87,9 +87,10 @@ def test_many_items_of_a_size_and_many_sizes_are_counted_alike(n, k, c):
 def test_queries_that_go_through_in_chunks_are_counted_alike(monkeypatch):
     queries, query_labels = collection(30, 20, 9, 0)
     database, database_labels = collection(40, 20, 9, 1)
-    whole = count_distances(queries, database, query_labels, database_labels, 20)
+    pairs = queries, database, query_labels, database_labels
+    whole = ch.metrics.hamming_histogram(*pairs, n_bits=20)
     monkeypatch.setattr(counting, "_CELLS", 100)
-    assert_equal_counts(count_distances(queries, database, query_labels, database_labels, 20), whole)
+    assert_equal_counts(ch.metrics.hamming_histogram(*pairs, n_bits=20), whole)
 
 
 @settings(max_examples=40)
@@ -97,7 +98,7 @@ def test_queries_that_go_through_in_chunks_are_counted_alike(monkeypatch):
 def test_pairs_are_counted_by_distance_and_shared_labels(k, c, nq, nd, density, seed):
     queries, query_labels = collection(nq, k, c, seed, density)
     database, database_labels = collection(nd, k, c, seed + 1, density)
-    counts = count_jointly(queries, database, query_labels, database_labels, k)
+    counts = count_jointly((queries, database, query_labels, database_labels), k)
     shared = query_labels.astype(int) @ database_labels.T
     expected = np.zeros_like(counts)
     np.add.at(expected, (ch.codes.hamming_distances(queries, database), shared), 1)
@@ -119,10 +120,7 @@ def test_histograms_of_shards_add_up(nd, k, n_shards, data):
     together = parts[0]
     for part in parts[1:]:
         together = together + part
-    assert_equal_counts(
-        _DistanceCounts(together.total, together.relevant, together.gains),
-        _DistanceCounts(whole.total, whole.relevant, whole.gains),
-    )
+    assert_equal_counts(together, whole)
 
 
 def test_what_does_not_fit_is_refused():

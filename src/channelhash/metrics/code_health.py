@@ -216,7 +216,7 @@ def _pairs_by_sizes(
         for size, rows in groups:
             if second is None and size < own_size:
                 continue  # counted the other way round
-            counts = count_jointly(first[own_rows], other[rows], labels[own_rows], labels[rows], n_bits)
+            counts = count_jointly((first[own_rows], other[rows], labels[own_rows], labels[rows]), n_bits)
             if own_size == size:
                 # An item and itself: not a pair within a modality, and S = 1 across modalities even without labels.
                 selves = np.bitwise_count(first[rows] ^ other[rows]).sum(axis=1, dtype=np.int64)

@@ -6,14 +6,13 @@ them: a stable one in the order of the database, any other one in an order that 
 that only the range is known. Sources are listed in ``docs/how-to/evaluate.md``.
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.metrics.count_distances import Labels, RowPairs, checked_pairs, precisions_in_order
+from channelhash.metrics.count_distances import Pairs, RowPairs, checked_pairs, precisions_in_order
 from channelhash.metrics.histogram import HammingHistogram, Scores, divide
 from channelhash.utils.typed_settings import pick
 
@@ -54,9 +53,6 @@ class ConventionScore(TypedDict):
     upper: float
 
 
-Pairs = tuple[PackedCodes, PackedCodes, Labels, Labels]
-
-
 def convention_scores(
     name: str, histogram: HammingHistogram, pairs: Pairs | None = None, own: RowPairs | None = None
 ) -> dict[str, ConventionScore]:
@@ -71,7 +67,7 @@ def convention_scores(
     size = histogram.total.sum(axis=1).max(initial=0)
     convention = pick(_CONVENTIONS, name, "convention")
     convention = convention._replace(cutoffs=tuple(z for z in convention.cutoffs if z is None or z <= size))
-    in_order = None if pairs is None else _average_precisions_cut(*pairs, convention, own)
+    in_order = None if pairs is None else _average_precisions_cut(pairs, convention, own)
     scores = {}
     for place, z in enumerate(convention.cutoffs):
         lower, upper = (
@@ -82,40 +78,25 @@ def convention_scores(
     return scores
 
 
-def _average_precisions_cut(
-    query_codes: PackedCodes,
-    database_codes: PackedCodes,
-    query_labels: Labels,
-    database_labels: Labels,
-    convention: _Convention,
-    own: RowPairs | None = None,
-) -> Scores:
+def _average_precisions_cut(pairs: Pairs, convention: _Convention, own: RowPairs | None = None) -> Scores:
     """Compute AP at each cut-off of a convention, ties in the order of the database.
 
     >>> codes, labels = np.array([[0], [0], [255]], np.uint8), np.array([[0, 1], [1, 0], [1, 0]]) > 0
-    >>> _average_precisions_cut(codes[1:2], codes, labels[1:2], labels, _Convention((1, 2))).tolist()
+    >>> _average_precisions_cut((codes[1:2], codes, labels[1:2], labels), _Convention((1, 2))).tolist()
     [[0.0, 0.5]]
     """
-    ranks = _ranks_of_relevant(query_codes, database_codes, query_labels, database_labels, own)
-    return np.array([[_average_precision(row, z, convention.of_relevant) for z in convention.cutoffs] for row in ranks])
-
-
-def _ranks_of_relevant(
-    query_codes: PackedCodes,
-    database_codes: PackedCodes,
-    query_labels: Labels,
-    database_labels: Labels,
-    own: RowPairs | None,
-) -> Iterator[NDArray[np.int64]]:
-    """Yield the ranks 1 … nd of each query's relevant items under a stable sort, rising."""
+    query_codes, database_codes, query_labels, database_labels = pairs
     columns = np.ascontiguousarray(np.asarray(database_labels, dtype=bool).T)
+    scores = []
     for row, (code, labels) in enumerate(zip(query_codes, np.asarray(query_labels, dtype=bool), strict=True)):
         distances = hamming_distances(code[None], database_codes)[0].astype(np.uint16)  # which NumPy sorts by radix
         relevant = np.logical_or.reduce(columns[labels], axis=0)
         order = np.argsort(distances, kind="stable")
         if own is not None:
             order = order[~np.isin(order, own[own[:, 0] == row, 1])]
-        yield np.flatnonzero(relevant[order]) + 1
+        ranks = np.flatnonzero(relevant[order]) + 1  # rising
+        scores.append([_average_precision(ranks, z, convention.of_relevant) for z in convention.cutoffs])
+    return np.array(scores)
 
 
 def _average_precision(ranks: NDArray[np.int64], z: int | None, of_relevant: bool) -> float:
@@ -182,9 +163,7 @@ def average_precisions_in_order(
     >>> average_precisions_in_order(codes, codes, labels, labels, histogram).tolist()
     [1.0, 1.0]
     """
-    query_sets, database_sets = checked_pairs(
-        query_codes, database_codes, query_labels, database_labels, histogram.n_bits
-    )
+    pairs = checked_pairs((query_codes, database_codes, query_labels, database_labels), histogram.n_bits)
     own = np.empty((0, 2), dtype=np.int64) if own is None else own
     items = len(database_codes) - np.bincount(own[:, 0], minlength=len(query_codes))
     if len(histogram.total) != len(query_codes) or (histogram.total.sum(axis=1) != items).any():
@@ -193,9 +172,5 @@ def average_precisions_in_order(
         )
     positives = histogram.relevant.sum(axis=1)
     if len(own):
-        pairs = query_codes, database_codes, query_sets, database_sets
-        return np.where(positives > 0, _average_precisions_cut(*pairs, _Convention((None,)), own)[:, 0], np.nan)
-    sums = precisions_in_order(
-        query_codes, database_codes, query_sets, database_sets, histogram.total, histogram.relevant
-    )
-    return divide(sums, positives, np.nan)
+        return np.where(positives > 0, _average_precisions_cut(pairs, _Convention((None,)), own)[:, 0], np.nan)
+    return divide(precisions_in_order(pairs, histogram.total, histogram.relevant), positives, np.nan)

@@ -29,7 +29,12 @@ _GROUP = 8
 _HALF = np.uint64(32)
 
 
-class _Pairs(NamedTuple):
+Labels = NDArray[np.bool_]
+#: Codes of the queries and of the items, and the labels of both.
+Pairs = tuple[PackedCodes, PackedCodes, Labels, Labels]
+
+
+class _WordPairs(NamedTuple):
     """The two sides of all query–item pairs, as 64-bit words.
 
     Attributes:
@@ -274,21 +279,12 @@ def _label_gains(by_distance: Counts, lists: Sequence[_GainLists]) -> LabelGains
     return LabelGains(by_distance, query[new][some], gain[new][some], counts[some])
 
 
-Labels = NDArray[np.bool_]
 _Words = NDArray[np.uint64]
 #: ``(p, 2)`` rows of a query and of an item.
 RowPairs = NDArray[np.int64]
 
 # Cells of the counts by shared labels that are held at once: 32 MB.
 _CELLS = 1 << 22
-
-
-class _DistanceCounts(NamedTuple):
-    """What one pass counts for every query, by distance: n_d and n_d⁺, ``(nq, k + 1)`` int64 each, and the gains."""
-
-    total: Counts
-    relevant: Counts
-    gains: LabelGains
 
 
 class _SizeSegments(NamedTuple):
@@ -299,14 +295,9 @@ class _SizeSegments(NamedTuple):
     ends: NDArray[np.int64]  # (segments,) where the items of each end
 
 
-def checked_pairs(
-    query_codes: PackedCodes,
-    database_codes: PackedCodes,
-    query_labels: NDArray[Any],
-    database_labels: NDArray[Any],
-    n_bits: int,
-) -> tuple[Labels, Labels]:
-    """Check codes and labels, and return the label sets of queries and database as bool."""
+def checked_pairs(pairs: Pairs, n_bits: int) -> Pairs:
+    """Return codes and labels that have been checked, the labels as bool."""
+    query_codes, database_codes, query_labels, database_labels = pairs
     for name, codes, labels in (("query", query_codes, query_labels), ("database", database_codes, database_labels)):
         check_packed(codes, n_bits)
         if np.ndim(labels) != 2 or len(labels) != len(codes):
@@ -316,23 +307,17 @@ def checked_pairs(
         raise ValueError(f"query labels have {query_sets.shape[1]} columns, database labels {database_sets.shape[1]}")
     if len(database_codes) == 0:
         raise ValueError("the database is empty")
-    return query_sets, database_sets
+    return query_codes, database_codes, query_sets, database_sets
 
 
-def count_distances(
-    query_codes: PackedCodes,
-    database_codes: PackedCodes,
-    query_labels: Labels,
-    database_labels: Labels,
-    n_bits: int,
-    own: RowPairs | None = None,
-) -> _DistanceCounts:
+def count_distances(pairs: Pairs, n_bits: int, own: RowPairs | None = None) -> tuple[Counts, Counts, LabelGains]:
     """Count, by distance and query, all items, the relevant ones (those sharing a label) and their gains; without the
-    pairs ``own``, if any, of a query and an item.
+    pairs ``own``, if any, of a query and an item. The first two are n_d and n_d⁺, ``(nq, k + 1)`` int64 each.
 
     O(nq · nd · (k + c) / 64) time on all cores. The memory beside the inputs is two copies of the codes and label sets
     as 64-bit words, the result, and 32 MB.
     """
+    query_codes, database_codes, query_labels, database_labels = pairs
     database_sets = _label_words(database_labels)
     segments = by_label_count(_label_counts(database_sets))
     items, sets = (_columns(values[segments.order]) for values in (words(database_codes), database_sets))
@@ -344,11 +329,11 @@ def count_distances(
     for first in range(0, len(codes), chunk):
         rows = slice(first, first + chunk)
         shared = np.zeros((len(codes[rows]), *units.shape), dtype=np.int64)
-        pairs = _Pairs(codes[rows], items, labels[rows], sets)
+        sides = _WordPairs(codes[rows], items, labels[rows], sets)
         totals = _Totals(total[rows], relevant[rows], gained[rows])
-        group = _group_size(len(codes[rows]))
-        more = pairs, widths[rows], segments.ends, units, group, totals, shared
-        run_tasks(_count_by_distance, -(-len(pairs.codes) // group), *more)
+        group = _group_size(len(sides.codes))
+        more = sides, widths[rows], segments.ends, units, group, totals, shared
+        run_tasks(_count_by_distance, -(-len(sides.codes) // group), *more)
         lists.append(_gain_lists(shared, units, first))
     if own is not None and len(own):
         query, item = own.T
@@ -361,46 +346,35 @@ def count_distances(
         np.subtract.at(gained, (query, distance), gain)
         # In lists alone, which are summed by query and gain: one list is taken for one in order.
         lists.append((query[some], gain[some], np.full(int(some.sum()), -1, dtype=np.int64)))
-    return _DistanceCounts(total, relevant, _label_gains(gained, lists))
+    return total, relevant, _label_gains(gained, lists)
 
 
-def count_jointly(
-    query_codes: PackedCodes, database_codes: PackedCodes, query_labels: Labels, database_labels: Labels, n_bits: int
-) -> Counts:
+def count_jointly(pairs: Pairs, n_bits: int) -> Counts:
     """Count the pairs at each distance that share so many labels: ``(k + 1, most labels of a query + 1)`` int64.
 
     Arguments, time and memory as in `count_distances`.
     """
-    codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
-    items, sets = _columns(words(database_codes)), _columns(_label_words(database_labels))
-    group = max(_group_size(len(codes)), -(-len(codes) // 64))
-    width = int(_label_counts(labels).max(initial=0)) + 1
-    counts = np.zeros((-(-len(codes) // group), n_bits + 1, width), dtype=np.int64)
-    run_tasks(_count_pairs_jointly, len(counts), _Pairs(codes, items, labels, sets), group, counts)
+    sides = _word_pairs(pairs)
+    n = len(sides.codes)
+    group = max(_group_size(n), -(-n // 64))
+    width = int(_label_counts(sides.labels).max(initial=0)) + 1
+    counts = np.zeros((-(-n // group), n_bits + 1, width), dtype=np.int64)
+    run_tasks(_count_pairs_jointly, len(counts), sides, group, counts)
     joint: Counts = counts.sum(axis=0)
     return joint
 
 
-def precisions_in_order(
-    query_codes: PackedCodes,
-    database_codes: PackedCodes,
-    query_labels: Labels,
-    database_labels: Labels,
-    total: Counts,
-    relevant: Counts,
-) -> NDArray[np.float64]:
+def precisions_in_order(pairs: Pairs, total: Counts, relevant: Counts) -> NDArray[np.float64]:
     """Sum the precisions at each query's relevant items ``(nq,)``, tied items in the order of the database.
 
     ``total`` and ``relevant`` are n_d and n_d⁺ of exactly these codes and labels; all else is as in `count_distances`,
     at about half its speed.
     """
-    codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
-    items, sets = _columns(words(database_codes)), _columns(_label_words(database_labels))
-    sums = np.empty(len(codes))
+    sides = _word_pairs(pairs)
+    sums = np.empty(len(sides.codes))
     before, relevant_before = (np.cumsum(counts, axis=1) - counts for counts in (total, relevant))
-    group = _group_size(len(codes))
-    pairs = _Pairs(codes, items, labels, sets)
-    run_tasks(_sum_precisions_in_order, -(-len(codes) // group), pairs, before, relevant_before, group, sums)
+    group = _group_size(len(sums))
+    run_tasks(_sum_precisions_in_order, -(-len(sums) // group), sides, before, relevant_before, group, sums)
     return sums
 
 
@@ -411,6 +385,13 @@ def by_label_count(size_of_item: NDArray[np.int64]) -> _SizeSegments:
     order = np.argsort(size_of_item.astype(np.min_scalar_type(len(counts))), kind="stable")
     sizes = np.flatnonzero(counts)
     return _SizeSegments(order, sizes, np.cumsum(counts[sizes]))
+
+
+def _word_pairs(pairs: Pairs) -> _WordPairs:
+    """Return codes and labels as the kernels take them."""
+    query_codes, database_codes, query_labels, database_labels = pairs
+    items, sets = _columns(words(database_codes)), _columns(_label_words(database_labels))
+    return _WordPairs(_writeable(words(query_codes)), items, _label_words(query_labels), sets)
 
 
 def _label_words(labels: Labels) -> _Words:

@@ -476,5 +476,5 @@ def hamming_histogram(
     >>> hamming_histogram(codes, codes, labels, labels, n_bits=8).relevant[0].tolist()
     [1, 0, 0, 0, 0, 0, 0, 0, 0]
     """
-    query_sets, database_sets = checked_pairs(query_codes, database_codes, query_labels, database_labels, n_bits)
-    return HammingHistogram(*count_distances(query_codes, database_codes, query_sets, database_sets, n_bits, own))
+    pairs = checked_pairs((query_codes, database_codes, query_labels, database_labels), n_bits)
+    return HammingHistogram(*count_distances(pairs, n_bits, own))

@@ -15,8 +15,8 @@ import numpy as np
 from channelhash.codes.code_set import CodeSet
 from channelhash.codes.foreign_files import read_export
 from channelhash.errors import InputError
-from channelhash.metrics.conventions import ConventionScore, Pairs, average_precisions_in_order, convention_scores
-from channelhash.metrics.count_distances import RowPairs
+from channelhash.metrics.conventions import ConventionScore, average_precisions_in_order, convention_scores
+from channelhash.metrics.count_distances import Pairs, RowPairs
 from channelhash.metrics.histogram import HammingHistogram, Scores, hamming_histogram
 from channelhash.metrics.recall import check_comparable, counterparts, instance_recall
 from channelhash.utils.addresses import Place
@@ -223,11 +223,8 @@ def _evaluate_tasks(
             )
         return {task: cast(TaskReport, found) for task, found in instances.items()}, {}
     pairs, own = _pairs(query, database), _own_pairs(query, database)
-    counts, in_order = {}, {}
-    for task, of_task in pairs.items():
-        counts[task] = hamming_histogram(*of_task, n_bits=query.n_bits, own=own)
-        in_order[task] = average_precisions_in_order(*of_task, counts[task], own)
-    reports = report_tasks(counts, len(database), cutoffs, in_order, conventions, pairs, own)
+    counts = {task: hamming_histogram(*of_task, n_bits=query.n_bits, own=own) for task, of_task in pairs.items()}
+    reports = report_tasks(counts, len(database), cutoffs, conventions, pairs, own)
     for task, found in instances.items():
         for key in ("recall_at", "median_rank", "recall_items"):
             reports[task][key] = found[key]
@@ -288,7 +285,6 @@ def report_tasks(
     counts: Mapping[str, HammingHistogram],
     n_items: int,
     cutoffs: Sequence[int] = _DEFAULT_CUTOFFS,
-    in_order: Mapping[str, Scores] | None = None,
     conventions: Sequence[str] = (),
     pairs: Mapping[str, Pairs] | None = None,
     own: RowPairs | None = None,
@@ -296,19 +292,21 @@ def report_tasks(
     """Compute the scores of each task from its counts over ``n_items``.
 
     Args:
-        in_order: by task, see `report`.
         conventions: names of conventions whose figures to add.
-        pairs: by task, see `convention_scores`, as ``own``.
+        pairs: by task, what was counted; without them no score goes by the order of the items.
+        own: as in `hamming_histogram`.
 
     Raises:
         ValueError: in some task no query has a relevant item.
     """
-    reports = {task: report(counted, cutoffs, (in_order or {}).get(task)) for task, counted in counts.items()}
+    reports = {}
     for task, histogram in counts.items():
+        of_task = pairs[task] if pairs else None
+        in_order = average_precisions_in_order(*of_task, histogram, own) if of_task else None
+        reports[task] = report(histogram, cutoffs, in_order)
         if left_out := n_items * len(histogram.total) - int(histogram.total.sum()):
             reports[task]["own_left_out"] = left_out
         if conventions:
-            of_task = pairs[task] if pairs else None
             scores = {name: convention_scores(name, histogram, of_task, own) for name in conventions}
             reports[task]["conventions"] = scores
     return reports
