@@ -118,7 +118,7 @@ def unit_rows(codes: Tensor) -> Tensor:
     >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
-    norms = torch.linalg.vector_norm(codes, dim=1, keepdim=True)
+    norms = torch.linalg.vector_norm(codes, dim=-1, keepdim=True)
     return codes / torch.where(norms > _SMALLEST_NORM, norms, 1.0)
 
 

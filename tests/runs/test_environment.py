@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from channelhash.runs import environment
-from channelhash.runs.environment import _git_commit, read_environments, record_environment
+from channelhash.runs import folder as run_folder
+from channelhash.runs.folder import _git_commit, _record_environment, read_environments
 
 
 def test_the_environment_says_what_computes_and_not_where():
-    found = environment._environment(torch.device("cpu"), processes=2)
+    found = run_folder._environment(torch.device("cpu"), processes=2)
     assert found["python"] == platform.python_version()
     assert torch.__version__.startswith(found["packages"]["torch"])  # one of a build may lack what is behind the "+"
     assert (found["device"], found["device_name"], found["processes"]) == ("cpu", None, 2)
@@ -45,6 +45,6 @@ def test_a_run_that_goes_on_elsewhere_keeps_both_environments(tmp_path, monkeypa
     path = tmp_path / "environment.json"
     assert read_environments(path) == []
     for version in ("1", "1", "2"):
-        monkeypatch.setattr(environment, "__version__", version)
-        record_environment(path, torch.device("cpu"), 1)
+        monkeypatch.setattr(run_folder, "__version__", version)
+        _record_environment(path, torch.device("cpu"), 1)
     assert [entry["channelhash"] for entry in read_environments(path)] == ["1", "2"]

@@ -117,8 +117,8 @@ def test_a_bank_holds_what_encoding_each_draw_gives(tmp_path):
     model = MODELS["cliphash"].create(records, 8, **{k: v for k, v in clip_model(tmp_path).items() if k != "name"})
     branch, paths = model.branch("image"), list(records.items["image"])
     settings = TrainSettings(epochs=8, augment="progressive", augment_seed=3, workers=0)
-    plain = _cached_features(branch, paths, CPU).rows
-    bank = _Bank(_augmented_features(branch, paths, plain, settings, CPU), CPU)
+    plain = _cached_features(branch, paths, CPU, settings).rows
+    bank = _Bank(_augmented_features(branch, paths, plain, CPU, settings), CPU)
     online = _FromDisk(ImageFiles(paths, branch.prepare), settings)
     held = Held(branch.prepare(paths), settings)
     rows = [torch.tensor([4, 0]), torch.tensor([8, 1, 7])]
@@ -139,8 +139,8 @@ def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
     model = MODELS["cliphash"].create(records, 8, **{k: v for k, v in clip_model(tmp_path).items() if k != "name"})
     branch, paths = model.branch("image"), list(records.items["image"])
     settings = TrainSettings(epochs=8, augment="progressive", workers=0)
-    plain = _cached_features(branch, paths, CPU).rows
-    whole = _augmented_features(branch, paths, plain, settings, CPU).check()
+    plain = _cached_features(branch, paths, CPU, settings).rows
+    whole = _augmented_features(branch, paths, plain, CPU, settings).check()
     expected = np.array(whole.rows)
     for path in (tmp_path / "cache" / "features").glob("bank-*"):
         path.unlink()
@@ -156,9 +156,9 @@ def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(training_inputs, "_BATCH", 4)
     monkeypatch.setattr(training_inputs, "image_batches", breaks)
     with pytest.raises(KeyboardInterrupt):
-        _augmented_features(branch, paths, plain, settings, CPU)
+        _augmented_features(branch, paths, plain, CPU, settings)
     monkeypatch.setattr(training_inputs, "image_batches", real)
-    again = _augmented_features(branch, paths, plain, settings, CPU).check()
+    again = _augmented_features(branch, paths, plain, CPU, settings).check()
     np.testing.assert_allclose(again.rows, expected, atol=1e-5)
 
 
@@ -249,4 +249,4 @@ def test_a_backbone_that_exhausts_the_memory_says_what_to_change(tmp_path, monke
     model = MODELS["cliphash"].create(records, 8, **{k: v for k, v in clip_model(tmp_path).items() if k != "name"})
     monkeypatch.setattr(model.branch("image").encoder, "forward", exhausted)
     with pytest.raises(JobError, match=r"out of memory in the backbone with 128 items at a time; use a smaller"):
-        _cached_features(model.branch("image"), records.items["image"], CPU)
+        _cached_features(model.branch("image"), records.items["image"], CPU, TrainSettings(workers=0))

@@ -17,7 +17,7 @@ ROWS = torch.arange(0, 40, 2)
 
 
 def batch_inputs(inputs, rows, epoch, settings):
-    return {modality: Held(values, settings).batch(epoch, rows) for modality, values in inputs.items()}
+    return {modality: next(Held(values, settings).batches(epoch, [rows])) for modality, values in inputs.items()}
 
 
 def test_by_default_inputs_are_taken_as_they_are():

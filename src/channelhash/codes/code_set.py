@@ -130,14 +130,12 @@ class CodeSet:
         Raises:
             InputError: the file is missing, damaged, or not a file of codes.
         """
-        with naming_extra():
-            from channelhash.codes.parquet import read_codes
-        (codes,) = read_codes(path, cls)
+        (codes,) = cls.stream(path)
         return codes
 
     @classmethod
-    def stream(cls, path: "str | Place", rows: int) -> Iterator["CodeSet"]:
-        """Load in parts of at most so many rows, in order: memory does not grow with the file.
+    def stream(cls, path: "str | Place", rows: int | None = None) -> Iterator["CodeSet"]:
+        """Load in parts of at most so many rows, in order: memory does not grow with the file. None is one part.
 
         Raises:
             InputError: as `load`; damage further down is found when it is read.

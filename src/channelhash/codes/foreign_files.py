@@ -15,19 +15,10 @@ from channelhash.utils.array_files import Arrays, read_arrays
 
 
 class _Side(NamedTuple):
-    """The array names of the queries, or of the retrieval set: modality -> its codes, and the labels.
-
-    >>> _Side({"image": "q_img"}, "q_l").names
-    ['q_img', 'q_l']
-    """
+    """The array names of the queries, or of the retrieval set: modality -> its codes, and the labels."""
 
     codes: dict[str, str]
     labels: str
-
-    @property
-    def names(self) -> list[str]:
-        """All arrays."""
-        return [*self.codes.values(), self.labels]
 
 
 _Sides = tuple[_Side, _Side]
@@ -140,7 +131,7 @@ def _with_plain_names(arrays: Arrays) -> Arrays:
 
 
 def _names(sides: _Sides) -> list[str]:
-    return [name for side in sides for name in side.names]
+    return [name for side in sides for name in (*side.codes.values(), side.labels)]
 
 
 def _missing(sides: _Sides, arrays: Arrays) -> list[str]:

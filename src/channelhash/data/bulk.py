@@ -90,16 +90,13 @@ class RawBatch:
 
     def take(self, rows: Sequence[int]) -> "RawBatch":
         """Return the items of ``rows``, with all of ``bad``."""
-        return RawBatch(
-            [self.ids[row] for row in rows],
-            {
-                modality: values[rows] if isinstance(values, np.ndarray) else [values[row] for row in rows]
-                for modality, values in self.items.items()
-            },
-            [self.labels[row] for row in rows],
-            None if self.image_addresses is None else [self.image_addresses[row] for row in rows],
-            self.bad,
-        )
+
+        def chosen(values: Any) -> Any:
+            return values[rows] if isinstance(values, np.ndarray) else [values[row] for row in rows]
+
+        items = {modality: chosen(values) for modality, values in self.items.items()}
+        addresses = self.image_addresses and chosen(self.image_addresses)
+        return RawBatch(chosen(self.ids), items, chosen(self.labels), addresses, self.bad)
 
     def records(self, label_names: Sequence[str]) -> Records:
         """Return the items as records, with images opened but not decoded."""

@@ -60,14 +60,8 @@ def readable(records: Records, progress: Progress | None = None) -> Records:
     images = records.items.get("image", ())
     if not are_files(images):
         return records
-    distinct = list(dict.fromkeys(Path(str(image)) for image in images))
-    broken: dict[Path, str | None] = {}
-    with ThreadPoolExecutor() as pool:  # decoders let other threads run
-        for path, problem in zip(distinct, pool.map(image_problem, distinct), strict=True):
-            broken[path] = problem
-            if progress:
-                progress(len(broken), len(distinct))
-    wrong = [broken[Path(str(image))] for image in images]
+    broken = _decode(images, progress)
+    wrong = [broken[image] for image in images]
     problems = [f"id {name}: {problem}" for name, problem in zip(records.ids, wrong, strict=True) if problem]
     if len(problems) == len(records):
         raise InputError(f"no picture of {len(records)} rows can be read; the first problem is {problems[0]}")
@@ -77,6 +71,18 @@ def readable(records: Records, progress: Progress | None = None) -> Records:
     reason = "unreadable picture"
     removed = records.removed | {reason: records.removed.get(reason, 0) + len(problems)}
     return replace(good, removed=removed, problems=(*records.problems, *problems))
+
+
+def _decode(images: Sequence[Path], progress: Progress | None) -> dict[Path, str | None]:
+    """Return each distinct image file with what is wrong with it, or None."""
+    distinct = list(dict.fromkeys(images))
+    problems: dict[Path, str | None] = {}
+    with ThreadPoolExecutor() as pool:  # decoders let other threads run
+        for path, problem in zip(distinct, pool.map(image_problem, distinct), strict=True):
+            problems[path] = problem
+            if progress:
+                progress(len(problems), len(distinct))
+    return problems
 
 
 @dataclass(frozen=True)
@@ -298,8 +304,8 @@ def describe(
     ]
     problems += _row_problems(records)
     images, texts = records.items.get("image", ()), records.items.get("text", ())
-    if decode_images and not isinstance(images, np.ndarray):
-        problems += _image_problems([Path(path) for path in images], progress)
+    if decode_images and are_files(images):
+        problems += _image_problems(images, progress)
     words = [] if isinstance(texts, np.ndarray) else [len(str(text).split()) for text in texts]
     return {
         **counts,
@@ -342,15 +348,12 @@ def _row_problems(records: Records) -> list[str]:
     return problems + [f"id {name} {stay}" for name in repeated]
 
 
-def _image_problems(paths: list[Path], progress: Progress | None) -> list[str]:
+def _image_problems(images: Sequence[Path], progress: Progress | None) -> list[str]:
     """Return a line for every image that cannot be decoded or is the same file as an earlier one."""
     problems = []
     first: dict[str, Path] = {}
-    distinct = list(dict.fromkeys(paths))
-    for number, path in enumerate(distinct, start=1):
-        if progress:
-            progress(number, len(distinct))
-        if problem := image_problem(path):
+    for path, problem in _decode(images, progress).items():
+        if problem:
             problems.append(f"{problem}; leave it out with --skip-bad, or get it again")
             continue
         digest = file_hash(path)

@@ -8,7 +8,6 @@ import urllib.request
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlparse
 
 from channelhash.errors import JobError
 from channelhash.utils.files import reading, space_for, temporary_folder
@@ -36,7 +35,7 @@ class _Source:
     @property
     def file_name(self) -> str:
         """The last part of the address."""
-        return urlparse(self.url).path.rpartition("/")[2]
+        return self.url.rpartition("/")[2]
 
 
 _LIACS = "https://press.liacs.nl/mirflickr/mirflickr25k.v3b"

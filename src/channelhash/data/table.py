@@ -227,12 +227,11 @@ def load_table(
     separator, folder = label_separator.replace("\\t", "\t"), root or path.parent
     labels_of = partial(_labels, column=labels_column, columns=label_columns, separator=separator)
     problems = Problems(skip_bad)
-    values, labels = _usable_rows(path, rows, {"id": id_column, **modalities}, folder, labels_of, problems)
+    values = _usable_rows(path, rows, {"id": id_column, **modalities}, folder, labels_of, problems)
     if not values:
         raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
     items: dict[str, Items] = {modality: tuple(row[modality] for row in values) for modality in modalities}
-    if "image" in items:
-        items["image"] = tuple(locate_image(folder, row["image"]) for row in values)
+    labels = [row["labels"] for row in values]
     matrix, label_set = labels_from_names(labels, label_columns, str(path))
     if label_columns is None:
         problems.lines += _label_doubts(labels, separator, f"{path}: the column {labels_column!r}")
@@ -247,32 +246,30 @@ def _usable_rows(
     folder: Path,
     labels_of: Callable[[Row], list[str]],
     problems: Problems,
-) -> tuple[list[dict[str, str]], list[list[str]]]:
-    """Return the values by role, and the labels, of every usable row, and add the others to ``problems``."""
+) -> list[dict[str, Any]]:
+    """Return the values by role, labels too, of every usable row, and add the others to ``problems``."""
     places: dict[str, str] = {}  # id -> where its row is
-    usable: list[dict[str, str]] = []
-    labels: list[list[str]] = []
+    usable: list[dict[str, Any]] = []
     for row in rows:
         try:
             values = _values(row, columns)
             if place := places.get(values["id"]):
                 raise _BadRowError("duplicate id", f"the id {values['id']!r} is already that of {place}")
             if "image" in values:
-                image = locate_image(folder, values["image"])
+                values["image"] = image = locate_image(folder, values["image"])
                 if problem := image_problem(image, full=False):
                     raise _BadRowError("unreadable picture" if image.is_file() else "missing picture", problem)
-            labels.append(labels_of(row))
-            usable.append(values)
+            usable.append({**values, "labels": labels_of(row)})
             places[values["id"]] = row.place
         except _BadRowError as bad:
             reason, problem = bad.args
             identity = str(row.cells.get(columns["id"]) or "").encode(errors="replace").decode().strip()
             line = f"{path}, {row.place}{f' (id {identity})' if identity else ''}: {problem}"
             problems.add(line, "mend the row, or leave such rows out with --skip-bad", reason)
-    return usable, labels
+    return usable
 
 
-def _values(row: Row, columns: Mapping[str, str]) -> dict[str, str]:
+def _values(row: Row, columns: Mapping[str, str]) -> dict[str, Any]:
     """Return the row's id, image path and text, as far as in ``columns``; none of them is blank."""
     if row.problem:
         raise _BadRowError(*row.problem)
@@ -390,18 +387,13 @@ def _read_jsonl(path: Path) -> tuple[list[str], list[Row]]:
     for number, line in enumerate(io.StringIO(read_text(path)), start=1):
         if not line.strip():
             continue
-        cells: dict[str, Any] = {}
-        problem: tuple[str, str] | None = None
         try:
             # Python writes NaN and infinities into JSON where a number is missing.
-            parsed = json.loads(line, parse_constant=lambda name: None)
-            if isinstance(parsed, dict):
-                cells = parsed
-            else:
-                problem = "not JSON", "is not a JSON object {…}"
+            cells = json.loads(line, parse_constant=lambda name: None)
+            problem = "" if isinstance(cells, dict) else "is not a JSON object {…}"
         except (ValueError, RecursionError) as error:
-            problem = "not JSON", f"is not JSON that can be read ({one_line(error)})"
-        rows.append(Row(f"line {number}", cells, problem))
+            problem = f"is not JSON that can be read ({one_line(error)})"
+        rows.append(Row(f"line {number}", {}, ("not JSON", problem)) if problem else Row(f"line {number}", cells))
     columns = list(dict.fromkeys(column for row in rows for column in row.cells))
     return columns, [Row(row.place, {c: row.cells.get(c) for c in columns}, row.problem) for row in rows]
 

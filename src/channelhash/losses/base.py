@@ -217,7 +217,7 @@ class ChannelLoss(HashLoss):
         stacked = batch.codes_of_width(self.n_bits)
         labels, n = batch.labels.to(stacked), stacked.shape[1]
         bounds = self.bounds_for(batch.labels)
-        directions = unit_rows(stacked.flatten(0, 1)).view_as(stacked)
+        directions = unit_rows(stacked)
 
         def tile_error(a: Tensor, b: Tensor, rows: slice, columns: slice) -> Tensor:
             similarity = label_cosines(labels[rows], None if rows == columns else labels[columns])

@@ -7,7 +7,6 @@ with what an old one made, that of Shen, Xiong, Xia and Soatto, "Towards Backwar
 """
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,12 +28,9 @@ def _stored_loss(
     >>> _stored_loss(codes, torch.tensor([[1, 0]]), codes, torch.tensor([[0, 1]]), SCHLoss(n_bits=4)).item()
     2.0
     """
-    values = torch.stack(list(outputs.values()))
-    codes = torch.stack([stored[modality] for modality in outputs]).to(values) / math.sqrt(values.shape[2])
-    directions = unit_rows(values.flatten(0, 1)).view_as(values)
-    similarity = label_similarity(labels.to(values), stored_labels.to(values))
-    error = channels.pair_error(directions, codes, similarity)
-    return error / similarity.numel()
+    directions, constants = _directions(outputs, stored)
+    similarity = label_similarity(labels.to(directions), stored_labels.to(directions))
+    return channels.pair_error(directions, constants, similarity) / similarity.numel()
 
 
 def _keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
@@ -43,10 +39,16 @@ def _keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
     >>> round(_keep_loss({"text": torch.tensor([[2.0, 2, 2, -2]])}, {"text": torch.ones(1, 4)}).item(), 4)
     1.0
     """
+    directions, constants = _directions(outputs, codes)
+    _, r, k = directions.shape
+    return 0.5 * k * (1 - (directions * constants).sum(dim=2)).sum() / r
+
+
+def _directions(outputs: Outputs, codes: Outputs) -> tuple[Tensor, Tensor]:
+    """Return outputs and codes of ±1 of the same modalities as rows of length 1, ``(m, n, k)`` each."""
     values = torch.stack(list(outputs.values()))
-    stored = torch.stack([codes[modality] for modality in outputs]).to(values) / math.sqrt(values.shape[2])
-    cosines = (unit_rows(values.flatten(0, 1)).view_as(values) * stored).sum(dim=2)
-    return 0.5 * values.shape[2] * (1 - cosines).sum() / values.shape[1]
+    constants = torch.stack([codes[modality] for modality in outputs]).to(values)
+    return unit_rows(values), constants / math.sqrt(values.shape[2])
 
 
 class ExtensionLoss(HashLoss):
@@ -81,7 +83,6 @@ class ExtensionLoss(HashLoss):
             raise ValueError("this loss has no channels to place new items in; take dsch, sch, bsch or rsch")
         self.own, self.weight_stored, self.weight_keep = own, weight_stored, weight_keep
         self.partners, self.seed = partners, seed
-        self.modalities = tuple(codes)
         constants = {"is_new": is_new, "stored_labels": stored_labels}
         constants |= {f"codes_{modality}": values for modality, values in codes.items()}
         constants |= {f"stored_{modality}": stored[modality] for modality in codes}
@@ -96,7 +97,7 @@ class ExtensionLoss(HashLoss):
         rows = batch.rows.to(labels.device)
         new = self.get_buffer("is_new")[rows]
         old = ~new
-        total = sum((values.sum() for values in outputs.values()), labels.new_zeros((), dtype=torch.float32)) * 0
+        total = batch.codes.sum() * 0
         if new.any():
             total = total + self.own(_rows(outputs, new), labels[new])
         if self.weight_stored and new.any():
@@ -119,5 +120,5 @@ class ExtensionLoss(HashLoss):
         return torch.from_numpy(random.integers(0, n_stored, self.partners)).to(rows.device)
 
 
-def _rows(outputs: Outputs, part: Any) -> Outputs:
+def _rows(outputs: Outputs, part: Tensor) -> Outputs:
     return {modality: values[part] for modality, values in outputs.items()}

@@ -7,7 +7,7 @@ form. All are ``(nq,)``, NaN for a query without relevant items, and cost O(nq �
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from channelhash.metrics.count_distances import Counts, LabelGains, RowPairs, ch
 from channelhash.utils.compiled import inner, njit
 
 Scores = NDArray[np.float64]
+_Shares = TypeVar("_Shares", float, NDArray[np.float64])
 
 # Ranks whose discounts are held at once.
 _RANKS = 1 << 20
@@ -137,20 +138,13 @@ class _PrecisionRecallCurve(NamedTuple):
     radius: NDArray[np.int64]
 
 
-class _RadiusLookup(NamedTuple):
-    """Precision, recall, and share of lookups that find nothing, whose precision counts as 0 as in the literature."""
+class _RadiusLookup(NamedTuple, Generic[_Shares]):
+    """Precision, recall, and share of lookups that find nothing, whose precision counts as 0 as in the literature; of
+    one radius, or of each radius 0 … k, ``(k + 1,)`` each."""
 
-    precision: float
-    recall: float
-    empty: float
-
-
-class _RadiusCurves(NamedTuple):
-    """`_RadiusLookup` at each radius 0 … k, ``(k + 1,)`` each."""
-
-    precision: Scores
-    recall: Scores
-    empty: Scores
+    precision: _Shares
+    recall: _Shares
+    empty: _Shares
 
 
 def _average_precision_at(total: Counts, relevant: Counts, z: int) -> Scores:
@@ -410,22 +404,21 @@ class HammingHistogram:
         recall = divide(correct, np.asarray(relevant.sum()), np.nan)
         return _PrecisionRecallCurve(divide(correct, retrieved, np.nan), recall, np.arange(total.shape[1]))
 
-    def by_radius(self) -> _RadiusCurves:
+    def by_radius(self) -> _RadiusLookup[Scores]:
         """Return the mean precision, recall and share of empty answers of the lookup within each radius 0 … k."""
         total, relevant = self._pooled()
         retrieved, correct = np.cumsum(total, axis=1), np.cumsum(relevant, axis=1)
-        return _RadiusCurves(
+        return _RadiusLookup(
             divide(correct, retrieved, 0.0).mean(axis=0),
             (correct / correct[:, -1:]).mean(axis=0),
             (retrieved == 0).mean(axis=0),
         )
 
-    def within_radius(self, radius: int) -> _RadiusLookup:
+    def within_radius(self, radius: int) -> _RadiusLookup[float]:
         """Return the mean precision, recall and share of empty answers of the lookup within ``radius``."""
         if radius < 0:
             raise ValueError(f"radius is {radius}; it is at least 0")
-        curves, r = self.by_radius(), min(radius, self.n_bits)
-        return _RadiusLookup(float(curves.precision[r]), float(curves.recall[r]), float(curves.empty[r]))
+        return _RadiusLookup(*(float(shares[min(radius, self.n_bits)]) for shares in self.by_radius()))
 
     def chance_level(self) -> float:
         """Return the mean share of relevant items: what a ranking without any information gets."""

@@ -22,8 +22,8 @@ from channelhash.utils.progress import StageProgress
 
 #: Losses of the demo, all with the same data, model, epochs and seed.
 _LOSSES = ("dsch", "sch", "tdsrdh")
-#: Answers in a row of a contact sheet.
-_ANSWERS = 7
+#: Images that are queries, and answers in a row of a contact sheet.
+_IMAGE_QUERIES, _ANSWERS = 5, 7
 #: Text queries of the demo -> labels of what they ask for: an answer fits if it has them all.
 _TEXT_QUERIES = {
     "sunset beach": ("sunset", "sea"),
@@ -92,7 +92,7 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callabl
     sheets = {side: runs["dsch"] / "plots" / f"{side}-queries.png" for side in ("text", "image")}
     answers, texts = _answer_texts(load_hash_model(runs["dsch"]), database)
     write_contact_sheet(answers, sheets["text"])
-    write_contact_sheet(_answer_rows(query, database, "image->text"), sheets["image"])
+    write_contact_sheet(_answer_rows(query, database), sheets["image"])
     return {
         "losses": tasks,
         "runs": {loss: str(run) for loss, run in runs.items()},
@@ -120,23 +120,22 @@ def _answer_texts(model: HashModel, database: CodeSet) -> tuple[list[list[Cell]]
     return sheet, fits
 
 
-def _answer_rows(
-    query: CodeSet, database: CodeSet, task: str, count: int = 5, answers: int = _ANSWERS
-) -> list[list[Cell]]:
-    """Make one row a query: itself, then the nearest items, right if they share a label with it.
+def _answer_rows(query: CodeSet, database: CodeSet) -> list[list[Cell]]:
+    """Make one row a query, an image: itself, then the items with the nearest texts, right if they share a label.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, np.eye(2), n_bits=8)
-    >>> [cell.right for cell in _answer_rows(codes, codes, "image->image")[0]]
+    >>> packed = np.array([[0], [7]], np.uint8)
+    >>> codes = CodeSet(["a", "b"], {"image": packed, "text": packed}, np.eye(2), n_bits=8)
+    >>> [cell.right for cell in _answer_rows(codes, codes)[0]]
     [None, True, False]
     """
-    if query.labels is None or database.labels is None:
-        raise ValueError("right and wrong answers go by labels; these codes have none")
-    query_modality, database_modality = task.split("->")
-    picked = np.unique(np.linspace(0, len(query) - 1, count).astype(int))
-    matches = nearest(query.codes[query_modality][picked], database.codes[database_modality], database.ids, answers)
+    assert query.labels is not None
+    assert database.labels is not None
+    picked = np.unique(np.linspace(0, len(query) - 1, _IMAGE_QUERIES).astype(int))
+    matches = nearest(query.codes["image"][picked], database.codes["text"], database.ids, _ANSWERS)
     rows = []
     for row, match in zip(picked.tolist(), matches, strict=True):
-        cells = [_query_cell(query, row, query_modality)]
+        picture = _picture(query, row)
+        cells = [Cell(picture, ", ".join(query.names_of(row)) if picture else _words(query, row))]
         for item, distance in zip(match.rows.tolist(), match.distances.tolist(), strict=True):
             right = bool((query.labels[row] & database.labels[item]).any())
             cells.append(_answer_cell(database, item, distance, right))
@@ -144,15 +143,9 @@ def _answer_rows(
     return rows
 
 
-def _answer_cell(database: CodeSet, row: int, distance: int, right: bool | None = None) -> Cell:
+def _answer_cell(database: CodeSet, row: int, distance: int, right: bool) -> Cell:
     """Return the cell of an answer: its distance, and its image and text or what else is known of it."""
     return Cell(_picture(database, row), f"{bits(distance)}: {_words(database, row)}", right)
-
-
-def _query_cell(query: CodeSet, row: int, query_modality: str) -> Cell:
-    picture = _picture(query, row) if query_modality == "image" else None
-    labels = ", ".join(query.names_of(row))
-    return Cell(picture, labels if picture else _words(query, row))
 
 
 def _words(codes: CodeSet, row: int) -> str:

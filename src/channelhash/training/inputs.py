@@ -31,7 +31,7 @@ from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import cache_folder, content_hash, file_hash, write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress, StageProgress
-from channelhash.utils.row_file import DType, RowFile, Rows, row_file
+from channelhash.utils.row_file import RowFile, Rows, row_file
 
 #: (epoch, sample): which draw of which image.
 _Draw = tuple[int, int]
@@ -43,18 +43,15 @@ class _AugmentedImages(Dataset[Tensor]):
     A worker needs only those two numbers: every draw is a function of (seed, epoch, sample).
     """
 
-    def __init__(self, images: ImageFiles, settings: TrainSettings) -> None:
-        self.images, self.progression = images, _progression(len(images), settings)
+    def __init__(self, images: ImageFiles | Tensor, settings: TrainSettings) -> None:
+        self.images = images
+        self.progression = Progression(settings.augment_seed, len(images), settings.epochs, settings.easy_weights)
 
     def __len__(self) -> int:
         return len(self.images) * self.progression.n_epochs
 
     def __getitem__(self, draw: _Draw) -> Tensor:
         return self.progression.augment(lambda sample: unit_pixels(self.images[sample]), *draw)
-
-
-def _progression(n_samples: int, settings: TrainSettings) -> Progression:
-    return Progression(settings.augment_seed, n_samples, settings.epochs, settings.easy_weights)
 
 
 class Source(Protocol):
@@ -98,16 +95,12 @@ class Held:
 
     def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """Yield the inputs of each batch, see `Source`."""
-        for rows in batches:
-            yield self.batch(epoch, rows)
-
-    def batch(self, epoch: int, rows: Tensor) -> Tensor:
-        """Return the inputs of some rows in an epoch."""
         if self.values.dtype == torch.uint8 and self.settings.augment == "progressive":
-            progression = _progression(len(self.values), self.settings)
-            pixels = lambda row: unit_pixels(self.values[row])  # noqa: E731
-            return torch.stack([progression.augment(pixels, epoch, row) for row in rows.tolist()])
-        return self.values[rows]
+            augmented = _AugmentedImages(self.values, self.settings)
+            for rows in batches:
+                yield torch.stack([augmented[epoch, row] for row in rows.tolist()])
+        else:
+            yield from (self.values[rows] for rows in batches)
 
 
 class _FromDisk:
@@ -118,11 +111,11 @@ class _FromDisk:
 
     def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """Yield the inputs of each batch, see `Source`."""
-        settings = self.settings
-        if settings.augment == "none":
-            return image_batches(self.images, [rows.tolist() for rows in batches], _n_workers(settings))
+        workers = _n_workers(self.settings)
+        if self.settings.augment == "none":
+            return image_batches(self.images, [rows.tolist() for rows in batches], workers)
         draws = [[(epoch, row) for row in rows.tolist()] for rows in batches]
-        return image_batches(_AugmentedImages(self.images, settings), draws, _n_workers(settings))
+        return image_batches(_AugmentedImages(self.images, self.settings), draws, workers)
 
 
 class _Bank:
@@ -130,14 +123,11 @@ class _Bank:
 
     def __init__(self, file: RowFile, device: torch.device) -> None:
         self.file, self.device = file, device
-        self._epoch, self._values = -1, torch.empty(0)
 
     def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """Yield the inputs of each batch, see `Source`."""
-        if epoch != self._epoch:
-            self._epoch, self._values = epoch, torch.from_numpy(self.file.block(epoch)).float().to(self.device)
-        for rows in batches:
-            yield self._values[rows]
+        values = torch.from_numpy(self.file.block(epoch)).float().to(self.device)
+        yield from (values[rows] for rows in batches)
 
 
 def _n_workers(settings: TrainSettings) -> int:
@@ -217,8 +207,7 @@ def feature_records(model: HashModel, records: Records, settings: TrainSettings,
         branch = model.branch(modality)
         if branch.fixed and modality in items and len(records):
             distinct, rows = _distinct_files(items[modality])
-            stage, workers = progress(f"{modality} features"), _n_workers(settings)
-            file = _cached_features(branch, distinct, model.device, settings.feature_dtype, workers, stage)
+            file = _cached_features(branch, distinct, model.device, settings, progress(f"{modality} features"))
             items[modality] = file.rows if len(distinct) == len(rows) else file.rows[rows]
             if (values := records.display_values(modality)) is not None:
                 display[modality] = values
@@ -250,8 +239,7 @@ def training_sources(
         branch, raw = model.branch(modality), train.items[modality]
         rows: Any = features.items[modality]
         if branch.fixed and mode == "bank" and are_files(raw):
-            stage = progress("augmented features")
-            bank = _augmented_features(branch, raw, rows, settings, device, _n_workers(settings), stage)
+            bank = _augmented_features(branch, raw, rows, device, settings, progress("augmented features"))
             sources[modality] = _Bank(bank, device)
         elif branch.fixed and mode != "online":
             sources[modality] = Held(feature_model.prepare(modality, rows).to(device), settings)
@@ -306,12 +294,7 @@ _DRAWS = "augmentation 1"  # part of a bank's key: another number where a draw g
 
 
 def _cached_features(
-    branch: Branch,
-    items: Items,
-    device: torch.device,
-    dtype: DType = "float32",
-    workers: int = 0,
-    progress: Progress | None = None,
+    branch: Branch, items: Items, device: torch.device, settings: TrainSettings, progress: Progress | None = None
 ) -> RowFile:
     """Return features of ``items`` as they are, one row each, checked against their checksums."""
     frozen = branch.fixed
@@ -326,21 +309,21 @@ def _cached_features(
     def compute(first: int) -> Iterator[Rows]:
         batches = [range(start, min(start + _BATCH, n)) for start in range(first * _BLOCK, n, _BATCH)]
         if are_files(items):
-            inputs = image_batches(ImageFiles(items, branch.prepare), batches, workers)
+            inputs = image_batches(ImageFiles(items, branch.prepare), batches, _n_workers(settings))
         else:
             inputs = (branch.prepare(items[rows.start : rows.stop]) for rows in batches)
         return _blocks(_encoded(branch, inputs, device), sizes[first:])
 
-    return row_file(folder / "features", key, sizes, frozen.n_features, dtype, compute, progress).check()
+    stem, dtype = folder / "features", settings.feature_dtype
+    return row_file(stem, key, sizes, frozen.n_features, dtype, compute, progress).check()
 
 
 def _augmented_features(
     branch: Branch,
     paths: Sequence[Path],
     plain: Rows,
-    settings: TrainSettings,
     device: torch.device,
-    workers: int = 0,
+    settings: TrainSettings,
     progress: Progress | None = None,
 ) -> RowFile:
     """Return the bank: features of every (epoch, sample) draw of a training's progressive augmentation.
@@ -367,7 +350,7 @@ def _augmented_features(
         # Drawn when they are needed, not before: 2,000,000 draws take a minute.
         draws = ((epoch, row) for epoch in range(first, epochs) for row in changed(epoch))
         batches = iter(lambda: list(islice(draws, _BATCH)), [])
-        encoded = _encoded(branch, image_batches(images, batches, workers), device)
+        encoded = _encoded(branch, image_batches(images, batches, _n_workers(settings)), device)
         features = _blocks(encoded, (len(changed(epoch)) for epoch in range(first, epochs)))
         for epoch, values in zip(range(first, epochs), features, strict=True):
             block = np.array(plain, dtype=np.float32)

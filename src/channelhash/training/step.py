@@ -58,18 +58,14 @@ class _Average:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Give the model its average for a while."""
-        self._swap()
+        self.swap()
         try:
             yield
         finally:
-            self._swap()
+            self.swap()
 
-    def give(self) -> None:
-        """Give the model its average for good."""
-        for values, trained in zip(self.values, self.trained, strict=True):
-            trained.copy_(values)
-
-    def _swap(self) -> None:
+    def swap(self) -> None:
+        """Give the model its average, and keep the model's weights in its place."""
         for values, trained in zip(self.values, self.trained, strict=True):
             copy = trained.clone()
             trained.copy_(values)

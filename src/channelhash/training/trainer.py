@@ -134,7 +134,7 @@ def _give_final_weights(model: HashModel, steps: Steps, best: Path | None) -> No
         file = best / "model.safetensors"
         load_weights(model.trained_state(), read_weights(file), str(file))
     elif steps.average:
-        steps.average.give()
+        steps.average.swap()
     model.eval()
 
 

@@ -18,7 +18,7 @@ from channelhash.errors import InputError
 from channelhash.lab.report import page
 from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.metrics.code_health import BitHealth, Bounds, bit_health, channel_health
-from channelhash.runs.environment import read_environments
+from channelhash.runs.folder import read_environments
 from channelhash.runs.train import create_loss
 from channelhash.search.index.brute_force import nearest
 from channelhash.training.trainer import MEASURES, measure_of, read_log, selection_score
