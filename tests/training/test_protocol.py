@@ -18,7 +18,7 @@ from channelhash.runs.train import plan_run
 from channelhash.training import trainer
 from channelhash.training.inputs import Held, TrainingSet, prepare_inputs
 from channelhash.training.step import Steps, _learning_rate
-from channelhash.training.trainer import _Validator, train
+from channelhash.training.trainer import train
 from channelhash.utils.typed_settings import read_settings
 from picture_runs import clip_model, picture_config, write_pictures
 from small_runs import assert_refused, feature_config, write_features
@@ -123,14 +123,14 @@ def test_a_training_stops_when_validation_no_longer_improves(tmp_path, records):
 
     def validate():
         value = next(scores)
-        return {"image->text": value, "text->image": value, "image->image": 1 - value}
+        return {"validation": {"image->text": value, "text->image": value, "image->image": 1 - value}}
 
     labels = torch.from_numpy(records.labels)
-    entries = train(model, DSCHLoss(12), TrainingSet(sources, labels), settings, tmp_path, _Validator(validate))
+    entries = train(model, DSCHLoss(12), TrainingSet(sources, labels), settings, tmp_path, validate)
     assert len(entries) == 10  # the second validation is not improved by the next three
     last = torch.load(tmp_path / "checkpoints" / "last.pt", weights_only=True)
     assert last["epochs_done"] == 10
-    again = train(model, DSCHLoss(12), TrainingSet(sources, labels), settings, tmp_path, _Validator(validate))
+    again = train(model, DSCHLoss(12), TrainingSet(sources, labels), settings, tmp_path, validate)
     assert again == entries
 
 

@@ -23,7 +23,7 @@ from channelhash.losses import LOSSES, DSCHLoss, HashLoss, make_loss
 from channelhash.models import MODELS
 from channelhash.training.inputs import Held, TrainingSet, prepare_inputs
 from channelhash.training.step import Steps, _epoch_batches, _image_batches, _learning_rate, epoch_steps
-from channelhash.training.trainer import _Validator, selection_score, train
+from channelhash.training.trainer import selection_score, train
 from channelhash.utils.progress import no_progress
 from small_runs import assert_refused, feature_config, run_command, write_features
 
@@ -141,12 +141,12 @@ def test_an_averaged_training_resumes_to_the_same_weights_and_keeps_the_average(
         model = MODELS["features"].create(records, 12, hidden=[16])
         sources = {m: Held(prepare_inputs(model, records, m), settings) for m in model.modalities}
 
-        def scores():
+        def validate():
             validated.append(model.branch("text").head[0].weight.clone())
-            return {"image->text": float(len(validated))}
+            return {"validation": {"image->text": float(len(validated))}}
 
         data = TrainingSet(sources, torch.from_numpy(records.labels))
-        train(model, Watched(model, seen), data, settings, folder, _Validator(scores), progress)
+        train(model, Watched(model, seen), data, settings, folder, validate, progress)
         return model
 
     whole = run(tmp_path / "whole")

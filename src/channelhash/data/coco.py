@@ -1,6 +1,6 @@
 """COCO-style annotations: ``instances_*.json`` for labels, ``captions_*.json`` for texts."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,9 @@ def load_coco(
     if not files:
         raise InputError("data.instances: lists no file; name at least one")
     problems = Problems(skip_bad)
-    paths: dict[Any, Path] = {}  # image id -> its file
-    sources: dict[Any, Path] = {}  # image id -> the file of instances that lists it
+    images: dict[Any, tuple[Path, Path]] = {}  # id -> its file, and the file of instances that lists it
     categories: dict[Any, str] = {}
-    labels: dict[Any, set[str]] = {}
+    labels = defaultdict[Any, set[str]](set)
     n_found = 0
     for file in files:
         document = _read(
@@ -55,15 +54,13 @@ def load_coco(
         n_found += len(document["images"])
         names: dict[Any, str] = {}
         for image in document["images"]:
-            if image["id"] in names or image["id"] in paths:
+            if image["id"] in names or image["id"] in images:
                 problems.add(f"{file}: the image id {image['id']} occurs twice", _REMEDY, "duplicate id")
             else:
                 names[image["id"]] = image["file_name"]
         folder = _image_folder(root or file.parent, file, list(names.values()))
-        paths |= {image: locate_image(folder, name) for image, name in names.items()}
-        sources |= dict.fromkeys(names, file)
+        images |= {image: (locate_image(folder, name), file) for image, name in names.items()}
         _add_categories(categories, document["categories"], file)
-        labels |= {image: set() for image in names}
         for annotation in document["annotations"]:
             image, category = annotation["image_id"], annotation["category_id"]
             if image not in names:
@@ -74,11 +71,11 @@ def load_coco(
                 problems.add(line, _REMEDY, "unknown category")
             else:
                 labels[image].add(categories[category])
-    texts: dict[Any, list[str]] = {image: [] for image in paths}
+    texts = defaultdict[Any, list[str]](list)
     for file in caption_files:
         for annotation in _read(file, annotations=("image_id", "caption"))["annotations"]:
             image, caption = annotation["image_id"], annotation["caption"].strip()
-            if image not in paths:
+            if image not in images:
                 listed = " and ".join(instances.name for instances in files)
                 line = f"{file}: a caption is for image {image}, which {listed} does not list"
                 problems.add(line, _REMEDY, "caption of a missing image")
@@ -86,21 +83,21 @@ def load_coco(
                 texts[image].append(caption)
     usable = []
     where = " and ".join(map(str, caption_files))
-    for image, path in paths.items():
+    for image, (path, source) in images.items():
         if problem := image_problem(path, full=False):
             reason = "unreadable picture" if path.is_file() else "missing picture"
-            problems.add(f"{sources[image]}: image {image}: {problem}", _REMEDY, reason)
+            problems.add(f"{source}: image {image}: {problem}", _REMEDY, reason)
         elif caption_files and not texts[image]:
             problems.add(f"{where}: image {image} has no caption", _REMEDY, "empty text")
         else:
             usable.append(image)
     if not usable:
         first = f"; the first problem is {problems.lines[0]}" if problems.lines else ""
-        raise InputError(f"{files[0]}: no usable image is left of {len(paths)}{first}")
+        raise InputError(f"{files[0]}: no usable image is left of {len(images)}{first}")
     matrix, columns = labels_from_names(
         [sorted(labels[image]) for image in usable], sorted(set(categories.values())), str(files[0])
     )
-    items: dict[str, Items] = {"image": tuple(paths[image] for image in usable)}
+    items: dict[str, Items] = {"image": tuple(images[image][0] for image in usable)}
     if caption_files:
         items["text"] = tuple(texts[image][0] for image in usable)
     return Records(tuple(map(str, usable)), items, matrix, columns, problems.removed, tuple(problems.lines), n_found)

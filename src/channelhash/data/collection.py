@@ -68,8 +68,7 @@ def readable(records: Records, progress: Progress | None = None) -> Records:
     if not problems:
         return records
     good = records.take([row for row, problem in enumerate(wrong) if not problem])
-    reason = "unreadable picture"
-    removed = records.removed | {reason: records.removed.get(reason, 0) + len(problems)}
+    removed = dict(Counter(records.removed) + Counter({"unreadable picture": len(problems)}))
     return replace(good, removed=removed, problems=(*records.problems, *problems))
 
 

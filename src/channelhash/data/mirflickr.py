@@ -56,7 +56,6 @@ def load_mirflickr(
         missing = image_folder / "meta" / name
         raise InputError(f"{missing}: no such folder; unpack mirflickr25k.zip with its meta folder")
     label_files = _label_files(root, folders, annotations)
-    label_folder = label_files[0].parent
     problems = Problems(skip_bad)
     labels = _read_labels(label_files, images.keys(), label_names, problems)
     expected = {number: tag_folder / f"tags{number}.txt" for number in sorted(images)}
@@ -77,7 +76,7 @@ def load_mirflickr(
             problems.removed[reason] = problems.removed.get(reason, 0) + 1
     if not rows:
         raise InputError(f"{root}: no usable sample is left of {len(images)}: {problems.removed}")
-    matrix, columns = labels_from_names(list(rows.values()), list(labels), str(label_folder))
+    matrix, columns = labels_from_names(list(rows.values()), list(labels), str(label_files[0].parent))
     items: dict[str, Items] = {"image": tuple(images[n] for n in rows), "text": tuple(" ".join(tags[n]) for n in rows)}
     ids = tuple(f"im{number}" for number in rows)
     return Records(ids, items, matrix, columns, problems.removed, tuple(problems.lines), found=len(images))

@@ -50,14 +50,6 @@ class _WordPairs(NamedTuple):
     sets: NDArray[np.uint64]
 
 
-class _Totals(NamedTuple):
-    """Counts by distance ``(nq, k + 1)`` of all items, of the relevant ones, and of their gains."""
-
-    total: NDArray[np.int64]
-    relevant: NDArray[np.int64]
-    gained: NDArray[np.int64]
-
-
 def _group_size(n_queries: int) -> int:
     """Return the number of queries a task: few if there are few, so that every core has some."""
     return max(1, min(_GROUP, n_queries // (2 * loop_threads())))
@@ -105,12 +97,13 @@ def _empty_cell(cell, width, row, shared, units, counts):  # type: ignore[no-unt
 
 @njit(cache=True, nogil=True)
 def _count_by_distance(first_task, last_task, pairs, widths, ends, units, group, totals, shared):  # type: ignore[no-untyped-def]
-    """Add to each query's counts by distance: all items, relevant ones, gains; and to its counts by shared labels.
+    """Add to each query's ``totals`` by distance: all items, relevant ones, gains; and to its counts by shared labels.
 
     A task is ``group`` queries. The items come in segments of equally many labels. Within one, a pair is counted under
     (distance, shared labels), and what so many shared labels are worth is looked up once a cell and not once a pair.
     """
-    n_queries, n_bins = totals.total.shape
+    total, relevant, gained = totals
+    n_queries, n_bins = total.shape
     cells, buffer = np.zeros((group, n_bins * units.shape[1]), dtype=np.int64), np.empty(_BLOCK, dtype=np.uint64)
     for task in range(first_task, last_task):
         first, last = task * group, min((task + 1) * group, n_queries)
@@ -121,7 +114,7 @@ def _count_by_distance(first_task, last_task, pairs, widths, ends, units, group,
                 size = min(_BLOCK, end - start)
                 for q in range(first, last):
                     row, width = cells[q - first], widths[q]
-                    counts = totals.total[q], totals.relevant[q], totals.gained[q]
+                    counts = total[q], relevant[q], gained[q]
                     _count_cells(buffer, row, pairs, q, width, start, size)
                     # Cells are emptied once a segment; where there are more of them than items, after every block by
                     # the items themselves: otherwise many short segments would cost more than the pairs.
@@ -287,14 +280,6 @@ RowPairs = NDArray[np.int64]
 _CELLS = 1 << 22
 
 
-class _SizeSegments(NamedTuple):
-    """Items in the order of how many labels they have."""
-
-    order: NDArray[np.int64]  # (n,) rows of the items
-    sizes: NDArray[np.int64]  # (segments,) the numbers of labels that occur, rising
-    ends: NDArray[np.int64]  # (segments,) where the items of each end
-
-
 def checked_pairs(pairs: Pairs, n_bits: int) -> Pairs:
     """Return codes and labels that have been checked, the labels as bool."""
     query_codes, database_codes, query_labels, database_labels = pairs
@@ -319,27 +304,27 @@ def count_distances(pairs: Pairs, n_bits: int, own: RowPairs | None = None) -> t
     """
     query_codes, database_codes, query_labels, database_labels = pairs
     database_sets = _label_words(database_labels)
-    segments = by_label_count(_label_counts(database_sets))
-    items, sets = (_columns(values[segments.order]) for values in (words(database_codes), database_sets))
+    order, sizes, ends = by_label_count(_label_counts(database_sets))
+    items, sets = (_columns(values[order]) for values in (words(database_codes), database_sets))
     codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
     widths = np.bitwise_count(labels).sum(axis=1, dtype=np.uint64) + np.uint64(1)
-    units = _gain_units(segments.sizes, int(widths.max(initial=1)))
+    units = _gain_units(sizes, int(widths.max(initial=1)))
     total, relevant, gained = (np.zeros((len(codes), n_bits + 1), dtype=np.int64) for _ in range(3))
     chunk, lists = max(1, _CELLS // units.size), []
     for first in range(0, len(codes), chunk):
         rows = slice(first, first + chunk)
         shared = np.zeros((len(codes[rows]), *units.shape), dtype=np.int64)
         sides = _WordPairs(codes[rows], items, labels[rows], sets)
-        totals = _Totals(total[rows], relevant[rows], gained[rows])
+        totals = total[rows], relevant[rows], gained[rows]
         group = _group_size(len(sides.codes))
-        more = sides, widths[rows], segments.ends, units, group, totals, shared
+        more = sides, widths[rows], ends, units, group, totals, shared
         run_tasks(_count_by_distance, -(-len(sides.codes) // group), *more)
         lists.append(_gain_lists(shared, units, first))
     if own is not None and len(own):
         query, item = own.T
         distance = np.bitwise_count(query_codes[query] ^ database_codes[item]).sum(axis=1, dtype=np.int64)
         common = (query_labels[query] & database_labels[item]).sum(axis=1)
-        gain = units[np.searchsorted(segments.sizes, database_labels[item].sum(axis=1)), common]
+        gain = units[np.searchsorted(sizes, database_labels[item].sum(axis=1)), common]
         some = common > 0
         np.subtract.at(total, (query, distance), 1)
         np.subtract.at(relevant, (query, distance), some)
@@ -378,13 +363,17 @@ def precisions_in_order(pairs: Pairs, total: Counts, relevant: Counts) -> NDArra
     return sums
 
 
-def by_label_count(size_of_item: NDArray[np.int64]) -> _SizeSegments:
-    """Order items by how many labels they have, from those numbers ``(n,)``."""
+def by_label_count(size_of_item: Counts) -> tuple[Counts, Counts, Counts]:
+    """Order items by how many labels they have, from those numbers ``(n,)``.
+
+    Returns:
+        ``(n,)`` rows of the items; the numbers of labels that occur, rising; and where the items of each number end.
+    """
     counts = np.bincount(size_of_item)
     # A stable sort of numbers of up to 16 bits goes by their digits and not by comparisons.
     order = np.argsort(size_of_item.astype(np.min_scalar_type(len(counts))), kind="stable")
     sizes = np.flatnonzero(counts)
-    return _SizeSegments(order, sizes, np.cumsum(counts[sizes]))
+    return order, sizes, np.cumsum(counts[sizes])
 
 
 def _word_pairs(pairs: Pairs) -> _WordPairs:

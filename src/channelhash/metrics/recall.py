@@ -158,12 +158,11 @@ def recall_at_k(
     """
     if isinstance(query, CodeSet) and isinstance(database, CodeSet):
         check_comparable(query, database)
-        rows, n_bits = counterparts(query.ids, database.ids) if pairs is None else pairs, query.n_bits
-        queries, searched = query.codes, database.codes
+        rows = counterparts(query.ids, database.ids) if pairs is None else pairs
         groups = {
-            f"{a}->{b}": FirstGroup.of_codes(queries[a], searched[b], rows, n_bits)
-            for a in queries
-            for b in searched
+            f"{a}->{b}": FirstGroup.of_codes(packed, database.codes[b], rows, query.n_bits)
+            for a, packed in query.codes.items()
+            for b in database.codes
             if a != b
         }
     elif isinstance(query, CodeSet) or isinstance(database, CodeSet):
@@ -280,17 +279,16 @@ def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _InstanceRep
                 (one, of_query), (other, of_item) = _side(query, a, query_names), _side(database, b, searched)
                 pairs = counterparts(of_query, of_item)
                 if (pairs >= 0).any():
-                    result = recall_at_k(one, other, pairs)[f"{a}->{b}"]
+                    check_comparable(query, database)
+                    result = FirstGroup.of_codes(one, other, pairs, query.n_bits).report()
                     reports[f"{a}->{b}"] = {**result, "recall_items": len(other)}
     return reports
 
 
-def _side(codes: CodeSet, modality: str, names: Sequence[str]) -> tuple[CodeSet, Sequence[str]]:
+def _side(codes: CodeSet, modality: str, names: Sequence[str]) -> tuple[PackedCodes, Sequence[str]]:
     """Return the codes of one modality with their names; of several rows of one image the first."""
     first: dict[str, int] = {}
     for row, name in enumerate(names):
         first.setdefault(name, row)
-    rows = list(first.values()) if modality == "image" else range(len(names))
-    part = codes.take(np.array(rows, dtype=np.int64))
-    one = CodeSet(part.ids, {modality: part.codes[modality]}, None, codes.n_bits, model=codes.model)
-    return one, [names[row] for row in rows]
+    rows = list(first.values()) if modality == "image" else list(range(len(names)))
+    return codes.codes[modality][rows], [names[row] for row in rows]

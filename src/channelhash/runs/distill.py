@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from channelhash.codes import unpack
@@ -16,7 +15,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection, Partners
 from channelhash.data.records import Records
-from channelhash.data.splits import SplitSettings
+from channelhash.data.splits import Rows, SplitSettings
 from channelhash.errors import InputError
 from channelhash.losses import TEACHER_LOSSES, resolve_loss
 from channelhash.metrics.report import count_tasks
@@ -120,7 +119,7 @@ def _compare_runs(
 
 
 def _codes_of_both(
-    teacher: OpenedRun, student: OpenedRun, of_student: NDArray[np.int64], progress: StageProgress
+    teacher: OpenedRun, student: OpenedRun, of_student: Rows, progress: StageProgress
 ) -> dict[str, tuple[CodeSet, CodeSet]]:
     """Return codes of Q and R of the items that both have, in the same order, with the teacher's labels."""
     runs = {side.folder: run_codes(side.folder, progress=progress) for side in (teacher, student)}
@@ -199,9 +198,7 @@ def distill(
     return run | description
 
 
-def _teacher_outputs(
-    teacher: OpenedRun, rows: Sequence[int] | NDArray[np.int64], modalities: Sequence[str], progress: StageProgress
-) -> Tensor:
+def _teacher_outputs(teacher: OpenedRun, rows: Rows, modalities: Sequence[str], progress: StageProgress) -> Tensor:
     """Return the teacher's outputs ``(n, m, k)`` of ``rows`` of its data, in evaluation mode."""
     records = teacher.collection.records
     features = feature_records(teacher.model, records, teacher.config.train, progress).take(rows)

@@ -23,12 +23,10 @@ _LONGEST_WAIT = timedelta(hours=2)
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
     """Join the processes that ``torchrun`` or Ray Train started together; do nothing in a process by itself."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield
-        return
-    if device.type == "cuda":
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+    if device.type == "cuda" and not alone:
         torch.cuda.set_device(device)
-    if dist.is_initialized():  # Ray Train joins and separates its processes itself
+    if alone or dist.is_initialized():  # Ray Train joins and separates its processes itself
         yield
         return
     backend = "nccl" if device.type == "cuda" else "gloo"

@@ -391,15 +391,14 @@ def _collection_hash(items: Items, memo: Path) -> str:
     """
     if isinstance(items, np.ndarray):
         return content_hash(str((items.shape, items.dtype)).encode(), np.ascontiguousarray(items).tobytes())
-    paths = [item for item in items if isinstance(item, Path)]
-    if len(paths) < len(items):
+    if not are_files(items):
         return content_hash(*(str(item).encode() for item in items))
     try:
-        stats = [(path.resolve(), path.stat()) for path in paths]
+        stats = [(path.resolve(), path.stat()) for path in items]
     except OSError as error:
         raise InputError(f"{error.filename}: no such picture") from None
     listing = content_hash(*(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode() for path, stat in stats))
     kept_hash = memo / f"pictures-{listing[:16]}.sha256"
     if not kept_hash.exists():
-        write_text(kept_hash, content_hash(*(bytes.fromhex(file_hash(path)) for path in paths)))
+        write_text(kept_hash, content_hash(*(bytes.fromhex(file_hash(path)) for path in items)))
     return kept_hash.read_text(encoding="utf-8")

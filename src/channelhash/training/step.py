@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -234,10 +234,6 @@ class Steps:
         """The learning rate of the last step: the heads', where parts have rates of their own."""
         head = self.settings.rates.get("head", self.settings.learning_rate)
         return float(self.optimizer.param_groups[self.rates.index(head)]["lr"])
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has its averaged weights, where they are averaged."""
-        return self.average.in_place() if self.average else nullcontext()
 
     def save(self, path: Path, epochs_done: int) -> None:
         """Write what is trained (in the model and in the loss), optimiser state, the number of finished epochs, and the

@@ -4,10 +4,10 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,19 +42,9 @@ _Entry = dict[str, Any]
 MEASURES = {"map_tie_aware": "tie-aware mAP", "recall_at_10": "Recall@10"}
 
 
-class _Validator(NamedTuple):
-    """How a model is validated.
-
-    Attributes:
-        scores: computes the scores of the model as it is.
-        measure: what they are, a key of `MEASURES`; the larger the better.
-
-    >>> _Validator(lambda: {"text->image": 0.5}).measure
-    'map_tie_aware'
-    """
-
-    scores: Callable[[], Validation]
-    measure: str = "map_tie_aware"
+#: Validates the model as it is: ``validation``, scores of which the larger is the better, and their ``measure`` in an
+#: entry of the log.
+_Validator = Callable[[], _Entry]
 
 
 def kept_validation(log: Sequence[Mapping[str, Any]], keep: str) -> Validation:
@@ -109,10 +99,8 @@ def train(
             entry: _Entry = {"epoch": epoch, "loss": losses.mean().item(), "learning_rate": steps.rate}
             due = settings.validate_every and (done % settings.validate_every == 0 or done == settings.epochs)
             if validate and due:
-                with steps.averaged():
-                    entry["validation"] = from_first(validate.scores() if first else None)
-                    if validate.measure != "map_tie_aware":
-                        entry["measure"] = validate.measure
+                with steps.average.in_place() if steps.average else nullcontext():
+                    entry |= from_first(validate() if first else None)
                     if first and selection_score(entry["validation"]) > max(_scores(log), default=-math.inf):
                         model.save_pretrained(best)
             entry["seconds"] = round(time.perf_counter() - began, 3)
@@ -330,20 +318,21 @@ def _validation(
     fixed = np.isin(splits.validation_retrieval, splits.retrieval[: len(stored) if stored else 0])
     stored_rows = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
 
-    def scores() -> Validation:
+    def validate() -> _Entry:
         query_codes, database_codes = encode_query(), encode_database()
         if stored:
             for modality in model.modalities:
                 database_codes[modality][fixed] = stored.codes[modality][stored_rows]
-        return {
+        scores = {
             f"{a}->{b}": hamming_histogram(
                 query_codes[a], database_codes[b], query.labels, database.labels, n_bits=model.n_bits
             ).mean_average_precision()
             for a in model.modalities
             for b in model.modalities
         }
+        return {"validation": scores}
 
-    return _Validator(scores)
+    return validate
 
 
 def _validation_by_recall(
@@ -355,11 +344,12 @@ def _validation_by_recall(
         return None
     encode, images = inputs.encoder_of_rows(model, query, settings, progress), query.display_values("image")
 
-    def scores() -> Validation:
+    def validate() -> _Entry:
         codes = CodeSet(query.ids, encode(), None, model.n_bits, images=images)
-        return {task: report["recall_at"]["10"] for task, report in instance_recall(codes, codes).items()}
+        scores = {task: report["recall_at"]["10"] for task, report in instance_recall(codes, codes).items()}
+        return {"validation": scores, "measure": "recall_at_10"}
 
-    return _Validator(scores, "recall_at_10")
+    return validate
 
 
 def relevant_pairs(query_labels: NDArray[np.bool_], database_labels: NDArray[np.bool_]) -> bool:
