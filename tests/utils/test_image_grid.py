@@ -5,7 +5,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from channelhash.utils import image_grid
-from channelhash.utils.image_grid import Cell, _draw_line, _wrap, write_contact_sheet
+from channelhash.utils.image_grid import Cell, _draw_lines, _wrap, write_contact_sheet
 
 
 def test_a_picture_that_cannot_be_read_any_more_is_drawn_as_its_caption(tmp_path):
@@ -22,7 +22,7 @@ def test_wide_letters_keep_to_their_column():
 
 def drawn(text: str) -> np.ndarray:
     image = Image.new("L", (40, 24), "white")
-    _draw_line(ImageDraw.Draw(image), (4, 4), text, 11)
+    _draw_lines(ImageDraw.Draw(image), (4, 4), [text])
     return np.asarray(image)
 
 

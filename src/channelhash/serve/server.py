@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
 from asyncio import TimerHandle, Transport
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
@@ -24,7 +23,7 @@ from uvicorn.supervisors import Multiprocess
 
 from channelhash.errors import InputError, JobError
 from channelhash.serve.middleware import SHARED
-from channelhash.utils.processes import interrupts_held
+from channelhash.utils.processes import end_with_parent, interrupts_held
 from channelhash.utils.typed_settings import trusting
 
 try:
@@ -229,7 +228,7 @@ class _Workers(Multiprocess):
 
 def _make_worker(make: Callable[[], FastAPI], trust_code: bool, reports: Any) -> FastAPI:
     """Make the application of a worker, in its process; report None, or why it cannot be made or loses its model."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     try:
         with trusting(trust_code):
             app = make()
@@ -241,14 +240,6 @@ def _make_worker(make: Callable[[], FastAPI], trust_code: bool, reports: Any) ->
     encoding: Future[Any] = app.state.service.encoding
     encoding.add_done_callback(lambda it: it.cancelled() or it.exception() is None or reports.put(it.exception()))
     return app
-
-
-def _end_with_parent() -> None:
-    """End this worker in order once the process that started it was killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _server_config(app: Any, **options: Any) -> uvicorn.Config:

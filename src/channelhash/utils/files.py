@@ -56,9 +56,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
     Raises:
         NoSpaceError: there is none for the file.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _sweep_once(target.parent)
-    with space_for(target), _held(target, is_folder=False) as temporary:
+    with _held(target, is_folder=False) as temporary:
         yield temporary
         sync(temporary)
         _replace(temporary, target)
@@ -67,9 +65,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
 @contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
     """Yield a new folder beside ``target``, which the block renames to it; otherwise the folder goes."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _sweep_once(target.parent)
-    with space_for(target), _held(target, is_folder=True) as temporary:
+    with _held(target, is_folder=True) as temporary:
         yield temporary
 
 
@@ -96,7 +92,9 @@ def space_for(target: Path) -> Iterator[None]:
 @contextmanager
 def _held(target: Path, is_folder: bool) -> Iterator[Path]:
     """Yield a new temporary file or folder that is locked, so that nobody takes it for a leftover; remove it."""
-    with ExitStack() as stack:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _sweep_once(target.parent)
+    with space_for(target), ExitStack() as stack:
         while True:
             temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
             lock = _lock_of(temporary)
@@ -326,7 +324,7 @@ _DEEP = 500
 _OTHERS = (InputError, JobError, MemoryError)
 
 
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, *_EXHAUSTED}
 
 
 @contextmanager
@@ -395,11 +393,7 @@ def _parse_yaml(text: str) -> Any:
     """
     # libyaml ends the process where lists are nested too deep. Every level takes one of these characters.
     deep = sum(text.count(character) for character in "[{-?:") > _DEEP
-    loader = (yaml.SafeLoader if deep else getattr(yaml, "CSafeLoader", yaml.SafeLoader))(text)
-    try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
+    return yaml.load(text, yaml.SafeLoader if deep else getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def read_yaml_sections(path: Path, expected: str) -> dict[str, dict[str, Any]]:

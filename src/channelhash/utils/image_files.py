@@ -84,15 +84,6 @@ def _decoder_errors() -> Iterator[None]:
         raise ImageError(_reason(error)) from error
 
 
-def _max_pixels() -> float:
-    """Return the most pixels of an image that are decoded: 179 million, or as the environment says."""
-    value = os.environ.get(_LIMIT_VARIABLE) or str(_MOST_MILLIONS)
-    try:
-        return float(value) * 1e6
-    except ValueError:
-        raise InputError(f"{_LIMIT_VARIABLE}={value}: expected a number of million pixels, such as 500") from None
-
-
 @cache
 def heif_problem() -> str:
     """Return what to do so that HEIC files can be read; empty where the extra ``heif`` is installed."""
@@ -177,14 +168,9 @@ def _exif(image: Image.Image) -> Any:
 
 
 def _open(file: Path | str | IO[bytes], formats: Sequence[str]) -> Image.Image:
-    try:
+    """Open an image; a large one by its plugin alone, as Pillow refuses by size also what is decoded to a fraction."""
+    with suppress(Image.DecompressionBombError):
         return Image.open(file, formats=tuple(formats))
-    except Image.DecompressionBombError:  # without opening it again, its size is not known
-        return _open_large(file, formats)
-
-
-def _open_large(file: Path | str | IO[bytes], formats: Sequence[str]) -> Image.Image:
-    """Open an image by its plugin alone: `Image.open` refuses by size also what is decoded to a fraction of it."""
     start = _start(file)
     for name in formats:
         factory, accept = Image.OPEN[name]
@@ -266,10 +252,14 @@ def _reduce(image: Image.Image, side: int | None) -> None:
 
 
 def _check_size(image: Image.Image) -> None:
-    """Refuse a file that takes too much memory; an image without a file is in memory already."""
-    limit = _max_pixels()
-    if isinstance(image, ImageFile.ImageFile) and image.width * image.height > limit:
-        how = f"more than {limit / 1e6:g} million; {_LIMIT_VARIABLE}=500 allows 500 million"
+    """Refuse a file of more than 179 million pixels, or as the environment says; an image without one is in memory."""
+    value = os.environ.get(_LIMIT_VARIABLE) or str(_MOST_MILLIONS)
+    try:
+        millions = float(value)
+    except ValueError:
+        raise InputError(f"{_LIMIT_VARIABLE}={value}: expected a number of million pixels, such as 500") from None
+    if isinstance(image, ImageFile.ImageFile) and image.width * image.height > millions * 1e6:
+        how = f"more than {millions:g} million; {_LIMIT_VARIABLE}=500 allows 500 million"
         raise ImageError(f"{image.width} x {image.height} pixels are {how}")
 
 

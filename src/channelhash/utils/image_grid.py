@@ -66,9 +66,9 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: in
         box = (x + margin, y + margin, x + margin + _IMAGE, y + margin + _IMAGE)
         draw.rectangle(box, fill=(238, 240, 244))
         _frame(draw, box, cell.right)
-        text, lines = cell.caption, _wrap(cell.caption, 19)
+        lines = _wrap(cell.caption, 19)
         _draw_lines(draw, (x + margin + 8, y + margin + 8), lines[:8])
-        captions = [] if lines[:8] == _wrap(text, 19) else ["…"]
+        captions = ["…"] if len(lines) > 8 else []
     else:
         image.thumbnail((_IMAGE, _IMAGE))
         left, top = x + (_CELL - image.width) // 2, y + margin + (_IMAGE - image.height) // 2
@@ -93,8 +93,13 @@ def _load(image: Path | Image.Image | None) -> Image.Image | None:
 
 
 def _draw_lines(draw: ImageDraw.ImageDraw, place: tuple[int, int], lines: Sequence[str]) -> None:
-    for number, line in enumerate(lines):
-        _draw_line(draw, (place[0], place[1] + number * _LINE), line, _LETTERS)
+    """Draw lines of text in black from (left, top) down, each in a font that has all of its letters."""
+    for number, text in enumerate(lines):
+        font: ImageFont.FreeTypeFont | ImageFont.ImageFont = ImageFont.load_default(_LETTERS)
+        if not text.isascii():  # DejaVu's letters are larger than those of Pillow's own font
+            font = ImageFont.truetype(_font_file(frozenset("".join(text.split()))), round(0.9 * _LETTERS))
+        top = place[1] + number * _LINE
+        draw.text((place[0], top + _LETTERS), text, fill="black", font=font, anchor="ls")
 
 
 def _frame(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], right: bool | None) -> None:
@@ -113,14 +118,6 @@ def _wrap(text: str, width: int = 22) -> list[str]:
     """
     width //= 2 if any(unicodedata.east_asian_width(letter) in "WF" for letter in text) else 1
     return [line for paragraph in text.split("\n") for line in textwrap.wrap(paragraph, width) or [""]]
-
-
-def _draw_line(draw: ImageDraw.ImageDraw, place: tuple[float, float], text: str, size: int) -> None:
-    """Draw a line of text in black at (left, top), in letters of ``size`` pixels, in a font that has all of them."""
-    font: ImageFont.FreeTypeFont | ImageFont.ImageFont = ImageFont.load_default(size)
-    if not text.isascii():  # DejaVu's letters are larger than those of Pillow's own font
-        font = ImageFont.truetype(_font_file(frozenset("".join(text.split()))), round(0.9 * size))
-    draw.text((place[0], place[1] + size), text, fill="black", font=font, anchor="ls")
 
 
 @cache

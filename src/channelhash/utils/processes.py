@@ -63,19 +63,21 @@ def process_pool(
 def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
     if not hasattr(signal, "pthread_sigmask"):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent(lambda: os._exit(1))  # it would hold the folders that the next call goes on with
     if start is not None:
         start(*arguments)
 
 
-def _end_with_parent() -> None:
-    """End this process when its parent is killed: it would hold the folders that the next call goes on with."""
+def end_with_parent(end: Callable[[], object]) -> None:
+    """Call ``end`` in a thread once the process that started this one has ended, in whatever way."""
     import multiprocessing
 
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    def wait() -> None:
+        if parent := multiprocessing.parent_process():
+            parent.join()
+            end()
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 _told: "weakref.WeakSet[Any]" = weakref.WeakSet()
