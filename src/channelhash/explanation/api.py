@@ -265,11 +265,9 @@ def explain(
         raise InputError(f"--by: says which code of a --like is meant; give one for each of {len(likes)}, or none")
     if not all(text.strip() for text in texts):
         raise InputError("--text: is empty; give some words")
-    store = open_filled_store(address)
-    try:
-        needs_model = images or texts or model or store.model_folder
+    with open_filled_store(address) as store:
         encoders: dict[str, Encode] = {}
-        if needs_model:
+        if images or texts or model or store.model_folder:
             encoder = load_encoder(store, model, trust_code)
             encoders = {modality: partial(encode_items, encoder, modality) for modality in encoder.modalities}
         items: list[tuple[str, Any]] = [("image", Path(image) if isinstance(image, str) else image) for image in images]
@@ -281,8 +279,6 @@ def explain(
             modality = modality or store.choose_modality()
             sides.append(Side.load(_item(store, item_id, modality), modality, store.n_bits or 0, encoders))
         return explain_pair((sides[0], sides[1]), BitLabels.load(store), encoders, settings)
-    finally:
-        store.close()
 
 
 def explain_pair(

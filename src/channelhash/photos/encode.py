@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from channelhash.models.description import Model, read_description
 from channelhash.photos.source import Source, Unread
 from channelhash.search.items import DATES, Value, file_date
 from channelhash.search.store import Listed, Store
+from channelhash.search.transfer import upsert_items
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import content_hash, file_hash
 from channelhash.utils.image_files import date_taken, open_image, upright_size
@@ -298,17 +299,11 @@ def _is_moved(item: Listed, state: str, source: Source, row: int) -> bool:
 
 def _rename(store: Store, source: Source, pairs: Sequence[tuple[Listed, int, str]]) -> None:
     items = store.get([item.id for item, _, _ in pairs])
-    rows = [(item, row, state) for item, (_, row, state) in zip(items, pairs, strict=True)]
-    for coded in sorted({tuple(item.codes) for item in items}):
-        group = [each for each in rows if tuple(each[0].codes) == coded]
-        store.upsert(
-            [source.records.ids[row] for _, row, _ in group],
-            {modality: np.stack([item.codes[modality] for item, _, _ in group]) for modality in coded},
-            metadata=[{**item.metadata, **source.metadata[row], _STATE: state} for item, row, state in group],
-            projections={modality: np.stack([item.projections[modality] for item, _, _ in group]) for modality in coded}
-            if store.projected
-            else None,
-        )
+    renamed = []
+    for item, (_, row, state) in zip(items, pairs, strict=True):
+        metadata = {**item.metadata, **source.metadata[row], _STATE: state}
+        renamed.append(replace(item, id=source.records.ids[row], metadata=metadata))
+    upsert_items(store, renamed)
     store.delete([item.id for item in items])
 
 
@@ -431,9 +426,8 @@ def _still_unread(source: Source, rows: Sequence[int]) -> dict[int, Unread]:
     unread = {}
     for row in rows:
         known = remembered.get(source.records.ids[row])
-        path = str(source.metadata[row]["image"]) if known else ""
         with suppress(OSError):  # encoding it says what is wrong
-            if known and known.state == _state_of_reading(path):
+            if known and known.state == _state_of_reading(str(source.metadata[row]["image"])):
                 unread[row] = known
     return unread
 

@@ -8,7 +8,7 @@ rounded up to a multiple of 8; the padding bits are 0 and change no distance.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
     with open_store(source) as from_store, _open_target(target, from_store) as to_store:
         count = 0
         for items in _read(from_store, progress):
-            _upsert(to_store, items)
+            upsert_items(to_store, items)
             count += len(items)
         return _Pushed(count, len(to_store), from_store.projected and not to_store.projected)
 
@@ -92,7 +92,8 @@ def _open_target(target: str, source: Store) -> Store:
     return open_store(target, source.n_bits, source.model, projections)
 
 
-def _upsert(target: Store, items: list[Item]) -> None:
+def upsert_items(target: Store, items: Sequence[Item]) -> None:
+    """Put items into a store, over those of the same ids; with their projections, if it keeps any."""
     alike: dict[tuple[str, ...], list[Item]] = defaultdict(list)
     for item in items:
         alike[tuple(sorted(item.codes))].append(item)
