@@ -69,13 +69,13 @@ if hasattr(os, "register_at_fork"):  # a child has no threads of its parent's
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def run_tasks(loop: Callable[..., None], tasks: int, *arguments: Any) -> None:
+def run_tasks(loop: Callable[..., None], tasks: int, *arguments: Any, alone: bool = False) -> None:
     """Run ``loop(first, last, *arguments)``, compiled with ``nogil``, over ranges of tasks on all cores at once.
 
     Numba's own parallel loops take some three times as long to compile, and not all of its pools can be used by several
-    threads, or after a fork.
+    threads, or after a fork. With ``alone``, this thread does all: waking the others takes longer than they save.
     """
-    threads = min(loop_threads(), tasks)
+    threads = 1 if alone else min(loop_threads(), tasks)
     if threads <= 1:
         loop(0, tasks, *arguments)
         return

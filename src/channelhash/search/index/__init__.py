@@ -220,7 +220,9 @@ def _scan_nearest(search: Search) -> list[Matches]:
     sizes = _sizes(search)
     found = []
     for query in search.queries:
-        distances = _word_distances(query, search)
+        distances = np.zeros(search.codes.shape[1], np.uint16)
+        for word, column in zip(query, search.codes, strict=True):
+            distances += np.bitwise_count(column ^ word)
         # Every row at the distance at which k are met, and at a smaller one, is a candidate.
         met = np.cumsum(np.bincount(distances, sizes, minlength=search.n_bits + 1))
         limit = min(int(np.searchsorted(met, search.k)), search.radius)
@@ -235,13 +237,6 @@ def _sizes(search: Search) -> NDArray[np.int64] | None:
     if len(search.rows) == search.codes.shape[1]:
         return None
     return search.starts[1:].astype(np.int64) - search.starts[:-1]
-
-
-def _word_distances(query: NDArray[np.unsignedinteger], search: Search) -> NDArray[np.uint16]:
-    distances = np.zeros(search.codes.shape[1], np.uint16)
-    for word, column in zip(query, search.codes, strict=True):
-        distances += np.bitwise_count(column ^ word)
-    return distances
 
 
 def _rows(search: Search, distances: NDArray[np.uint16], limit: int) -> Matches:
@@ -365,7 +360,9 @@ class CodeIndex:
         ([[9], [7], [7]], [[7], [9]])
         """
         places = self._places if rows is None else self._places[rows]
-        return _bytes_of(self._distinct.codes[:, places], self.n_bits)
+        codes = self._distinct.codes[:, places]
+        big_endian = codes.T.astype(codes.dtype.newbyteorder(">"), order="C")
+        return big_endian.view(np.uint8)[:, : -(-self.n_bits // 8)]
 
     @cached_property
     def _places(self) -> _Rows:
@@ -448,8 +445,3 @@ class CodeIndex:
         """Return what is searched, by name."""
         clusters = {} if self._clusters is None else self._clusters._asdict()
         return self._distinct._asdict() | {f"{_CLUSTER}{name}": values for name, values in clusters.items()}
-
-
-def _bytes_of(codes: Words, n_bits: int) -> PackedCodes:
-    """Return words ``(words, m)`` of codes as ``(m, ceil(n_bits / 8))`` packed codes."""
-    return codes.T.astype(codes.dtype.newbyteorder(">"), order="C").view(np.uint8)[:, : -(-n_bits // 8)]

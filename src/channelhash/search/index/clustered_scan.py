@@ -34,7 +34,7 @@ _CROWDED = 8
 _FIRST = 64
 # Distance of a pivot whose codes have been met.
 _MET = np.uint16(0xFFFF)
-# Queries below which waking the other cores takes longer than they save.
+# Queries below which one core is quicker.
 _FEW_QUERIES = 8
 
 
@@ -83,7 +83,8 @@ def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-
 @inner
 def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[no-untyped-def]
     """Write the answers of one query and return their number; -1 if the search is given up."""
-    code, candidates = search.queries[q], scan.fresh(search)
+    # With room for codes that are met again, as in forged files.
+    code, candidates = search.queries[q], scan.fresh(search, 1, 1, 2 * (search.k + scan.SPARE))
     met = candidates.entries[0, 0], candidates.counts[0, 0], candidates.states[0, 0]
     pivots, offsets, shift, state = clusters.pivots, clusters.offsets, clusters.shift[0], met[2]
     p, measured = pivots.shape[1], np.empty(scan.BLOCK, dtype=np.uint16)
@@ -128,10 +129,8 @@ def nearest(search: Search, clusters: Clusters, budget: int) -> dict[int, Matche
     sizes = np.empty(n_queries, dtype=np.int64)
     if n_queries == 1:
         budget //= loop_threads()  # a scan would use all cores
-    if n_queries < _FEW_QUERIES:
-        _search_queries(0, n_queries, search, clusters, budget, rows, distances, sizes)
-    else:
-        run_tasks(_search_queries, n_queries, search, clusters, budget, rows, distances, sizes)
+    few = n_queries < _FEW_QUERIES
+    run_tasks(_search_queries, n_queries, search, clusters, budget, rows, distances, sizes, alone=few)
     return {q: Matches(rows[q, :n], distances[q, :n]) for q, n in enumerate(sizes.tolist()) if n >= 0}
 
 
@@ -143,7 +142,7 @@ _ROUNDS, _MOVES = 8, 2
 _COLUMNS = 64
 # Codes that go over a block of pivots before it leaves the first cache.
 _GROUP = 8
-# Codes below which waking the other cores takes longer than they save.
+# Codes below which one core is quicker.
 _FEW = 1 << 12
 
 
@@ -224,31 +223,26 @@ def _vote(codes, numbers, votes):  # type: ignore[no-untyped-def]
                 counts[b] += 2 * np.int32((word >> np.uint64(bits - 1 - b)) & np.uint64(1)) - 1
 
 
-@inner
-def _assign_group(first, codes, pivots, numbers, distances):  # type: ignore[no-untyped-def]
-    """Find the nearest pivot of a few codes, the first of equally near ones."""
-    measured = np.empty(scan.BLOCK, dtype=np.uint16)
-    last = min(first + _GROUP, codes.shape[1])
-    distances[first:last] = np.uint16(0xFFFF)
-    for start in range(0, pivots.shape[1], scan.BLOCK):
-        size = min(scan.BLOCK, pivots.shape[1] - start)
-        for i in range(first, last):
-            scan.measure(measured, codes[:, i], pivots, start, size)
-            least = np.uint16(0xFFFF)
-            for c in range(size):
-                least = min(least, measured[c])
-            if least < distances[i]:
-                distances[i] = least
-                for c in range(size):
-                    if measured[c] == least:
-                        numbers[i] = start + c
-                        break
-
-
 @njit(cache=True, nogil=True)
 def _assign_groups(first, last, codes, pivots, numbers, distances):  # type: ignore[no-untyped-def]
-    for group in range(first, last):
-        _assign_group(group * _GROUP, codes, pivots, numbers, distances)
+    """Find the nearest pivot of the codes of some groups, the first of equally near ones."""
+    measured = np.empty(scan.BLOCK, dtype=np.uint16)
+    for begin in range(first * _GROUP, min(last * _GROUP, codes.shape[1]), _GROUP):
+        end = min(begin + _GROUP, codes.shape[1])
+        distances[begin:end] = np.uint16(0xFFFF)
+        for start in range(0, pivots.shape[1], scan.BLOCK):
+            size = min(scan.BLOCK, pivots.shape[1] - start)
+            for i in range(begin, end):
+                scan.measure(measured, codes[:, i], pivots, start, size)
+                least = np.uint16(0xFFFF)
+                for c in range(size):
+                    least = min(least, measured[c])
+                if least < distances[i]:
+                    distances[i] = least
+                    for c in range(size):
+                        if measured[c] == least:
+                            numbers[i] = start + c
+                            break
 
 
 def _assign(codes: Words, pivots: Words) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
@@ -258,8 +252,5 @@ def _assign(codes: Words, pivots: Words) -> tuple[NDArray[np.uint32], NDArray[np
     # The codes of an index cannot be written to: with those of samples alike, the loop is compiled once.
     codes, pivots = codes.view(), pivots.view()
     codes.flags.writeable = pivots.flags.writeable = False
-    if codes.shape[1] < _FEW:
-        _assign_groups(0, groups, codes, pivots, numbers, distances)
-    else:
-        run_tasks(_assign_groups, groups, codes, pivots, numbers, distances)
+    run_tasks(_assign_groups, groups, codes, pivots, numbers, distances, alone=codes.shape[1] < _FEW)
     return numbers, distances

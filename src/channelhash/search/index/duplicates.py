@@ -49,20 +49,15 @@ def duplicate_groups(packed: PackedCodes, n_bits: int, radius: int = 3) -> list[
     if radius >= n_bits:
         parents[:] = 0
     elif radius and codes.shape[1] > 1:
-        _join_near(codes, n_bits, radius, parents)
+        by_code = np.ascontiguousarray(codes.T)
+        for mask in _masks(by_code, n_bits, radius):
+            keys = _keys(by_code, mask)
+            order = np.argsort(keys)
+            _join_buckets(by_code[order], keys[order], order, radius, parents)
     numbers = np.empty(len(rows), np.int64)
     numbers[rows] = np.repeat(parents, starts[1:] - starts[:-1])
     groups = [group for group in rows_by_number(numbers) if len(group) > 1]
     return sorted(groups, key=lambda group: (-len(group), int(group[0])))
-
-
-def _join_near(codes: Words, n_bits: int, radius: int, parents: NDArray[np.int64]) -> None:
-    """Join all codes within the radius in the union-find ``parents``; in the end each names the root of its set."""
-    by_code = np.ascontiguousarray(codes.T)
-    for mask in _masks(by_code, n_bits, radius):
-        keys = _keys(by_code, mask)
-        order = np.argsort(keys)
-        _join_buckets(by_code[order], keys[order], order, radius, parents)
 
 
 def _masks(codes: Words, n_bits: int, radius: int) -> list[Words]:
@@ -141,7 +136,10 @@ def _largest_set_last(codes, order, parents, begin, end):  # type: ignore[no-unt
 
 @njit(cache=True, nogil=True)
 def _join_buckets(codes, keys, order, radius, parents):  # type: ignore[no-untyped-def]
-    """Join the near ones among codes of equal key, which stand side by side; their order within a key may change."""
+    """Join the near ones among codes of equal key, which stand side by side; their order within a key may change.
+
+    In the end each of the union-find ``parents`` names the root of its set.
+    """
     begin = 0
     while begin < len(keys):
         end = begin + 1

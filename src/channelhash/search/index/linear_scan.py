@@ -24,7 +24,7 @@ _CHUNK = 64
 _AROUND, _TIMES = 2048, 8
 # Queries that go over such a block before it leaves the first cache.
 _GROUP = 8
-# Pairs below which waking the other cores takes longer than they save.
+# Pairs below which one core is quicker.
 _FEW = 1 << 18
 
 
@@ -79,16 +79,6 @@ class _Division(NamedTuple):
 
 
 @inner
-def _part(task, division, search):  # type: ignore[no-untyped-def]
-    """Return first and last query of a task, and its segment, first and last code."""
-    n_queries, n_codes = len(search.queries), search.codes.shape[1]
-    first, segment = task // division.segments * division.group, task % division.segments
-    length = (n_codes + division.segments - 1) // division.segments
-    last, end = min(first + division.group, n_queries), min((segment + 1) * length, n_codes)
-    return first, last, segment, segment * length, end
-
-
-@inner
 def _first_limit(code, search, begin, end, distances, counts, limit):  # type: ignore[no-untyped-def]
     """Return a limit within which there are ``k`` codes, or the given one.
 
@@ -126,8 +116,10 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
 @inner
 def _nearest_task(task, division, search, candidates):  # type: ignore[no-untyped-def]
     """Add the candidates of a few queries in a segment of the codes to ``candidates[segment, query]``."""
-    first, last, segment, begin, end = _part(task, division, search)
     queries, codes, k = search.queries, search.codes, search.k
+    first, segment = task // division.segments * division.group, task % division.segments
+    last, length = min(first + division.group, len(queries)), -(-codes.shape[1] // division.segments)
+    begin, end = segment * length, min((segment + 1) * length, codes.shape[1])
     starts, rows, allowed = search.starts, search.rows, search.allowed
     distances = np.empty(BLOCK, dtype=np.uint16)
     for q in range(first, last):
@@ -159,12 +151,9 @@ def nearest(search: Search) -> list[Matches]:
     [0]
     """
     division, m = _division(search), search.codes.shape[1]
-    room = min(2 * (search.k + _SPARE), -(-m // division.segments))
-    candidates = _no_candidates(search, division.segments, room)
-    if search.queries.size * m < _FEW:
-        _nearest_tasks(0, division.tasks, division, search, candidates)
-    else:
-        run_tasks(_nearest_tasks, division.tasks, division, search, candidates)
+    room = min(2 * (search.k + SPARE), -(-m // division.segments))
+    candidates = _no_candidates(search, division.segments, len(search.queries), room)
+    run_tasks(_nearest_tasks, division.tasks, division, search, candidates, alone=search.queries.size * m < _FEW)
     return _answers(candidates, search)
 
 
@@ -185,7 +174,7 @@ HALF = np.uint64(32)
 LOWER = np.uint64(0xFFFFFFFF)
 
 # Room for entries beside the answers, so that they are seldom sorted out.
-_SPARE = 512
+SPARE = 512
 
 
 class _Candidates(NamedTuple):
@@ -202,22 +191,16 @@ class _Candidates(NamedTuple):
     states: NDArray[np.int64]
 
 
-def _no_candidates(search: Search, passes: int, room: int) -> _Candidates:
+def _no_candidates(search: Search, passes: int, n_queries: int, room: int) -> _Candidates:
     """Return what passes with room for so many entries start from; codes beyond the radius are not taken."""
-    n_queries = len(search.queries)
     states = np.zeros((passes, n_queries, 3), dtype=np.int64)
     states[:, :, LIMIT] = search.radius
     entries = np.empty((passes, n_queries, room), dtype=np.uint64)
     return _Candidates(entries, np.zeros((passes, n_queries, search.n_bits + 1), dtype=np.int64), states)
 
 
-@inner
-def fresh(search):  # type: ignore[no-untyped-def]
-    """Return what one pass of one query starts from; with room for codes that are met again, as in forged files."""
-    states = np.zeros((1, 1, 3), dtype=np.int64)
-    states[0, 0, LIMIT] = search.radius
-    entries = np.empty((1, 1, 2 * (search.k + _SPARE)), dtype=np.uint64)
-    return _Candidates(entries, np.zeros((1, 1, search.n_bits + 1), dtype=np.int64), states)
+#: The same, for compiled loops.
+fresh = inner(_no_candidates)
 
 
 # Loops work on arrays that were taken out of the tuples before: doing so in a loop costs more than the rest of it.
@@ -277,7 +260,7 @@ def _make_room(k, entries, counts, state, starts, rows, allowed):  # type: ignor
         if entries[i] >> HALF <= limit:
             entries[n] = entries[i]
             n += 1
-    if n > k + _SPARE:
+    if n > k + SPARE:
         first = in_order(_sort_keys(entries, n, starts, rows, allowed), entries[:n])
         entries[:k] = first[:k]
         counts[state[LIMIT]] -= n - k
