@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from channelhash.cli.options import AsJson, Seed, SkipBad, command_group
-from channelhash.cli.output import percent, print_either, print_json, print_table, progress_bars, say, show
+from channelhash.cli.output import percent, print_either, print_table, progress_bars, say, show
 
 app = command_group("Make, inspect and check data sets.")
 
@@ -71,11 +71,9 @@ def _explain_text(text: str = typer.Argument(..., help="Hashtags or words."), as
     from channelhash.text.word_vectors import english_reader
 
     words = [asdict(reading) for reading in english_reader().read(text)]
-    if as_json:
-        print_json({"words": words})
-        return
     rows = [[word["word"], word["outcome"], " ".join(word["tokens"]), " ".join(word["unknown"])] for word in words]
-    print_table("Reading", ["word", "outcome", "tokens", "unknown parts"], rows)
+    header = ["word", "outcome", "tokens", "unknown parts"]
+    print_either({"words": words}, as_json, print_table, "Reading", header, rows)
 
 
 @app.command("describe")

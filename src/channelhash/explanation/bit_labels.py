@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, binarize, unit_rows, unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import labels_from_names
-from channelhash.search import kind_of
+from channelhash.search import codes_at
 from channelhash.search.store import Store
 
 Outputs = NDArray[np.float32]
@@ -154,12 +154,10 @@ class BitLabels:
         are counted, evenly spaced in the order of ids; items without the key ``labels`` are skipped. The result is None
         for a store of more than 5 million items.
         """
-        path = Path(store.address)
-        if kind_of(path) == "run":
-            path = path / "codes" / "test-retrieval.parquet"
-        if path.suffix != ".parquet":
+        file = codes_at(Path(store.address))
+        if file is None:
             return _count_items(store)
-        codes = CodeSet.load(path)
+        codes = CodeSet.load(file)
         if codes.labels is None or not codes.label_names:
             return None
         return _correlate(

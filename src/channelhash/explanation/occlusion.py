@@ -193,7 +193,7 @@ def map_image(image: Image.Image, grid: Grid, encode: Encode, partner: Outputs, 
         batch = positions[start : start + _BATCH]
         parts.append(encode([_hide(image, grid.box(position, image.size), filler) for position in batch]))
     rows = np.concatenate(parts)
-    changes, flips = _distance_changes(full, rows, partner), _flipped_bits(full, rows)
+    changes, flips = _distance_changes(full, rows, partner), binarize(rows) != binarize(full[None])
     return ImageMap(
         image,
         influence=grid.cell_means(changes),
@@ -235,17 +235,11 @@ def map_words(text: str, encode: Encode, partner: Outputs, max_words: int) -> li
         return []
     shorter = [" ".join([*words[:i], *words[i + 1 :]]) for i in range(min(max_words, len(words)))]
     rows = encode([text, *shorter])
-    changes, flips = _distance_changes(rows[0], rows[1:], partner), _flipped_bits(rows[0], rows[1:])
+    changes, flips = _distance_changes(rows[0], rows[1:], partner), binarize(rows[1:]) != binarize(rows[:1])
     return [
         WordInfluence(word, change, _numbers(bits))
         for word, change, bits in zip(words, changes.tolist(), flips, strict=False)
     ]
-
-
-def _flipped_bits(full: Outputs, parts: Outputs) -> NDArray[np.bool_]:
-    """Return which bits of each part differ from the whole's: ``(n, k)``."""
-    flips: NDArray[np.bool_] = binarize(parts) != binarize(full[None])
-    return flips
 
 
 def _numbers(bits: NDArray[np.bool_]) -> tuple[int, ...]:

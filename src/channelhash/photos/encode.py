@@ -16,7 +16,7 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, binarize, pack, unit_rows
+from channelhash.codes import binarize, pack, unit_rows
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model, read_description
@@ -166,7 +166,10 @@ def index_source(
 
 def _write(store: Store, ids: Sequence[str], batch: Batch) -> None:
     if batch.rows:
-        codes = {modality: _pack_outputs(outputs) for modality, outputs in batch.outputs.items()}
+        try:
+            codes = {modality: pack(binarize(outputs)) for modality, outputs in batch.outputs.items()}
+        except ValueError as error:
+            raise JobError(f"{error}; the model's weights are damaged or the training broke, train again") from None
         store.upsert(
             [ids[row] for row in batch.rows],
             codes,
@@ -206,13 +209,6 @@ def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterato
             yield from batch.with_captions(source, np.asarray(model.outputs("text", texts)))
         else:
             yield batch
-
-
-def _pack_outputs(outputs: _Outputs) -> PackedCodes:
-    try:
-        return pack(binarize(outputs))
-    except ValueError as error:
-        raise JobError(f"{error}; the model's weights are damaged or the training broke, train again") from None
 
 
 def _take(source: Source, modality: str, rows: Sequence[int]) -> Any:
@@ -368,9 +364,8 @@ def _news(item: Listed, source: Source, row: int, copied: bool) -> dict[str, Val
     state = _current_state(source, row, old)
     if "image" in differing and not (copied and state):
         _check_same_image(item, source, row)
-    if (differing and set(differing) != {"image"}) or not source.modalities_of(row) <= set(item.modalities):
-        return None
-    if state is None:
+    lacks_codes = not source.modalities_of(row) <= set(item.modalities)
+    if state is None or lacks_codes or differing.keys() - {"image"}:
         return None
     return differing | ({_STATE: state} if state != old else {})
 

@@ -72,7 +72,7 @@ def open_store(
         expected = f"a folder, or an address that begins with: {', '.join(STORES) or 'none'}"
         raise InputError(f"no store is opened by {text!r}; expected {expected}")
     path = find_or_keep(Path(address))
-    if codes := _codes_at(path):
+    if codes := codes_at(path):
         if projections:
             raise InputError(f"{path}: holds codes without projections; make a store in a folder")
         return open_codes(CodeSet.load(codes), text, path if codes != path else None, n_bits, model)
@@ -92,8 +92,12 @@ def _existing(store: Store, n_bits: int | None) -> Store:
     return store
 
 
-def _codes_at(path: Path) -> Path | None:
-    """Return the file of codes that a run's folder holds or that ``path`` is; None for a store."""
+def codes_at(path: Path) -> Path | None:
+    """Return the file of codes that a run's folder holds or that ``path`` is; None for a store.
+
+    >>> codes_at(Path("items.parquet")).name, codes_at(Path("photos.store"))
+    ('items.parquet', None)
+    """
     kind = kind_of(path)
     if kind == "run":
         codes = path / "codes" / "test-retrieval.parquet"

@@ -33,7 +33,7 @@ from PIL import Image
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.search.index import rows_by_number
 from channelhash.search.items import check_count
-from channelhash.search.store import Item, Store
+from channelhash.search.store import Store
 from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
 
@@ -324,11 +324,6 @@ def find_duplicates(
     ]
 
 
-def _image_path(item: Item) -> str:
-    """Return the path of an item's image, empty if it has none."""
-    return str(item.metadata.get("image") or "")
-
-
 def _by_codes(codes: PackedCodes, n_bits: int, radius: int | None) -> list[NDArray[np.int64]]:
     from channelhash.search.index.duplicates import duplicate_groups  # compiled code, seconds to load
 
@@ -341,7 +336,7 @@ def _by_pictures(store: Store, ids: list[str], codes: PackedCodes, radius: int |
     near = [np.arange(len(ids))] if radius is None else _by_codes(codes, n_bits, radius)
     rows = [row for group in near for row in group.tolist()]
     paths = [
-        _image_path(item)
+        str(item.metadata.get("image") or "")
         for start in range(0, len(rows), _ITEMS)
         for item in store.get([ids[row] for row in rows[start : start + _ITEMS]])
     ]
@@ -391,7 +386,7 @@ def draw_groups(store: Store, groups: Sequence[DuplicateGroup], path: Path, most
         items = store.get(group.ids[:most])
         cells = []
         for item, distance in zip(items, group.distances, strict=False):
-            image = _image_path(item)
-            cells.append(Cell(Path(image) if image else None, f"{bits(distance)}: {item.id}"))
+            image = item.metadata.get("image")
+            cells.append(Cell(Path(str(image)) if image else None, f"{bits(distance)}: {item.id}"))
         rows.append(cells)
     write_contact_sheet(rows, path)

@@ -101,8 +101,9 @@ def _build(
 ) -> None:
     partial, journal = path.with_suffix(".partial"), path.with_suffix(".journal")
     n = sum(sizes)
-    rows = _reopen(partial, (n, width), dtype)
-    if rows is None:
+    try:
+        rows = np.load(partial, mmap_mode="r+")  # that of an interrupted build, of this shape and type as its name says
+    except (OSError, ValueError, EOFError):
         journal.unlink(missing_ok=True)
         rows = _reserved_memmap(partial, (n, width), dtype)
     sums = _finished(rows, journal, sizes)
@@ -128,15 +129,6 @@ def _build(
     del rows  # Windows renames no mapped file
     os.replace(partial, path)
     journal.unlink()
-
-
-def _reopen(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any] | None":
-    """Open the file of an interrupted build; None if there is none of this shape and type."""
-    try:
-        rows = np.load(partial, mmap_mode="r+")
-    except (OSError, ValueError, EOFError):
-        return None
-    return rows if rows.shape == shape and rows.dtype == dtype else None
 
 
 def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any]":

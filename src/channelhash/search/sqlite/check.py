@@ -147,10 +147,9 @@ def _connect(folder: StoreFolder) -> sqlite3.Connection:
 
 def _unlike_manifest(folder: StoreFolder) -> list[Finding]:
     """Return in what the database is not as the description says."""
-    try:
+    with suppress(sqlite3.DatabaseError):  # what is wrong is found by `_in_database`
         return compare_with_manifest(folder)[0]
-    except sqlite3.DatabaseError:
-        return []  # what is wrong is found by `_in_database`
+    return []
 
 
 def _in_database(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:

@@ -9,7 +9,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -58,12 +58,9 @@ class Guard:
         try:
             status = os.stat(folder.database)
             self._file = status.st_dev, status.st_ino
-            with one_line_errors(str(folder.database)):
-                if self.read_only:
-                    self._check()
-                else:
-                    with locked(folder.gate):
-                        self._check()
+            gate = nullcontext() if self.read_only else locked(folder.gate)
+            with one_line_errors(str(folder.database)), gate:
+                self._check()
             self._changed = self._status()[1]  # the check may have put the log into the file
             _held[self._file] += 1
         except OSError as error:
@@ -215,12 +212,8 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
         for check in checks:
             try:
                 yield from check
-            except (
-                sqlite3.DatabaseError,
-                AttributeError,
-                TypeError,
-                ValueError,
-            ) as error:  # types are as odd as damage makes them
+            # Types are as odd as damage makes them.
+            except (sqlite3.DatabaseError, AttributeError, TypeError, ValueError) as error:
                 yield Finding(_DATABASE, " ".join(str(error).split()))
     finally:
         connection.execute("ROLLBACK")

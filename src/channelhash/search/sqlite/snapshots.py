@@ -289,14 +289,17 @@ class CodeLayers:
         """Return the parts of the view; items that do not pass the filter do not count. Snapshots are read here."""
         cache, key = self._view.parts, (repr(where), modality)  # equal filters differ: to Python, 1 == True
         if key not in cache:
+            parts = []
             if where is None:
-                cache[key] = []
                 for codes in [layer.codes[modality] for layer in self._view.layers if modality in layer.codes]:
                     removed = np.isin(codes.serials, self._view.removed)
-                    cache[key].append(Part(codes, ~removed if removed.any() else None))
+                    parts.append(Part(codes, ~removed if removed.any() else None))
             else:
-                parts, numbers = self._parts(modality, None), self._database.numbers(where)
-                cache[key] = [_passing(part, numbers) for part in parts]
+                numbers = self._database.numbers(where)
+                for part in self._parts(modality, None):
+                    passing = np.isin(part.codes.items, numbers)
+                    parts.append(Part(part.codes, passing if part.allowed is None else passing & part.allowed))
+            cache[key] = parts
             if len(cache) > _FILTERS:
                 del cache[next(iter(cache))]
         return cache[key]
@@ -332,11 +335,6 @@ def check_snapshot(database: ItemsDatabase, folder: StoreFolder) -> str:
         except _DamagedSnapshotError as error:
             return str(error)
     return ""
-
-
-def _passing(part: Part, numbers: NDArray[np.int64]) -> Part:
-    passing = np.isin(part.codes.items, numbers)
-    return Part(part.codes, passing if part.allowed is None else passing & part.allowed)
 
 
 def _check_names(names: NDArray[Any], ends: NDArray[np.int64]) -> None:
@@ -414,27 +412,26 @@ def _noticed_damage(path: Path, name: str) -> Iterator[None]:
 
 
 def _write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
-    """Write a snapshot into a store's folder, and return its name; it is on the disk when this returns."""
+    """Write a snapshot into a store's folder, and return its name; it is on the disk when this returns.
+
+    What is half written when this fails, `_remove_others` removes.
+    """
     temporary = store / f"{_PREFIX}{uuid.uuid4().hex}.tmp"
     files: dict[str, dict[str, str]] = {modality: {} for modality in codes}
-    try:
-        temporary.mkdir()
-        for modality, sorted_codes in codes.items():
-            for name, values in sorted_codes.arrays().items():
-                path = temporary / modality / f"{name}.npy"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                np.save(path, values)
-                sync(path)
-                files[modality][name] = file_hash(path)
-        # One that is made again has another name.
-        content = json.dumps({"id": uuid.uuid4().hex, "files": files}, indent=1).encode()
-        (temporary / _MANIFEST).write_bytes(content)
-        sync(temporary / _MANIFEST)
-        name = f"{_PREFIX}{hashlib.sha256(content).hexdigest()}"
-        temporary.rename(store / name)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    temporary.mkdir()
+    for modality, sorted_codes in codes.items():
+        for name, values in sorted_codes.arrays().items():
+            path = temporary / modality / f"{name}.npy"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, values)
+            sync(path)
+            files[modality][name] = file_hash(path)
+    # One that is made again has another name.
+    content = json.dumps({"id": uuid.uuid4().hex, "files": files}, indent=1).encode()
+    (temporary / _MANIFEST).write_bytes(content)
+    sync(temporary / _MANIFEST)
+    name = f"{_PREFIX}{hashlib.sha256(content).hexdigest()}"
+    temporary.rename(store / name)
     return name
 
 
