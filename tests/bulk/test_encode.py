@@ -18,10 +18,11 @@ from bulk.dying import SHARD
 from bulk.made_inputs import N, feature_model, picture_model, write_feature_parquet
 from channelhash.bulk import _open_job, _shard_files, _shard_path, _ShardEncoder
 from channelhash.data.table import load_table
-from channelhash.errors import InputError, JobError
+from channelhash.errors import JobError
 from channelhash.models.hash_model import encode_records
 from channelhash.utils.files import locked
 from picture_runs import write_pictures
+from refusals import check_refusal
 from small_runs import assert_refused, run_json
 
 
@@ -181,11 +182,9 @@ def test_a_worker_that_sees_another_model_or_input_ends_the_job(features, tmp_pa
     model, data = features
     out, other = tmp_path / "out", feature_model(tmp_path / "other", seed=1)
     job = _open_job(ch.load_model(model), f"file://{data}", out, None, 8)
-    with pytest.raises(InputError, match="for a worker, the job's is"):
-        _ShardEncoder(other, out, job)
+    check_refusal("for a worker, the job's is", _ShardEncoder, other, out, job)
     changed = replace(job, shards=(job.shards[0]._replace(items=9),))
-    with pytest.raises(JobError, match="had 9 items, now 8; it changed meanwhile"):
-        _ShardEncoder(model, out, changed)(0)
+    check_refusal("had 9 items, now 8; it changed meanwhile", _ShardEncoder(model, out, changed), 0, error=JobError)
     assert not _shard_path(out, 0).exists()
 
 

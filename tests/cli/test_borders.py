@@ -15,6 +15,7 @@ from channelhash.data.bulk import KINDS
 from channelhash.errors import InputError
 from channelhash.models import load_model
 from channelhash.utils.addresses import list_files
+from refusals import check_refusal
 from small_runs import assert_refused
 from small_stores import small_model
 
@@ -56,18 +57,15 @@ def test_a_tar_member_with_odd_json_is_a_bad_item(tmp_path, content):
 def test_odd_yaml_is_refused_with_the_file(tmp_path, text):
     path = tmp_path / "c.yaml"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"c\.yaml"):
-        read_config(path)
+    check_refusal(r"c\.yaml", read_config, path)
 
 
 @pytest.mark.parametrize("value", ["2020-13-45", "[" * 9000, "[1"])
 def test_an_odd_override_is_refused(tmp_path, value):
     path = tmp_path / "c.yaml"
     path.write_text("data: {kind: table, path: t.csv}\nmodel: {name: small}\nloss: {name: sch}")
-    with pytest.raises(InputError, match=r"train\.epochs: input should be a valid integer"):
-        read_config(path, [f"train.epochs={value}"])
-    with pytest.raises(InputError, match=r"--set \"data\.text_column='…'\" gives a text"):
-        read_config(path, ["data.text_column=no"])
+    check_refusal(r"train\.epochs: input should be a valid integer", read_config, path, [f"train.epochs={value}"])
+    check_refusal(r"--set \"data\.text_column='…'\" gives a text", read_config, path, ["data.text_column=no"])
 
 
 @pytest.mark.parametrize(
@@ -113,5 +111,4 @@ def test_weights_that_are_not_numbers_are_refused(tmp_path):
     name = sorted(weights)[0]
     weights[name] = torch.full_like(weights[name], float("nan"))
     save_file(weights, path)
-    with pytest.raises(InputError, match=r"model\.safetensors: .* \(NaN\)"):
-        load_model(tmp_path / "model")
+    check_refusal(r"model\.safetensors: .* \(NaN\)", load_model, tmp_path / "model")

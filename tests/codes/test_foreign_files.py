@@ -13,6 +13,7 @@ from scipy.io import savemat
 import channelhash as ch
 from channelhash.codes.foreign_files import _LAYOUTS, _bits_of, read_export
 from channelhash.errors import InputError
+from refusals import check_refusal
 
 RANDOM = np.random.default_rng(0)
 BITS = {name: RANDOM.random((n, 12)) < 0.5 for name, n in (("B_q", 7), ("B_r", 30), ("other_q", 7), ("other_r", 30))}
@@ -105,12 +106,10 @@ def test_two_results_in_one_folder_are_not_mixed(tmp_path):
     for run in "ab":
         for name, ours in {"tst_binary": "B_q", "trn_binary": "B_r", "tst_label": "L_q", "trn_label": "L_r"}.items():
             np.save(tmp_path / f"{run}-{name}.npy", plain()[ours])
-    with pytest.raises(InputError, match=r"needs B_q, L_q, B_r, L_r; or .*; it has a-trn_binary"):
-        read_export(tmp_path)
+    check_refusal(r"needs B_q, L_q, B_r, L_r; or .*; it has a-trn_binary", read_export, tmp_path)
     with pytest.raises(InputError, match=r"one array of four; name its folder, or save one \.npz.*B_q"):
         read_export(tmp_path / "a-tst_binary.npy")
-    with pytest.raises(InputError, match=r"is no Parquet file; .* reads one \.npz of B_q"):
-        ch.CodeSet.load(tmp_path / "a-tst_binary.npy")
+    check_refusal(r"is no Parquet file; .* reads one \.npz of B_q", ch.CodeSet.load, tmp_path / "a-tst_binary.npy")
 
 
 def test_arrays_of_other_names_and_the_modalities_can_be_said(tmp_path):
@@ -148,8 +147,7 @@ def test_bits_survive_every_way_of_writing_them(bits, kind):
 )
 def test_any_other_value_is_named_with_its_place(codes, row, column, value):
     codes[row, column] = value
-    with pytest.raises(ValueError, match=rf"not {value} \(row {row}, column {column}\)".replace("+", r"\+")):
-        _bits_of(codes)
+    check_refusal(rf"not {value} \(row {row}, column {column}\)".replace("+", r"\+"), _bits_of, codes, error=ValueError)
 
 
 REFUSED = [
@@ -192,8 +190,7 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, export, message):
     ],
 )  # fmt: skip
 def test_names_and_tasks_that_make_no_sense_are_refused(tmp_path, export, names, task, message):
-    with pytest.raises(InputError, match=message):
-        read_export(write(tmp_path / "e.npz", export), names, task)
+    check_refusal(message, read_export, write(tmp_path / "e.npz", export), names, task)
 
 
 def test_the_documentation_names_every_array_that_is_recognised():

@@ -106,8 +106,7 @@ def test_a_corrupt_byte_is_found_and_the_archive_set_aside(server, tmp_path):
     md5 = hashlib.md5(server.content).hexdigest()
     good, middle = server.content, len(server.content) // 2
     server.content = good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :]
-    with pytest.raises(JobError, match=r"set\.zip: MD5 is .* set aside as set\.zip\.bad"):
-        fetch(server, tmp_path, md5)
+    check_refusal(r"set\.zip: MD5 is .* set aside as set\.zip\.bad", fetch, server, tmp_path, md5, error=JobError)
     assert not (tmp_path / "set").exists()
     server.content = good
     fetch(server, tmp_path, md5)

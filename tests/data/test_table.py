@@ -439,5 +439,4 @@ NO_TEXTS = {"holds a list": ["a"], "holds an object": {"a": 1}, "holds bytes": b
 
 @pytest.mark.parametrize("says", NO_TEXTS)
 def test_what_is_no_text_is_refused(says):
-    with pytest.raises(ValueError, match=says):
-        text_of(NO_TEXTS[says])
+    check_refusal(says, text_of, NO_TEXTS[says], error=ValueError)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from channelhash.errors import InputError
 from channelhash.lab.experiments.experiment import Design, _choose_losses
 from channelhash.lab.experiments.results import read_grid
 from lab.grids import assert_made_again
+from refusals import check_refusal
 from small_runs import assert_refused, grid_base, run_command, run_json
 
 
@@ -24,8 +24,7 @@ def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_or_its_
     base = {"data": {"kind": "synthetic", "root": "data"}, "model": {"name": "small"}}
     (run,) = Design(base, [16], [0]).runs("CSQ, published", chosen["CSQ, published"])
     assert (run.name, run.config.loss.lambda_p) == ("csq-published-k16-seed0", 0.2)
-    with pytest.raises(InputError, match="two losses are called DSCH"):
-        _choose_losses(["dsch", "dsch"], losses)
+    check_refusal("two losses are called DSCH", _choose_losses, ["dsch", "dsch"], losses)
 
 
 OWN = """

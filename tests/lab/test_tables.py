@@ -12,6 +12,7 @@ from channelhash.errors import InputError
 from channelhash.lab.experiments import tables
 from channelhash.lab.experiments.tables import Cell, Table, all_views, gamma_w_table, losses_table
 from lab.grids import CROSS_MODAL, made_result
+from refusals import check_refusal
 
 EXAMPLE = Table("losses", "Methods by mAP_T", ("Task", "Method", "k = 16", "k = 32"), (
     (Cell("image → text"), Cell("SCH"), Cell("83.73 ± 0.83"), Cell("85.55 ± 0.23")),
@@ -94,10 +95,8 @@ def test_symbols_are_set_as_mathematics_and_signs_escaped(text, latex):
 
 
 def test_tables_that_cannot_be_written_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="row 0 has 1 cells, the header 2"):
-        Table("t", "", ("a", "b"), ((Cell("x"),),), "")
-    with pytest.raises(ValueError, match="two tables have one name"):
-        tables.write_tables([EXAMPLE, EXAMPLE], tmp_path)
+    check_refusal("row 0 has 1 cells, the header 2", Table, "t", "", ("a", "b"), ((Cell("x"),),), "", error=ValueError)
+    check_refusal("two tables have one name", tables.write_tables, [EXAMPLE, EXAMPLE], tmp_path, error=ValueError)
 
 
 SCH = {"name": "sch", "kappa_q": 0.0}
@@ -180,8 +179,7 @@ def test_a_sweep_shows_both_figures():
         ("ROC-AUC", "2"): ["*80.00 ± 0.00*"] * 2, ("ROC-AUC", "2.5"): ["2 undefined"] * 2,
         ("ROC-AUC", "10"): ["70.00 ± 0.00"] * 2, ("ROC-AUC", "chance"): ["50.00"] * 2,
     }  # fmt: skip
-    with pytest.raises(InputError, match=r"SCH-k32-seed0: its loss has no gamma_w"):
-        gamma_w_table([*results, made_result("SCH", 0, loss=SCH)])
+    check_refusal(r"SCH-k32-seed0: its loss has no gamma_w", gamma_w_table, [*results, made_result("SCH", 0, loss=SCH)])
 
 
 def test_views_come_in_order_primary_first():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import channelhash as ch
 from channelhash.channels import dsch_bounds, label_similarity, sch_bounds
 from channelhash.metrics import code_health
+from refusals import check_refusal
 
 KINDS = ["dissimilar", "partly_similar", "identical_labels"]
 
@@ -101,7 +102,5 @@ def test_codes_that_cannot_be_judged_are_refused():
     codes = collection(3, 8, 2, 0)
     with pytest.raises(ValueError, match="have no labels"):
         ch.metrics.code_report(ch.CodeSet(codes.ids, codes.codes, None, 8))
-    with pytest.raises(ValueError, match="no codes to judge"):
-        ch.metrics.code_report(codes.take([]))
-    with pytest.raises(ValueError, match="codes of 9 bits are"):
-        ch.metrics.bit_health(codes.codes["image"], 9)
+    check_refusal("no codes to judge", ch.metrics.code_report, codes.take([]), error=ValueError)
+    check_refusal("codes of 9 bits are", ch.metrics.bit_health, codes.codes["image"], 9, error=ValueError)

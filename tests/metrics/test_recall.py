@@ -11,6 +11,7 @@ from channelhash.codes import pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.metrics import counterparts, recall_at_k
 from channelhash.metrics.recall import FirstGroup, _first_groups
+from refusals import check_refusal
 
 
 def literal_first_ranks(similarities, own):
@@ -83,8 +84,7 @@ def test_queries_without_counterpart_are_left_out_and_counted():
 )
 def test_pairs_that_do_not_fit_are_refused(pairs, message):
     values = {"image": np.eye(2)}, {"text": np.eye(2)}
-    with pytest.raises(ValueError, match=message):
-        recall_at_k(*values, None if pairs is None else np.array(pairs))
+    check_refusal(message, recall_at_k, *values, None if pairs is None else np.array(pairs), error=ValueError)
 
 
 def test_sets_that_do_not_fit_are_refused():
@@ -97,7 +97,6 @@ def test_sets_that_do_not_fit_are_refused():
         (codes, codes, "only one modality"),
         (codes, {"text": np.eye(1)}, "both codes or both real values"),
     ):
-        with pytest.raises(ValueError, match=message):
-            recall_at_k(query, database)
+        check_refusal(message, recall_at_k, query, database, error=ValueError)
     with pytest.raises(ValueError, match="K is 0"):
         recall_at_k({"image": np.eye(2)}, {"text": np.eye(2)}, np.arange(2), k=[0])

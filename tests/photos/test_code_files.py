@@ -5,8 +5,8 @@ import pytest
 
 import channelhash as ch
 from channelhash.codes.parquet import is_code_file
-from channelhash.errors import InputError
 from channelhash.photos.code_files import add_codes, create_from_codes
+from refusals import check_refusal
 
 
 def save(path, ids, codes, model="", **columns):
@@ -42,8 +42,7 @@ def test_changed_codes_and_texts_are_written_again(tmp_path):
 def test_codes_that_do_not_fit_change_nothing(ids, codes, model, says, tmp_path):
     store = str(tmp_path / "a.store")
     create_from_codes(store, save(tmp_path / "a.parquet", "x", [1], "m"))
-    with pytest.raises(InputError, match=says):
-        add_codes(store, save(tmp_path / "b.parquet", list(ids), codes, model))
+    check_refusal(says, add_codes, store, save(tmp_path / "b.parquet", list(ids), codes, model))
     with_store = ch.open_store(store)
     assert with_store.ids() == ["x"]
     with_store.close()
@@ -51,11 +50,9 @@ def test_codes_that_do_not_fit_change_nothing(ids, codes, model, says, tmp_path)
 
 def test_a_store_is_neither_made_twice_nor_added_to_where_none_is(tmp_path):
     file, store = save(tmp_path / "a.parquet", "x", [1]), str(tmp_path / "a.store")
-    with pytest.raises(InputError, match=r"no store; make one with `channelhash index create .*a\.parquet`"):
-        add_codes(store, file)
+    check_refusal(r"no store; make one with `channelhash index create .*a\.parquet`", add_codes, store, file)
     create_from_codes(store, file)
-    with pytest.raises(InputError, match="already a store"):
-        create_from_codes(store, file)
+    check_refusal("already a store", create_from_codes, store, file)
 
 
 def test_other_files_are_no_files_of_codes(tmp_path):

@@ -10,11 +10,11 @@ from PIL import ExifTags, Image
 import channelhash as ch
 from channelhash.data.folder import _OF_OTHERS
 from channelhash.data.images import image_problem
-from channelhash.errors import InputError
 from channelhash.photos import encode
 from channelhash.photos.source import Source
 from channelhash.search.items import date_of
 from channelhash.search.query import query_like
+from refusals import check_refusal
 from small_stores import encode_into, picture_folder
 
 
@@ -85,10 +85,8 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):
     assert len(done.problems) == 1
     assert "cut.png" in done.problems[0]
     assert done.items == 4
-    with pytest.raises(InputError, match=r"no pictures in this folder or below it; left out: 8 × excluded"):
-        Source.read(folder, exclude=["*"])
-    with pytest.raises(InputError, match="--exclude"):
-        Source.read(folder, exclude=["!a.gif"])
+    check_refusal(r"no pictures in this folder or below it; left out: 8 × excluded", Source.read, folder, exclude=["*"])
+    check_refusal("--exclude", Source.read, folder, exclude=["!a.gif"])
 
 
 def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(tmp_path):
@@ -109,8 +107,7 @@ def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(tm
     assert (sorted(records.ids), records.removed) == (["0.png", *names], expected)
     for name in ("0.png", *names):
         (folder / name).unlink()
-    with pytest.raises(InputError, match=r"no pictures .*; left out: 2 × \.cr2: raw photographs are not read; "):
-        Source.read(folder)
+    check_refusal(r"no pictures .*; left out: 2 × \.cr2: raw photographs are not read; ", Source.read, folder)
 
 
 def test_the_date_is_the_cameras_or_else_the_files_and_the_size_is_upright(tmp_path, model, store):

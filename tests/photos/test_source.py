@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from channelhash.errors import InputError
 from channelhash.photos.source import PhotoSource, Source
 from picture_runs import write_pictures
+from refusals import check_refusal
 from small_runs import feature_config, write_features
 
 
@@ -57,8 +57,7 @@ def test_what_is_no_source_is_refused(tmp_path):
         (tmp_path / "empty", tmp_path, "--root: goes with a table"),
         (tmp_path / "notes.txt", None, "a table ends in"),
     ):
-        with pytest.raises(InputError, match=says):
-            Source.read(path, root)
+        check_refusal(says, Source.read, path, root)
 
 
 def source_of(path, **columns):
@@ -202,5 +201,4 @@ def test_a_store_elsewhere_names_the_folder_absolutely(photos, tmp_path, monkeyp
 def test_a_damaged_one_is_one_line(photos, content):
     PhotoSource(photos).write(photos / ".channelhash")
     (photos / ".channelhash" / "source.json").write_text(content)
-    with pytest.raises(InputError, match=r"source\.json: is damaged; remove it, and name folder"):
-        PhotoSource.read(photos / ".channelhash")
+    check_refusal(r"source\.json: is damaged; remove it, and name folder", PhotoSource.read, photos / ".channelhash")

@@ -14,7 +14,6 @@ from channelhash.codes import binarize, pack
 from channelhash.config import read_run_config
 from channelhash.data.collection import Collection
 from channelhash.data.features import load_features
-from channelhash.errors import InputError
 from channelhash.runs.distill import student_config
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.extend import _STORED, extension_config
@@ -22,6 +21,7 @@ from channelhash.runs.train import start_run
 from channelhash.search.query import load_encoder
 from channelhash.serve.service import _check_model
 from picture_runs import clip_model, picture_config, resnet_model, write_pictures
+from refusals import check_refusal
 from small_runs import assert_refused, feature_config, run_command, write_features
 
 NEW = ["--set", "data.only_labels=[label 5]"]
@@ -165,12 +165,10 @@ def test_an_extension_of_a_run_that_was_trained_anew_is_refused(place, extended,
 
 def test_a_student_of_an_extension_is_given_all_items_and_extends_nothing(place, extended):
     teacher = read_run_config(extended)
-    with pytest.raises(InputError, match="give them as one source"):
-        student_config(teacher, "features", None)
+    check_refusal("give them as one source", student_config, teacher, "features", None)
     student = student_config(teacher, "features", place / "f.npz")
     assert (student.extend, student.split.only_labels) == (None, None)
-    with pytest.raises(InputError, match="it extends no run"):
-        student_config(teacher, "features", place / "f.npz", ["extend.run=x"])
+    check_refusal("it extends no run", student_config, teacher, "features", place / "f.npz", ["extend.run=x"])
 
 
 def test_a_student_of_an_extension_asks_what_its_teacher_may_ask(place, extended, tmp_path, capsys):

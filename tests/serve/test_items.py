@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from channelhash.errors import InputError
 from channelhash.serve import Limits
 from channelhash.serve.app import _read_token
 from channelhash.serve.items import _image_copy
+from refusals import check_refusal
 from serve.served import ODD_ID, WRITER, refused, serving
 from serve.test_search import picture
 
@@ -100,10 +100,8 @@ def test_without_a_token_file_nobody_writes_and_the_answer_says_how_to(tmp_path,
 @pytest.mark.parametrize("content", [b"", b"short", b"two words of a token", b"\xff" * 20])
 def test_a_token_that_is_none_is_refused_at_the_start(tmp_path, content):
     (tmp_path / "token").write_bytes(content)
-    with pytest.raises(InputError, match="one line of at least 16 ASCII"):
-        _read_token(tmp_path / "token")
-    with pytest.raises(InputError, match="no such file"):
-        _read_token(tmp_path / "nothing")
+    check_refusal("one line of at least 16 ASCII", _read_token, tmp_path / "token")
+    check_refusal("no such file", _read_token, tmp_path / "nothing")
 
 
 @pytest.mark.parametrize(

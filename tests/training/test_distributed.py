@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from channelhash.errors import InputError
 from channelhash.training import distributed, step
 from picture_runs import clip_model, picture_config, write_pictures
+from refusals import check_refusal
 from small_runs import feature_config, run_command, write_features
 
 
@@ -80,8 +80,7 @@ def test_two_ranks_share_a_bank_and_one_writes(tmp_path):
 def test_a_batch_that_cannot_be_shared_evenly_is_refused(monkeypatch):
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     assert step._rows_of_rank(torch.arange(4)).tolist() == [0, 1]
-    with pytest.raises(InputError, match=r"^train.batch_size is 33: 2 processes cannot share it evenly"):
-        step._rows_of_rank(torch.arange(33))
+    check_refusal(r"^train.batch_size is 33: 2 processes cannot share it evenly", step._rows_of_rank, torch.arange(33))
 
 
 def test_each_process_of_a_machine_takes_a_gpu_of_its_own(monkeypatch):

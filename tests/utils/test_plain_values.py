@@ -9,6 +9,7 @@ import pytest
 
 from channelhash.data.table import text_of
 from channelhash.utils.plain_values import plain_values
+from refusals import check_refusal
 
 DAY = datetime.date(2019, 7, 14)
 KEY = uuid.UUID(int=7)
@@ -68,8 +69,7 @@ def test_every_type_has_plain_values(column, expected):
 
 def test_a_type_that_no_table_file_has_is_refused():
     union = pa.UnionArray.from_dense(pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array([1])])
-    with pytest.raises(ValueError, match="values of type dense_union"):
-        plain_values(union)
+    check_refusal("values of type dense_union", plain_values, union, error=ValueError)
 
 
 def test_a_text_that_is_not_utf8_is_the_fault_of_its_cell_alone():
@@ -78,5 +78,4 @@ def test_a_text_that_is_not_utf8_is_the_fault_of_its_cell_alone():
     )
     good, bad = plain_values(content)
     assert good == "a"
-    with pytest.raises(ValueError, match="is not UTF-8 text"):
-        text_of(bad)
+    check_refusal("is not UTF-8 text", text_of, bad, error=ValueError)

@@ -7,9 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from channelhash.errors import InputError, JobError
+from channelhash.errors import JobError
 from channelhash.utils import row_file as module
 from channelhash.utils.row_file import row_file
+from refusals import check_refusal
 
 KEY = {"weights": "abc", "items": "def"}
 SIZES = [3, 3, 3, 1]
@@ -87,11 +88,9 @@ def test_a_damaged_file_is_named(tmp_path):
     rows = np.load(path, mmap_mode="r+")
     rows[4, 2] += 1
     rows.flush()
-    with pytest.raises(InputError, match=r"features-.*\.npy: block 1 is damaged"):
-        build(tmp_path, Compute()).check()
+    check_refusal(r"features-.*\.npy: block 1 is damaged", build(tmp_path, Compute()).check)
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(InputError, match=r"features-.*\.npy: damaged .*remove it"):
-        build(tmp_path, Compute())
+    check_refusal(r"features-.*\.npy: damaged .*remove it", build, tmp_path, Compute())
 
 
 def test_a_file_of_another_backbone_is_refused(tmp_path):
@@ -99,20 +98,17 @@ def test_a_file_of_another_backbone_is_refused(tmp_path):
     other = build(tmp_path, Compute(), key={**KEY, "weights": "xyz"}).path
     for suffix in (".npy", ".json"):
         os.replace(other.with_suffix(suffix), mine.with_suffix(suffix))
-    with pytest.raises(InputError, match="belongs to something else"):
-        build(tmp_path, Compute())
+    check_refusal("belongs to something else", build, tmp_path, Compute())
     meta = mine.with_suffix(".json")
     meta.write_text(json.dumps({"key": "nothing"}))
-    with pytest.raises(InputError, match="damaged"):
-        build(tmp_path, Compute())
+    check_refusal("damaged", build, tmp_path, Compute())
 
 
 def test_what_float16_cannot_hold_is_refused(tmp_path):
     def compute(first):
         yield np.full((2, 3), 1e6, dtype=np.float32)
 
-    with pytest.raises(InputError, match="not finite in float16"):
-        row_file(tmp_path / "rows", {}, [2], 3, "float16", compute)
+    check_refusal("not finite in float16", row_file, tmp_path / "rows", {}, [2], 3, "float16", compute)
 
 
 def test_a_full_disk_is_said_before_anything_is_computed(tmp_path, monkeypatch):
@@ -121,7 +117,6 @@ def test_a_full_disk_is_said_before_anything_is_computed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module.os, "posix_fallocate", full)
     compute = Compute()
-    with pytest.raises(JobError, match="No space left on device; make room"):
-        build(tmp_path, compute)
+    check_refusal("No space left on device; make room", build, tmp_path, compute, error=JobError)
     assert not compute.blocks
     assert not list(tmp_path.glob("*.partial"))
