@@ -79,19 +79,15 @@ def described(table: pa.Table, **changes: object) -> pa.Table:
     return table.replace_schema_metadata({**table.schema.metadata, b"channelhash": text})
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("id", pa.large_string()),
-        ("id", pa.string_view()),
-        ("text", pa.dictionary(pa.int32(), pa.string())),
-        ("code_image", pa.binary()),
-        ("code_image", pa.binary_view()),
-        ("labels", pa.large_list(pa.int64())),
-        ("labels", pa.list_view(pa.int32())),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("name", "kind"), [
+    ("id", pa.large_string()),
+    ("id", pa.string_view()),
+    ("text", pa.dictionary(pa.int32(), pa.string())),
+    ("code_image", pa.binary()),
+    ("code_image", pa.binary_view()),
+    ("labels", pa.large_list(pa.int64())),
+    ("labels", pa.list_view(pa.int32())),
+], ids=str)  # fmt: skip
 def test_a_copy_with_other_types_of_the_same_values_is_read(tmp_path, name, kind):
     codes = make()
     codes.save(tmp_path / "c.parquet")
@@ -112,22 +108,19 @@ def test_parts_with_and_without_image_paths_are_joined():
     assert ch.CodeSet.join([replace(codes, images=None)] * 2).images is None
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda t: described(t, n_bits=20), "column code_image is fixed_size_binary.*20 bits"),
-        (lambda t: described(t, n_bits=9), "bits past the 9th are set"),
-        (lambda t: described(t, n_bits=None), "it lacks 'n_bits'"),
-        (lambda t: described(t, n_labels=1, label_names=[]), "labels has numbers outside 0 … 0"),
-        (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 2"}), "description.*damaged"),
-        (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 9"}), "'channelhash codes 9'"),
-        (lambda t: t.drop(["id"]), "column id is missing"),
-        (lambda t: t.drop(["code_image", "code_text"]), "at least one modality"),
-        (lambda t: t.set_column(1, "code_image", pa.array(["ab"] * 5)), "column code_image is string"),
-        (lambda t: t.set_column(1, "code_image", pa.array([None] * 5, pa.binary(2))), "code_image has empty cells"),
-        (lambda t: t.set_column(3, "labels", pa.array([0] * 5)), "column labels is int64"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda t: described(t, n_bits=20), "column code_image is fixed_size_binary.*20 bits"),
+    (lambda t: described(t, n_bits=9), "bits past the 9th are set"),
+    (lambda t: described(t, n_bits=None), "it lacks 'n_bits'"),
+    (lambda t: described(t, n_labels=1, label_names=[]), "labels has numbers outside 0 … 0"),
+    (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 2"}), "description.*damaged"),
+    (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 9"}), "'channelhash codes 9'"),
+    (lambda t: t.drop(["id"]), "column id is missing"),
+    (lambda t: t.drop(["code_image", "code_text"]), "at least one modality"),
+    (lambda t: t.set_column(1, "code_image", pa.array(["ab"] * 5)), "column code_image is string"),
+    (lambda t: t.set_column(1, "code_image", pa.array([None] * 5, pa.binary(2))), "code_image has empty cells"),
+    (lambda t: t.set_column(3, "labels", pa.array([0] * 5)), "column labels is int64"),
+])  # fmt: skip
 def test_files_whose_parts_do_not_fit_are_named_in_one_line(tmp_path, change, message):
     path = tmp_path / "c.parquet"
     make().save(path)
@@ -137,20 +130,17 @@ def test_files_whose_parts_do_not_fit_are_named_in_one_line(tmp_path, change, me
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"ids": list("abc")}, "2 image codes for 3 ids"),
-        ({"n_bits": 9}, "codes of 9 bits"),
-        ({"labels": np.ones((3, 2), bool)}, "labels are"),
-        ({"labels": np.array([[1, 2], [0, 1]])}, r"not 2 \(row 0, column 1\)"),
-        ({"labels": np.ones(2, bool)}, r"labels are \(n, c\), not \(2,\)"),
-        ({"label_names": ["dog"]}, "1 label names do not fit the labels"),
-        ({"labels": np.ones((2, 2), bool), "label_names": ["dog"]}, "1 label names do not fit the labels"),
-        ({"texts": ["x"]}, "1 texts for 2 ids"),
-        ({"codes": {}}, "at least one modality"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"ids": list("abc")}, "2 image codes for 3 ids"),
+    ({"n_bits": 9}, "codes of 9 bits"),
+    ({"labels": np.ones((3, 2), bool)}, "labels are"),
+    ({"labels": np.array([[1, 2], [0, 1]])}, r"not 2 \(row 0, column 1\)"),
+    ({"labels": np.ones(2, bool)}, r"labels are \(n, c\), not \(2,\)"),
+    ({"label_names": ["dog"]}, "1 label names do not fit the labels"),
+    ({"labels": np.ones((2, 2), bool), "label_names": ["dog"]}, "1 label names do not fit the labels"),
+    ({"texts": ["x"]}, "1 texts for 2 ids"),
+    ({"codes": {}}, "at least one modality"),
+])  # fmt: skip
 def test_parts_that_do_not_fit_are_refused(changes, message):
     codes = {"image": np.zeros((2, 1), np.uint8)}
     with pytest.raises(ValueError, match=message):

@@ -82,16 +82,13 @@ def test_the_layout_with_both_modalities_gives_four_tasks(tmp_path):
     assert list(ch.metrics.evaluate(*read_export(write(tmp_path / "e.mat", export)))) == ["image->image"]
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("tst_binary", "trn_binary", "tst_label", "trn_label"),
-        ("cifar10-0.78-tst_binary", "cifar10-0.78-trn_binary", "cifar10-0.78-tst_label", "cifar10-0.78-trn_label"),
-        ("test_code", "database_code", "test_labels", "database_labels"),
-        ("qB", "rB", "queryL", "retrievalL"),
-        ("val_B", "retrieval_B", "L_te", "L_db"),
-    ],
-)
+@pytest.mark.parametrize("names", [
+    ("tst_binary", "trn_binary", "tst_label", "trn_label"),
+    ("cifar10-0.78-tst_binary", "cifar10-0.78-trn_binary", "cifar10-0.78-tst_label", "cifar10-0.78-trn_label"),
+    ("test_code", "database_code", "test_labels", "database_labels"),
+    ("qB", "rB", "queryL", "retrievalL"),
+    ("val_B", "retrieval_B", "L_te", "L_db"),
+])  # fmt: skip
 def test_arrays_in_files_of_their_own_are_named_by_their_words(tmp_path, names):
     for name, ours in zip(names, ("B_q", "B_r", "L_q", "L_r"), strict=True):
         np.save(tmp_path / f"{name}.npy", plain()[ours])
@@ -179,16 +176,13 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, export, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("export", "names", "task", "message"),
-    [
-        (plain(), {"Bq": "B_q"}, None, "--array Bq=B_q: Bq is none of B_q, L_q, B_r, L_r, q_img"),
-        (plain(), {"B_q": "gone"}, None, "has no array 'gone' to read as B_q; it has B_q, B_r, L_q, L_r"),
-        (two_modalities(), {}, "image->text", "--task image->text: the arrays of .* name their modalities"),
-        *((plain(), {}, task, f"--task {task}: expected two modalities")
-         for task in ("image", "->text", "a->", "a->b->c")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("export", "names", "task", "message"), [
+    (plain(), {"Bq": "B_q"}, None, "--array Bq=B_q: Bq is none of B_q, L_q, B_r, L_r, q_img"),
+    (plain(), {"B_q": "gone"}, None, "has no array 'gone' to read as B_q; it has B_q, B_r, L_q, L_r"),
+    (two_modalities(), {}, "image->text", "--task image->text: the arrays of .* name their modalities"),
+    *((plain(), {}, task, f"--task {task}: expected two modalities")
+     for task in ("image", "->text", "a->", "a->b->c")),
+])  # fmt: skip
 def test_names_and_tasks_that_make_no_sense_are_refused(tmp_path, export, names, task, message):
     check_refusal(message, read_export, write(tmp_path / "e.npz", export), names, task)
 

@@ -46,15 +46,12 @@ def test_every_registered_name_and_its_keys_are_on_the_page_of_keys():
     assert [line for line in described if line.endswith("|  |")] == []  # a key without a word on what it does
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "found"),
-    [
-        ("a.html", '<script src="https://cdn.example.org/x.js"></script>', 1),
-        ("a.html", '<link rel="stylesheet" href="//fonts.example.org/x.css">', 1),
-        ("a.html", '<a href="https://example.org">a link to click on</a><img src="own.png">', 0),
-        ("a.css", "@import url(https://fonts.example.org/x.css); a { background: url('own.png') }", 1),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "found"), [
+    ("a.html", '<script src="https://cdn.example.org/x.js"></script>', 1),
+    ("a.html", '<link rel="stylesheet" href="//fonts.example.org/x.css">', 1),
+    ("a.html", '<a href="https://example.org">a link to click on</a><img src="own.png">', 0),
+    ("a.css", "@import url(https://fonts.example.org/x.css); a { background: url('own.png') }", 1),
+])  # fmt: skip
 def test_a_page_that_loads_something_from_elsewhere_is_found(tmp_path, name, text, found):
     from hooks import foreign_resources
 

@@ -124,20 +124,17 @@ def test_the_command_prints_a_table_and_json(folder, capsys):
     assert json.loads(capsys.readouterr().out)["sides"][0]["map"] is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--text", "red"), "two of --image, --text and --like, not 1"),
-        (("--text", "a", "--text", "b", "--like", "c"), "not 3"),
-        (("--text", "red", "--text", " "), "is empty"),
-        (("--text", "red", "--image", "nowhere.png"), "nowhere.png: no such picture"),
-        (("--text", "red", "--like", "nobody"), "no item with this id"),
-        (("--text", "red", "--text", "blue", "--by", "text"), "--by"),
-        (("--text", "red", "--text", "blue", "--patch", "9"), "patch: a side of 9"),
-        (("--text", "red", "--text", "blue", "--cells", "0"), "give 1 to 64"),
-        (("--text", "red", "--text", "blue", "--cells", "65"), "65 along the short"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "says"), [
+    (("--text", "red"), "two of --image, --text and --like, not 1"),
+    (("--text", "a", "--text", "b", "--like", "c"), "not 3"),
+    (("--text", "red", "--text", " "), "is empty"),
+    (("--text", "red", "--image", "nowhere.png"), "nowhere.png: no such picture"),
+    (("--text", "red", "--like", "nobody"), "no item with this id"),
+    (("--text", "red", "--text", "blue", "--by", "text"), "--by"),
+    (("--text", "red", "--text", "blue", "--patch", "9"), "patch: a side of 9"),
+    (("--text", "red", "--text", "blue", "--cells", "0"), "give 1 to 64"),
+    (("--text", "red", "--text", "blue", "--cells", "65"), "65 along the short"),
+])  # fmt: skip
 def test_what_cannot_be_explained_is_refused_in_a_line(folder, capsys, arguments, says):
     assert_refused(capsys, "explain", folder / "store", *arguments, says=says)
 
@@ -164,13 +161,10 @@ def test_an_item_is_not_explained_by_a_code_that_it_does_not_have(tmp_path):
         ch.explain(tmp_path / "store", likes=["a", "b"], by=["text", "image"])
 
 
-@pytest.mark.parametrize(
-    ("evidence", "summary"),
-    [
-        ((0.004, -0.2), "2 of 2 bits agree, 0 differ. The agreeing bits speak for no label clearly."),
-        ((0.006, -0.2), "2 of 2 bits agree, 0 differ. Those that agree speak for: sky (0.01)."),
-    ],
-)
+@pytest.mark.parametrize(("evidence", "summary"), [
+    ((0.004, -0.2), "2 of 2 bits agree, 0 differ. The agreeing bits speak for no label clearly."),
+    ((0.006, -0.2), "2 of 2 bits agree, 0 differ. Those that agree speak for: sky (0.01)."),
+])  # fmt: skip
 def test_a_label_that_would_be_printed_as_nothing_is_not_named(evidence, summary):
     codes = np.ones(2, dtype=np.float32)
     side, clear = Side("text", "a", codes), np.array([evidence, evidence])

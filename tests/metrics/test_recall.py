@@ -70,18 +70,15 @@ def test_queries_without_counterpart_are_left_out_and_counted():
     assert counterparts(codes.ids, texts.ids).tolist() == [[1], [0], [-1]]
 
 
-@pytest.mark.parametrize(
-    ("pairs", "message"),
-    [
-        ([-1, -1], "none of the 2 queries has a counterpart"),
-        ([0, 2], "pairs name rows 0 to 2; the database has rows 0 to 1"),
-        ([-2, 0], "pairs name rows -2 to 0"),
-        ([0], r"pairs are \(nq,\) or \(nq, m\) database rows with nq = 2"),
-        ([0.0, 1.0], "float64"),
-        ([[0, 0], [1, -1]], "name a row twice for one query"),
-        (None, "real values have no ids"),
-    ],
-)
+@pytest.mark.parametrize(("pairs", "message"), [
+    ([-1, -1], "none of the 2 queries has a counterpart"),
+    ([0, 2], "pairs name rows 0 to 2; the database has rows 0 to 1"),
+    ([-2, 0], "pairs name rows -2 to 0"),
+    ([0], r"pairs are \(nq,\) or \(nq, m\) database rows with nq = 2"),
+    ([0.0, 1.0], "float64"),
+    ([[0, 0], [1, -1]], "name a row twice for one query"),
+    (None, "real values have no ids"),
+])  # fmt: skip
 def test_pairs_that_do_not_fit_are_refused(pairs, message):
     values = {"image": np.eye(2)}, {"text": np.eye(2)}
     check_refusal(message, recall_at_k, *values, None if pairs is None else np.array(pairs), error=ValueError)

@@ -30,15 +30,12 @@ def test_changed_codes_and_texts_are_written_again(tmp_path):
     with_store.close()
 
 
-@pytest.mark.parametrize(
-    ("ids", "codes", "model", "says"),
-    [
-        ("ab", [[1, 2], [3, 4]], "m", "holds codes of 8 bits, not 16"),
-        ("ab", [1, 2], "other", "holds codes of another model"),
-        ("ab", [1, 2], "", "does not say which model made its codes"),
-        ("aa", [1, 2], "m", "b.parquet: "),
-    ],
-)
+@pytest.mark.parametrize(("ids", "codes", "model", "says"), [
+    ("ab", [[1, 2], [3, 4]], "m", "holds codes of 8 bits, not 16"),
+    ("ab", [1, 2], "other", "holds codes of another model"),
+    ("ab", [1, 2], "", "does not say which model made its codes"),
+    ("aa", [1, 2], "m", "b.parquet: "),
+])  # fmt: skip
 def test_codes_that_do_not_fit_change_nothing(ids, codes, model, says, tmp_path):
     store = str(tmp_path / "a.store")
     create_from_codes(store, save(tmp_path / "a.parquet", "x", [1], "m"))

@@ -83,15 +83,12 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, 
     assert ch.index(photos, tmp_path / "s", captions=captions, trust_code=True).indexed.unchanged == MIN_PAIRS + 4
 
 
-@pytest.mark.parametrize(
-    ("every", "codes", "fitted", "coded"),
-    [
-        (1, "auto", f"cca-itq to {N} pairs of image and text", {"image", "text"}),
-        (2, "auto", f"itq to {N} images; no captions join texts to them", {"image"}),
-        (2, "cca-itq", f"cca-itq to {MIN_PAIRS // 2 + 3} pairs of image and text", {"image", "text"}),
-        (1, "sign", f"sign to {N} images; no captions join texts to them", {"image"}),
-    ],
-)
+@pytest.mark.parametrize(("every", "codes", "fitted", "coded"), [
+    (1, "auto", f"cca-itq to {N} pairs of image and text", {"image", "text"}),
+    (2, "auto", f"itq to {N} images; no captions join texts to them", {"image"}),
+    (2, "cca-itq", f"cca-itq to {MIN_PAIRS // 2 + 3} pairs of image and text", {"image", "text"}),
+    (1, "sign", f"sign to {N} images; no captions join texts to them", {"image"}),
+])  # fmt: skip
 def test_captions_join_two_spaces(captioned, tmp_path, every, codes, fitted, coded):
     captions, settings = captioned / f"{every}.csv", {"encoder": EXTRACTORS, "codes": codes, "bits": 32}
     index = ch.index(captioned / "images", tmp_path / "s", captions=captions, trust_code=True, **settings)
@@ -148,18 +145,15 @@ def test_commands_make_a_store_and_tell_of_it(tmp_path, capsys):
     assert (facts["n_bits"], facts["encoder"], facts["fitted"]) == (40, f"openclip:{net}", "sign to 9 images")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["s", "photos", "--model", "run", "--encoder", "photo"], "--model: names a run, and --encoder another"),
-        (["s", "photos", "--encoder", "run", "--bits", "64"], "--encoder run: a run has its own codes"),
-        (["s", "--encoder", "photo"], "s: codes are fitted to items; name their SOURCE"),
-        (["s", "f.npz", "--encoder", "photo"], "the items are features"),
-        (["s", "photos", "--encoder", "features"], "--encoder features: the items are images or texts"),
-        (["s", "photos", "--encoder", "openclip:net.json", "--codes", "cca-itq"], "--codes cca-itq: needs images with"),
-        (["milvus+http://nowhere", "photos", "--encoder", "photo"], "keeps no model"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["s", "photos", "--model", "run", "--encoder", "photo"], "--model: names a run, and --encoder another"),
+    (["s", "photos", "--encoder", "run", "--bits", "64"], "--encoder run: a run has its own codes"),
+    (["s", "--encoder", "photo"], "s: codes are fitted to items; name their SOURCE"),
+    (["s", "f.npz", "--encoder", "photo"], "the items are features"),
+    (["s", "photos", "--encoder", "features"], "--encoder features: the items are images or texts"),
+    (["s", "photos", "--encoder", "openclip:net.json", "--codes", "cca-itq"], "--codes cca-itq: needs images with"),
+    (["milvus+http://nowhere", "photos", "--encoder", "photo"], "keeps no model"),
+])  # fmt: skip
 def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
     picture_folder(tmp_path / "photos", 3)

@@ -80,19 +80,16 @@ def values_of(source, column):
     return [row.get(column) for row in source.metadata]
 
 
-@pytest.mark.parametrize(
-    ("cells", "expected"),
-    [
-        (["1294030472427835393", "-1", ""], [1294030472427835393, -1, None]),
-        (["12345678901234567890", "7"], ["12345678901234567890", 7]),
-        (["9" * 5000, "7"], ["9" * 5000, 7]),
-        (["1.5", "1294030472427835393", "1e-3"], [1.5, 1294030472427835393, 0.001]),
-        *(
-            ([text, "7"], [text, "7"])
-            for text in ("00123", "+5", "1_000", " 7", "0x10", "true", "NaN", "inf", "1e999", "x")
-        ),
-    ],
-)
+@pytest.mark.parametrize(("cells", "expected"), [
+    (["1294030472427835393", "-1", ""], [1294030472427835393, -1, None]),
+    (["12345678901234567890", "7"], ["12345678901234567890", 7]),
+    (["9" * 5000, "7"], ["9" * 5000, 7]),
+    (["1.5", "1294030472427835393", "1e-3"], [1.5, 1294030472427835393, 0.001]),
+    *(
+        ([text, "7"], [text, "7"])
+        for text in ("00123", "+5", "1_000", " 7", "0x10", "true", "NaN", "inf", "1e999", "x")
+    ),
+])  # fmt: skip
 def test_numbers_in_csv_are_those_that_json_writes(tmp_path, cells, expected):
     values = values_of(source_of(tmp_path / "t.csv", v=cells), "v")
     assert values == expected
@@ -114,16 +111,13 @@ def test_decimals_are_numbers_and_lists_are_texts(tmp_path):
     assert values_of(source, "seen") == [["1"], []]
 
 
-@pytest.mark.parametrize(
-    ("ending", "place", "bad"),
-    [
-        ("csv", "line 3", "x\0y"),
-        ("jsonl", "line 2", "x\0y"),
-        ("jsonl", "line 2", {"a": 1}),
-        ("jsonl", "line 2", [["x"]]),
-        ("parquet", "row 2", "x\0y"),
-    ],
-)
+@pytest.mark.parametrize(("ending", "place", "bad"), [
+    ("csv", "line 3", "x\0y"),
+    ("jsonl", "line 2", "x\0y"),
+    ("jsonl", "line 2", {"a": 1}),
+    ("jsonl", "line 2", [["x"]]),
+    ("parquet", "row 2", "x\0y"),
+])  # fmt: skip
 def test_one_value_that_no_store_can_hold_costs_its_row(tmp_path, ending, place, bad):
     path = tmp_path / f"t.{ending}"
     source = source_of(path, v=["a", bad, "c"])
@@ -133,17 +127,13 @@ def test_one_value_that_no_store_can_hold_costs_its_row(tmp_path, ending, place,
     assert source.records.removed == {"value that cannot be stored": 1}
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array([b"\1", b"\2"]),
-        pa.array([b"\1", b"\2"]).dictionary_encode(),
-        pa.array([{"a": 1}, {"a": 2}]),
-        pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
-        pa.array([[["a"]], [["b"]]]),
-    ],
-    ids=lambda column: str(column.type),
-)
+@pytest.mark.parametrize("column", [
+    pa.array([b"\1", b"\2"]),
+    pa.array([b"\1", b"\2"]).dictionary_encode(),
+    pa.array([{"a": 1}, {"a": 2}]),
+    pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+    pa.array([[["a"]], [["b"]]]),
+], ids=lambda column: str(column.type))  # fmt: skip
 def test_a_column_without_any_value_for_a_store_is_left_out(tmp_path, column):
     source = source_of(tmp_path / "t.parquet", v=column, year=[2019, 2020])
     assert source.metadata == [{"text": "red", "year": 2019}, {"text": "red", "year": 2020}]

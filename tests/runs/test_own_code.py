@@ -93,16 +93,13 @@ def test_a_saved_model_cannot_run_code_that_is_no_model(tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize(
-    ("section", "key", "name", "says"),
-    [
-        ("model", "name", "python:code_of_mine:Length", "is not a channelhash.models.ModelKind"),
-        ("model", "name", "python:code_of_mine:Gone", "has no 'Gone'"),
-        ("data", "kind", "python:code_of_mine:OWN", "has no 'OWN'"),
-        ("data", "kind", "python:no_such_module:load", "data.kind python:no_such_module:load: the module cannot be"),
-        ("data", "kind", "python:math:pi", "is neither a function that returns records nor a DataKind"),
-    ],
-)
+@pytest.mark.parametrize(("section", "key", "name", "says"), [
+    ("model", "name", "python:code_of_mine:Length", "is not a channelhash.models.ModelKind"),
+    ("model", "name", "python:code_of_mine:Gone", "has no 'Gone'"),
+    ("data", "kind", "python:code_of_mine:OWN", "has no 'OWN'"),
+    ("data", "kind", "python:no_such_module:load", "data.kind python:no_such_module:load: the module cannot be"),
+    ("data", "kind", "python:math:pi", "is neither a function that returns records nor a DataKind"),
+])  # fmt: skip
 def test_what_a_name_does_not_lead_to_is_one_line(in_folder, section, key, name, says):
     with pytest.raises(InputError) as caught:
         make_config({**SECTIONS, section: {**SECTIONS[section], key: name}})
@@ -165,29 +162,23 @@ def broken(in_folder, monkeypatch):
     return in_folder / "broken_code.py"
 
 
-@pytest.mark.parametrize(
-    ("key", "name", "says"),
-    [
-        ("loss.name", "Divides", ", line 7, in Divides.compute: ZeroDivisionError: "),
-        ("loss.name", "Multiplies", ", line 11, in Multiplies.compute: RuntimeError: "),
-        ("loss.name", "Built", ", line 19, in Built.__init__: KeyError: 'part'; "),
-        ("model.name", "MODEL", ", line 24, in create: KeyError: 'width'; "),
-        ("data.kind", "no_file", ", line 30, in no_file: FileNotFoundError: "),
-    ],
-)
+@pytest.mark.parametrize(("key", "name", "says"), [
+    ("loss.name", "Divides", ", line 7, in Divides.compute: ZeroDivisionError: "),
+    ("loss.name", "Multiplies", ", line 11, in Multiplies.compute: RuntimeError: "),
+    ("loss.name", "Built", ", line 19, in Built.__init__: KeyError: 'part'; "),
+    ("model.name", "MODEL", ", line 24, in create: KeyError: 'width'; "),
+    ("data.kind", "no_file", ", line 30, in no_file: FileNotFoundError: "),
+])  # fmt: skip
 def test_an_error_in_ones_own_code_has_its_line(broken, capsys, key, name, says):
     error = failure(capsys, key, f"python:broken_code:{name}")
     assert error.startswith(f"error: in {broken}{says}")
     assert f"your python:broken_code:{name} failed" in error
 
 
-@pytest.mark.parametrize(
-    ("key", "name", "says", "line"),
-    [
-        ("loss.name", "Number", "Number.compute has to return a scalar tensor, not 3.0", 13),
-        ("data.kind", "nothing", "Error: ", 26),
-    ],
-)
+@pytest.mark.parametrize(("key", "name", "says", "line"), [
+    ("loss.name", "Number", "Number.compute has to return a scalar tensor, not 3.0", 13),
+    ("data.kind", "nothing", "Error: ", 26),
+])  # fmt: skip
 def test_a_wrong_result_of_ones_own_code_is_blamed_on_it(broken, capsys, key, name, says, line):
     error = failure(capsys, key, f"python:broken_code:{name}")
     assert says in error

@@ -123,25 +123,22 @@ def test_a_cache_whose_pages_were_lost_or_of_another_source_is_not_read(tmp_path
     check_refusal("damaged cache of word vectors .* remove it", WordVectors.open, path, tmp_path / "cache")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("v.bin", b"", "no such file of word vectors"),
-        ("v.bin", b"not a header\n", "does not begin with the number of words and of dimensions"),
-        ("v.bin", b"2 3\nsea " + struct.pack("<3f", 1, 2, 3) + b"\nsky " + b"\0" * 5, "ends in word 2 of 2"),
-        ("v.bin", b"9999999 300\nsea " + struct.pack("<3f", 1, 2, 3), "ends in word 1 of 9999999"),
-        ("v.bin", b"1 2\nsea " + struct.pack("<2f", 1, 2) + b"\nsky " + struct.pack("<2f", 1, 2), "goes on after 1"),
-        ("v.bin", b"2 2\n" + b"sea " + struct.pack("<3f", 1, 2, 3) + b"sky " + struct.pack("<3f", 1, 2, 3), "goes on"),
-        ("v.bin", b"2 2\nsea " + struct.pack("<2f", 1, 2) + b"x" * 20_000, "word 2 has no end"),
-        ("v.bin", b"1 2\nsea " + struct.pack("<2f", 1, float("nan")), "word 1 ('sea') has a number that is not finite"),
-        ("v.bin.gz", b"\x1f\x8b\x08\x00", "is compressed; unpack it first"),
-        ("v.txt", b"1 2\nsea 70000 2\n", "word 1 ('sea') has a number that is not finite as float16"),
-        ("v.txt", b"1 2\nsea 1 2\nsky 1 2\n", "line 3: the header says 1 words, here is another"),
-        ("v.txt", b"2 2\nsea 1 2\nsky 1\n", "line 3: 1 numbers, the header says 2"),
-        ("v.txt", b"2 2\nsea 1 2\nsky 1 x\n", "line 3: not 2 numbers after the word"),
-        ("v.txt", b"3 2\nsea 1 2\nsky 1 2\n", "has 2 words, the header says 3; the file is truncated"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "says"), [
+    ("v.bin", b"", "no such file of word vectors"),
+    ("v.bin", b"not a header\n", "does not begin with the number of words and of dimensions"),
+    ("v.bin", b"2 3\nsea " + struct.pack("<3f", 1, 2, 3) + b"\nsky " + b"\0" * 5, "ends in word 2 of 2"),
+    ("v.bin", b"9999999 300\nsea " + struct.pack("<3f", 1, 2, 3), "ends in word 1 of 9999999"),
+    ("v.bin", b"1 2\nsea " + struct.pack("<2f", 1, 2) + b"\nsky " + struct.pack("<2f", 1, 2), "goes on after 1"),
+    ("v.bin", b"2 2\n" + b"sea " + struct.pack("<3f", 1, 2, 3) + b"sky " + struct.pack("<3f", 1, 2, 3), "goes on"),
+    ("v.bin", b"2 2\nsea " + struct.pack("<2f", 1, 2) + b"x" * 20_000, "word 2 has no end"),
+    ("v.bin", b"1 2\nsea " + struct.pack("<2f", 1, float("nan")), "word 1 ('sea') has a number that is not finite"),
+    ("v.bin.gz", b"\x1f\x8b\x08\x00", "is compressed; unpack it first"),
+    ("v.txt", b"1 2\nsea 70000 2\n", "word 1 ('sea') has a number that is not finite as float16"),
+    ("v.txt", b"1 2\nsea 1 2\nsky 1 2\n", "line 3: the header says 1 words, here is another"),
+    ("v.txt", b"2 2\nsea 1 2\nsky 1\n", "line 3: 1 numbers, the header says 2"),
+    ("v.txt", b"2 2\nsea 1 2\nsky 1 x\n", "line 3: not 2 numbers after the word"),
+    ("v.txt", b"3 2\nsea 1 2\nsky 1 2\n", "has 2 words, the header says 3; the file is truncated"),
+])  # fmt: skip
 def test_files_that_do_not_fit_are_named(tmp_path, name, content, says):
     if content:
         (tmp_path / name).write_bytes(content)
@@ -255,20 +252,17 @@ def test_words_are_kept_corrected_split_or_dropped(reader):
     ]
 
 
-@pytest.mark.parametrize(
-    ("word", "outcome", "tokens", "unknown"),
-    [
-        ("ایران", "dropped", (), ("ایران",)),
-        ("日本東京", "dropped", (), ("日本東京",)),
-        ("санфранциско", "dropped", (), ("санфранциско",)),
-        ("রিসেট", "dropped", (), ("রিসেট",)),
-        ("sunset日本", "split", ("sunset",), ("日本",)),
-        ("日本2007", "split", ("####",), ("日本",)),
-        ("sky☀blue", "split", ("sky", "blue"), ("☀",)),
-        ("brïdge", "corrected", ("bridge",), ()),
-        ("bri\u0308dge", "corrected", ("bridge",), ()),
-    ],
-)
+@pytest.mark.parametrize(("word", "outcome", "tokens", "unknown"), [
+    ("ایران", "dropped", (), ("ایران",)),
+    ("日本東京", "dropped", (), ("日本東京",)),
+    ("санфранциско", "dropped", (), ("санфранциско",)),
+    ("রিসেট", "dropped", (), ("রিসেট",)),
+    ("sunset日本", "split", ("sunset",), ("日本",)),
+    ("日本2007", "split", ("####",), ("日本",)),
+    ("sky☀blue", "split", ("sky", "blue"), ("☀",)),
+    ("brïdge", "corrected", ("bridge",), ()),
+    ("bri\u0308dge", "corrected", ("bridge",), ()),
+])  # fmt: skip
 def test_other_scripts_are_dropped_and_never_become_english(reader, word, outcome, tokens, unknown):
     (reading,) = reader.read(word)
     assert (reading.outcome, reading.tokens, reading.unknown) == (outcome, tokens, unknown)

@@ -223,16 +223,13 @@ def test_codes_do_not_depend_on_workers(items, tmp_path):
     ).all()
 
 
-@pytest.mark.parametrize(
-    ("model", "train", "says"),
-    [
-        ({"name": "small"}, {"features": "cached"}, "model 'small' has no frozen backbone"),
-        ({"name": "small"}, {"features": "bank", "augment": "progressive"}, "model 'small' has no frozen backbone"),
-        ("resnet", {"features": "bank"}, "a bank holds augmented features"),
-        ("resnet", {"features": "cached", "augment": "progressive"}, "cached features are not augmented"),
-        ("drift", {"features": "cached"}, "no frozen backbone whose features stay the same"),
-    ],
-)
+@pytest.mark.parametrize(("model", "train", "says"), [
+    ({"name": "small"}, {"features": "cached"}, "model 'small' has no frozen backbone"),
+    ({"name": "small"}, {"features": "bank", "augment": "progressive"}, "model 'small' has no frozen backbone"),
+    ("resnet", {"features": "bank"}, "a bank holds augmented features"),
+    ("resnet", {"features": "cached", "augment": "progressive"}, "cached features are not augmented"),
+    ("drift", {"features": "cached"}, "no frozen backbone whose features stay the same"),
+])  # fmt: skip
 def test_settings_that_contradict_one_another_are_refused(items, tmp_path, capsys, model, train, says):
     sections = {"resnet": small_resnet(), "drift": small_resnet(frozen_batchnorm="train")}
     section = sections[model] if isinstance(model, str) else model

@@ -156,14 +156,11 @@ def test_a_compiled_model_trains_as_the_plain_one(records):
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-        MemoryError(),
-    ],
-)
+@pytest.mark.parametrize("error", [
+    torch.OutOfMemoryError("CUDA out of memory"),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    MemoryError(),
+])  # fmt: skip
 def test_exhausted_memory_says_what_to_lower(tmp_path, records, monkeypatch, error):
     def exhausted(*_):
         raise error

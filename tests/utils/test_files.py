@@ -49,14 +49,10 @@ def writer(tmp_path):
     process.wait()
 
 
-@pytest.mark.parametrize(
-    "begin",
-    [
-        lambda folder: files.write_text(folder / "other.txt", "the next start"),
-        lambda folder: sweep(folder.parent),
-    ],
-    ids=["write", "sweep"],
-)
+@pytest.mark.parametrize("begin", [
+    lambda folder: files.write_text(folder / "other.txt", "the next start"),
+    lambda folder: sweep(folder.parent),
+], ids=["write", "sweep"])  # fmt: skip
 def test_the_files_of_a_killed_writer_go_and_those_of_a_living_one_stay(tmp_path, writer, begin):
     begin(tmp_path)
     assert sum(path.suffix == ".tmp" for path in tmp_path.iterdir()) == 2

@@ -102,19 +102,16 @@ def write_sparse(path, **parts):
             group[name] = values
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"ir": [0, 2, 3]},
-        {"ir": [0, -1, 1]},
-        {"ir": [0, 2]},
-        {"jc": [0, 4, 3]},
-        {"jc": [1, 2, 3]},
-        {"jc": [0, 2, 4]},
-        {"jc": [0, -2, 0]},
-        *({name: odd} for name in SPARSE for odd in (1, "words", [[0, 2, 1]])),
-    ],
-)
+@pytest.mark.parametrize("parts", [
+    {"ir": [0, 2, 3]},
+    {"ir": [0, -1, 1]},
+    {"ir": [0, 2]},
+    {"jc": [0, 4, 3]},
+    {"jc": [1, 2, 3]},
+    {"jc": [0, 2, 4]},
+    {"jc": [0, -2, 0]},
+    *({name: odd} for name in SPARSE for odd in (1, "words", [[0, 2, 1]])),
+])  # fmt: skip
 def test_sparse_matrices_of_v73_files_whose_entries_lie_outside_are_refused(parts, tmp_path):
     write_sparse(tmp_path / "whole.mat")
     assert read_arrays(tmp_path / "whole.mat")["S"].tolist() == [[1, 0], [0, 1], [1, 0]]

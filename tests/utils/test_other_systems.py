@@ -45,18 +45,15 @@ def test_space_is_written_where_it_cannot_be_reserved(tmp_path, monkeypatch):
     assert path.stat().st_blocks * 512 >= rows.nbytes
 
 
-@pytest.mark.parametrize(
-    ("system", "variables", "expected"),
-    [
-        ("linux", {"CHANNELHASH_CACHE": "/c", "XDG_CACHE_HOME": "/x"}, "/c"),
-        ("win32", {"CHANNELHASH_CACHE": "/c"}, "/c"),
-        ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/channelhash"),
-        ("linux", {}, "/home/me/.cache/channelhash"),
-        ("darwin", {}, "/home/me/Library/Caches/channelhash"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local/channelhash/Cache"),
-        ("win32", {}, "/home/me/AppData/Local/channelhash/Cache"),
-    ],
-)
+@pytest.mark.parametrize(("system", "variables", "expected"), [
+    ("linux", {"CHANNELHASH_CACHE": "/c", "XDG_CACHE_HOME": "/x"}, "/c"),
+    ("win32", {"CHANNELHASH_CACHE": "/c"}, "/c"),
+    ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/channelhash"),
+    ("linux", {}, "/home/me/.cache/channelhash"),
+    ("darwin", {}, "/home/me/Library/Caches/channelhash"),
+    ("win32", {"LOCALAPPDATA": "/local"}, "/local/channelhash/Cache"),
+    ("win32", {}, "/home/me/AppData/Local/channelhash/Cache"),
+])  # fmt: skip
 def test_the_cache_lies_where_the_system_keeps_caches(system, variables, expected, monkeypatch):
     for name in ("CHANNELHASH_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)

@@ -16,15 +16,12 @@ def load(path: Path, count: int = 3, share: float | None = None) -> None:
     """A function whose arguments are settings."""
 
 
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        ({}, "data.path: is missing and has no default"),
-        ({"path": "x", "cuont": 1}, "unknown key data.cuont; did you mean 'count'?"),
-        ({"path": "x", "zzz": 1}, "unknown key data.zzz; known: path, count, share"),
-        ({"path": "x", "count": "many"}, "data.count: input should be a valid integer"),
-    ],
-)
+@pytest.mark.parametrize(("values", "says"), [
+    ({}, "data.path: is missing and has no default"),
+    ({"path": "x", "cuont": 1}, "unknown key data.cuont; did you mean 'count'?"),
+    ({"path": "x", "zzz": 1}, "unknown key data.zzz; known: path, count, share"),
+    ({"path": "x", "count": "many"}, "data.count: input should be a valid integer"),
+])  # fmt: skip
 def test_mistakes_name_the_key(values, says):
     with pytest.raises(InputError) as caught:
         read_settings(settings_of(load), values, "data")
@@ -53,20 +50,16 @@ def with_loss(**keys):
     return {**VALUES, "loss": keys}
 
 
-@pytest.mark.parametrize(
-    ("keys", "says"),
-    [
-        ({"name": "dsch", "pairs": -1}, "loss.pairs: input should be greater than or equal to 0, got -1"),
-        ({"name": "sch", "pairs": float("nan")}, "loss.pairs: input should be"),
-        ({"name": "hyp2", "contrastive": float("inf")}, "loss.contrastive: input should be a finite number, got inf"),
-        ({"name": "dsch", "temperature": 0}, "loss.temperature: input should be greater than 0, got 0"),
-        ({"name": "dsch", "average_precision": "x"}, "loss.average_precision: input should be a valid number"),
-        ({"name": "dsch", "piars": 5}, "unknown key loss.piars for loss 'dsch'; did you mean 'pairs'?"),
-        ({"name": "tdsrdh", "contrastive": 1}, "loss.contrastive: this loss trains one modality at a time"),
-        ({"name": "tdsrdh", "pairs": 1}, "loss.pairs: this loss trains one modality at a time"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("keys", "says"), [
+    ({"name": "dsch", "pairs": -1}, "loss.pairs: input should be greater than or equal to 0, got -1"),
+    ({"name": "sch", "pairs": float("nan")}, "loss.pairs: input should be"),
+    ({"name": "hyp2", "contrastive": float("inf")}, "loss.contrastive: input should be a finite number, got inf"),
+    ({"name": "dsch", "temperature": 0}, "loss.temperature: input should be greater than 0, got 0"),
+    ({"name": "dsch", "average_precision": "x"}, "loss.average_precision: input should be a valid number"),
+    ({"name": "dsch", "piars": 5}, "unknown key loss.piars for loss 'dsch'; did you mean 'pairs'?"),
+    ({"name": "tdsrdh", "contrastive": 1}, "loss.contrastive: this loss trains one modality at a time"),
+    ({"name": "tdsrdh", "pairs": 1}, "loss.pairs: this loss trains one modality at a time"),
+], ids=str)  # fmt: skip
 def test_terms_beside_a_loss_are_checked_when_the_configuration_is_read(keys, says):
     with pytest.raises(InputError) as caught:
         make_config(with_loss(**keys))

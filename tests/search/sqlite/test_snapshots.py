@@ -214,21 +214,18 @@ def test_arrays_come_back(values):
     assert (found.dtype, found.flags.writeable, found.flags.aligned) == (values.dtype, False, True)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "not an array's file"),
-        (b"no array", "not an array's file"),
-        (saved(np.array([{}], object), allow_pickle=True), "an array of object"),
-        (saved(np.asfortranarray(np.eye(3))), "of another layout"),
-        (saved(np.arange(3, dtype=">i8")), "an array of >i8"),
-        (saved(np.array(["a"])), "an array of <U1"),
-        (saved(np.arange(3))[:-1], "23 bytes of values where the shape is"),
-        (saved(np.arange(3)) + b"x", "25 bytes of values"),
-        (saved(np.arange(3)).replace(b"(3,)", b"(-3,"), "not an array's file"),
-        (saved(np.arange(3)).replace(b"(3,), ", b"(-3,),"), "24 bytes of values where the shape is"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "not an array's file"),
+    (b"no array", "not an array's file"),
+    (saved(np.array([{}], object), allow_pickle=True), "an array of object"),
+    (saved(np.asfortranarray(np.eye(3))), "of another layout"),
+    (saved(np.arange(3, dtype=">i8")), "an array of >i8"),
+    (saved(np.array(["a"])), "an array of <U1"),
+    (saved(np.arange(3))[:-1], "23 bytes of values where the shape is"),
+    (saved(np.arange(3)) + b"x", "25 bytes of values"),
+    (saved(np.arange(3)).replace(b"(3,)", b"(-3,"), "not an array's file"),
+    (saved(np.arange(3)).replace(b"(3,), ", b"(-3,),"), "24 bytes of values where the shape is"),
+])  # fmt: skip
 def test_other_files_are_refused(content, message):
     with pytest.raises(ValueError, match=message):
         layers._array_from_npy(content)
