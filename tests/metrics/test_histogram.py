@@ -1,6 +1,7 @@
 """The compiled passes equal the plain ones; shards add up; what does not fit is refused."""
 
 from dataclasses import replace
+from operator import add
 
 import numpy as np
 import pytest
@@ -124,26 +125,32 @@ def test_histograms_of_shards_add_up(nd, k, n_shards, data):
     assert_equal_counts(together, whole)
 
 
-def test_what_does_not_fit_is_refused():
-    codes, labels = collection(3, 12, 4, 0)
-    count = ch.metrics.hamming_histogram
-    check_refusal("codes of 20 bits are", count, codes, codes, labels, labels, n_bits=20, error=ValueError)
-    with pytest.raises(ValueError, match="3 database codes, but database labels are"):
-        count(codes, codes, labels, labels[:2], n_bits=12)
-    with pytest.raises(ValueError, match="query labels have 4 columns"):
-        count(codes, codes, labels, labels[:, :2], n_bits=12)
-    check_refusal("the database is empty", count, codes, codes[:0], labels, labels[:0], n_bits=12, error=ValueError)
-    with pytest.raises(ValueError, match=r"not -1 \(row 1, column 0\)"):
-        count(codes, codes, labels, np.array([[0, 1, 1, 0], [-1, 1, 1, 0], [0, 0, 0, 0]]), n_bits=12)
-    check_refusal("not nan", count, codes, codes, np.full((3, 4), np.nan), labels, n_bits=12, error=ValueError)
-    with pytest.raises(ValueError, match="not of the same queries"):
-        count(codes, codes, labels, labels, n_bits=12) + count(codes[:1], codes, labels[:1], labels, n_bits=12)
-    graded = count(codes, codes, labels, labels, n_bits=12)
-    with pytest.raises(ValueError, match=r"histograms are two \(nq, k \+ 1\) arrays, not \(3, 13\), \(2, 13\)"):
-        replace(graded, relevant=graded.relevant[:2])
-    fewer = replace(graded.gains, by_distance=graded.gains.by_distance[:2])
-    with pytest.raises(ValueError, match=r"gains of \(2, 13\) do not fit histograms of \(3, 13\)"):
-        replace(graded, gains=fewer)
+CODES, LABELS = collection(3, 12, 4, 0)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"n_bits": 20}, "codes of 20 bits are"),
+    ({"database_labels": LABELS[:2]}, "3 database codes, but database labels are"),
+    ({"database_labels": LABELS[:, :2]}, "query labels have 4 columns"),
+    ({"database_labels": LABELS[:0], "database_codes": CODES[:0]}, "the database is empty"),
+    ({"database_labels": -np.eye(3, 4, -1, int)}, r"not -1 \(row 1, column 0\)"),
+    ({"query_labels": np.full((3, 4), np.nan)}, "not nan"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(change, message):
+    pairs = {"query_codes": CODES, "database_codes": CODES, "query_labels": LABELS, "database_labels": LABELS}
+    check_refusal(message, ch.metrics.hamming_histogram, **{**pairs, "n_bits": 12, **change}, error=ValueError)
+
+
+def test_histograms_of_other_queries_or_shapes_do_not_go_together():
+    whole = ch.metrics.hamming_histogram(CODES, CODES, LABELS, LABELS, n_bits=12)
+    one = ch.metrics.hamming_histogram(CODES[:1], CODES, LABELS[:1], LABELS, n_bits=12)
+    fewer = replace(whole.gains, by_distance=whole.gains.by_distance[:2])
+    check_refusal("not of the same queries", add, whole, one, error=ValueError)
+    two_shapes = r"histograms are two \(nq, k \+ 1\) arrays, not \(3, 13\), \(2, 13\)"
+    check_refusal(two_shapes, replace, whole, relevant=whole.relevant[:2], error=ValueError)
+    check_refusal(
+        r"gains of \(2, 13\) do not fit histograms of \(3, 13\)", replace, whole, gains=fewer, error=ValueError
+    )
 
 
 @pytest.mark.parametrize("k", [64, 12])

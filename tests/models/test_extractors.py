@@ -140,9 +140,7 @@ def test_modalities_and_extractors_without_each_other_are_refused(functions):
     ({"text": "open_clip:ViT-B-32/openai@gone.pt"}, "gone.pt: no such file or folder"),
 ])  # fmt: skip
 def test_names_that_cannot_be_meant_are_refused_before_training(extractors, says):
-    message = refusal(feature_model, **extractors)
-    assert says in message
-    assert "\n" not in message
+    assert says in refusal(feature_model, **extractors)
 
 
 @pytest.mark.parametrize(("name", "says"), [
@@ -182,7 +180,6 @@ def test_a_dotted_function_and_normalised_features(functions):
 def test_a_folder_without_a_model_is_named(tmp_path):
     message = refusal(Extractor(f"sentence-transformers:{tmp_path}", "text", 384), ["a"])
     assert message.startswith(f"text extractor sentence-transformers:{tmp_path}: cannot be loaded (")
-    assert "\n" not in message
 
 
 def test_relative_paths_become_absolute_and_names_stay(tmp_path, monkeypatch):
