@@ -1,9 +1,25 @@
-"""The terms beside a loss against their literal transcriptions."""
+"""The terms beside a loss, of an extension and of a distillation against their literal transcriptions."""
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from channelhash.losses import LOSSES, Batch, ChannelLoss, ContrastiveLoss, TALRLoss, Terms, make_loss
+from channelhash.losses import (
+    LOSSES,
+    Batch,
+    ChannelLoss,
+    ContrastiveLoss,
+    DistillationLoss,
+    DSCHLoss,
+    LossWithTerms,
+    SCHLoss,
+    SCHOriginalLoss,
+    TALRLoss,
+    Terms,
+    make_loss,
+)
+from channelhash.losses.incremental import ExtensionLoss, _keep_loss, _stored_loss
 from losses import loss_equations as literal
 from losses.test_losses import assert_same_value_and_gradient, batch
 from refusals import check_refusal
@@ -70,3 +86,184 @@ def test_what_does_not_go_together_is_refused():
             make_loss("tdsrdh", 16, 5, **term)
     with pytest.raises(ValueError, match="between modalities, the outputs are of image alone"):
         ContrastiveLoss()(*batch(16, 1))
+
+
+def literal_distillation(outputs, targets, modalities):
+    """The equation, loop by loop, in float64."""
+    bits = {
+        name: [torch.tensor([1.0 if t >= 0 else -1.0 for t in row], dtype=torch.float64) for row in targets[:, place]]
+        for place, name in enumerate(modalities)
+    }
+    n, m = len(targets), len(modalities)
+    total = torch.zeros((), dtype=torch.float64)
+    for a in modalities:
+        for i in range(n):
+            total = total + literal.hamming(outputs[a][i], bits[a][i]) / (m * n)
+    return total
+
+
+def distilled(modalities, n=5, k=8, seed=0):
+    torch.manual_seed(seed)
+    outputs = {name: torch.randn(n, k, dtype=torch.float64, requires_grad=True) for name in modalities}
+    targets = torch.randn(n, len(modalities), k)
+    targets[0, 0, 0] = 0.0  # counts as +1
+    return outputs, targets
+
+
+@pytest.mark.parametrize("modalities", [("image", "text"), ("text", "image"), ("text",)])
+def test_value_and_gradient_are_the_equations(modalities):
+    outputs, targets = distilled(modalities)
+    loss = DistillationLoss(8, modalities)(dict(reversed(outputs.items())), targets)
+    expected = literal_distillation(outputs, targets, modalities)
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
+    slopes = [torch.autograd.grad(value, list(outputs.values()), retain_graph=True) for value in (loss, expected)]
+    torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-10)
+
+
+def test_it_counts_differing_bits_of_codes_and_is_0_at_the_teachers():
+    _, targets = distilled(("image", "text"), n=6)
+    signs = torch.where(targets >= 0, 1.0, -1.0)
+    outputs = {name: 3 * signs[:, place] for place, name in enumerate(("image", "text"))}
+    assert DistillationLoss(8, ["image", "text"])(outputs, targets).item() == pytest.approx(0, abs=1e-5)
+    outputs["text"][2, :4] *= -1
+    value = DistillationLoss(8, ["image", "text"])(outputs, targets).item()
+    assert value == pytest.approx(4 / 12, abs=1e-5)
+
+
+def test_the_edges_are_finite_and_half_precision_is_not_used():
+    outputs, targets = distilled(("text",))
+    outputs = {"text": torch.zeros(5, 8, requires_grad=True)}
+    loss = DistillationLoss(8, ["text"])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(outputs, targets)
+    value.backward()
+    assert value.dtype == torch.float32
+    assert outputs["text"].grad.isfinite().all()
+
+
+def test_what_does_not_fit_is_refused():
+    outputs, targets = distilled(("image", "text"))
+    with pytest.raises(ValueError, match="takes outputs of text and targets"):
+        DistillationLoss(8, ["text"])(outputs, targets[:, :1])
+    with pytest.raises(ValueError, match=r"targets \(5, 2, 8\), not"):
+        DistillationLoss(8, ["image", "text"])(outputs, targets[:, :1])
+
+
+def stored_codes(k, c=6, n_modalities=2, seed=1):
+    random = torch.Generator().manual_seed(seed)
+    codes = {
+        name: torch.randint(0, 2, (c, k), generator=random, dtype=torch.int8) * 2 - 1
+        for name in ("image", "text", "audio")[:n_modalities]
+    }
+    return codes, torch.rand(c, 5, generator=random) < 0.4
+
+
+def literal_stored(outputs, labels, stored, stored_labels, bounds, alpha, beta, gamma_l):
+    total = torch.zeros((), dtype=torch.float64)
+    for values in outputs.values():
+        for codes in stored.values():
+            for i in range(len(labels)):
+                for j in range(len(stored_labels)):
+                    both = torch.stack([labels[i], stored_labels[j]])
+                    s = literal.similarity(both, 0, 1)
+                    lower, upper = (end.item() for end in bounds(torch.tensor(s, dtype=torch.float64)))
+                    d = literal.hamming(values[i], codes[j].double())
+                    outside = lower - d if d < lower else d - upper if d > upper else None
+                    if outside is not None:
+                        total = total + (literal.set_weight(s, alpha, beta) * outside) ** gamma_l
+    return total / (len(labels) * len(stored_labels))
+
+
+def literal_keep(outputs, codes):
+    total = torch.zeros((), dtype=torch.float64)
+    for modality, values in outputs.items():
+        for i in range(len(values)):
+            total = total + literal.hamming(values[i], codes[modality][i].double())
+    return total / len(next(iter(outputs.values())))
+
+
+@settings(max_examples=10)
+@given(
+    st.integers(2, 20),
+    st.integers(1, 3),
+    st.sampled_from([(1.0, 1.0, 1.0), (3.0, 0.5, 2.0), (1.0, 2.0, 0.5)]),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_terms_equal_their_equations_in_value_and_gradient(k, n_modalities, weights, is_dsch, seed):
+    outputs, labels = batch(k, n_modalities, seed=seed)
+    stored, stored_labels = stored_codes(k, n_modalities=n_modalities, seed=seed)
+    alpha, beta, gamma_l = weights
+    loss = (DSCHLoss if is_dsch else SCHLoss)(k, alpha=alpha, beta=beta)
+    loss.gamma_l = gamma_l
+    ours = _stored_loss(outputs, labels, stored, stored_labels, loss)
+    expected = literal_stored(outputs, labels, stored, stored_labels, loss.bounds, alpha, beta, gamma_l)
+    assert_same_value_and_gradient(outputs, ours, expected)
+    own, _ = stored_codes(k, len(labels), n_modalities, seed + 1)
+    assert_same_value_and_gradient(outputs, _keep_loss(outputs, own), literal_keep(outputs, own))
+
+
+def test_a_batch_is_parted_into_old_and_new():
+    k, rows = 8, torch.tensor([0, 2, 3, 5, 6, 8, 9])
+    outputs, labels = batch(k)
+    codes, _ = stored_codes(k, 10)
+    stored, stored_labels = stored_codes(k, 6, seed=5)
+    is_new = torch.arange(10) >= 5
+    own = DSCHLoss(k, alpha=2.0, gamma_l=1.5)
+    loss = ExtensionLoss(own, codes, is_new, stored, stored_labels, 0.7, 0.3)
+    new = {modality: values[3:] for modality, values in outputs.items()}  # rows 5, 6, 8, 9
+    old = {modality: values[:3] for modality, values in outputs.items()}
+    expected = own(new, labels[3:])
+    expected = expected + 0.7 * literal_stored(new, labels[3:], stored, stored_labels, own.bounds, 2.0, 1.0, 1.5)
+    expected = expected + 0.3 * literal_keep(old, {modality: values[[0, 2, 3]] for modality, values in codes.items()})
+    assert_same_value_and_gradient(outputs, loss(outputs, labels, rows=rows), expected)
+    check_refusal("needs the numbers of the batch's training rows", loss, outputs, labels, error=ValueError)
+    assert not loss.state_dict()  # checkpoints hold nothing that never changes
+
+
+def test_channels_are_those_of_the_loss_that_has_terms_beside_it():
+    """With its weights, which the pairs with stored codes have like the others."""
+    k, rows = 8, torch.arange(7)
+    outputs, labels = batch(k)
+    codes, _ = stored_codes(k, 7)
+    new, channels = torch.ones(7, dtype=torch.bool), DSCHLoss(k, alpha=2.0, gamma_l=1.5, beta=0.5)
+    values = []
+    for own in (channels, LossWithTerms(channels, k, Terms(average_precision=0.5))):
+        loss = ExtensionLoss(own, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
+        values.append(loss(outputs, labels, rows=rows) - own(outputs, labels))
+    plain = DSCHLoss(k, alpha=2.0, gamma_l=1.5)
+    loss = ExtensionLoss(plain, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
+    torch.testing.assert_close(values[0], values[1])
+    assert not torch.isclose(values[0], loss(outputs, labels, rows=rows) - plain(outputs, labels))
+    check_refusal("no channels", ExtensionLoss, SCHOriginalLoss(k), codes, new, *stored_codes(k), error=ValueError)
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_a_batch_of_old_or_of_new_items_alone_has_a_finite_gradient(first):
+    k = 8
+    outputs, labels = batch(k, n=5)
+    codes, _ = stored_codes(k, 10)
+    for weight in (0.0, 1.0):
+        loss = ExtensionLoss(DSCHLoss(k), codes, torch.arange(10) >= 5, *stored_codes(k), weight, weight)
+        gradients = torch.autograd.grad(
+            loss(outputs, labels, rows=torch.arange(first, first + 5)), list(outputs.values())
+        )
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_partners_are_drawn_by_seed_and_rows_alone():
+    k = 8
+    outputs, labels = batch(k)
+    codes, _ = stored_codes(k, 14)
+    stored, stored_labels = stored_codes(k, 500, seed=3)
+
+    def value(rows, partners=20, seed=0):
+        loss = ExtensionLoss(
+            SCHLoss(k), codes, torch.ones(14, dtype=torch.bool), stored, stored_labels, partners=partners, seed=seed
+        )
+        return loss(outputs, labels, rows=torch.tensor(rows)).item()
+
+    low, high = list(range(7)), list(range(7, 14))
+    assert value(low) == value(low)
+    assert len({value(low), value(high), value(low, seed=1), value(low, partners=500)}) == 4
+    assert value(low, partners=500) == value(high, partners=500)  # all of them

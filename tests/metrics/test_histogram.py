@@ -1,4 +1,4 @@
-"""The compiled passes equal the plain ones; shards add up; what does not fit is refused."""
+"""The compiled passes equal the plain ones, AP in the order of the database a sort; shards add up."""
 
 from dataclasses import replace
 from operator import add
@@ -162,3 +162,39 @@ def test_codes_of_a_mapped_file_can_be_counted(tmp_path, k):
     actual = ch.metrics.hamming_histogram(mapped, mapped, labels.astype(int), labels.astype(float), n_bits=k)
     np.testing.assert_array_equal(actual.total, expected.total)
     np.testing.assert_array_equal(actual.relevant, expected.relevant)
+
+
+def assert_as_sorted(queries, database, query_labels, database_labels, k):
+    pairs = queries, database, query_labels, database_labels
+    histogram = ch.metrics.hamming_histogram(*pairs, n_bits=k)
+    actual = ch.metrics.average_precisions_in_order(*pairs, histogram)
+    distances = ch.codes.hamming_distances(queries, database)
+    related = (query_labels.astype(int) @ database_labels.T) > 0
+    expected = [ch.metrics.average_precision_in_order(d, r) for d, r in zip(distances, related, strict=True)]
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 300), st.integers(1, 130), st.integers(1, 20), st.integers(1, 60), st.integers(0, 2**32 - 1))
+def test_the_counting_pass_equals_a_stable_sort(k, c, nq, nd, seed):
+    queries, query_labels = collection(nq, k, c, seed, 0.2)
+    database, database_labels = collection(nd, k, c, seed + 1, 0.2)
+    assert_as_sorted(queries, database, query_labels, database_labels, k)
+
+
+@pytest.mark.parametrize(("k", "c"), [(6, 24), (64, 24), (150, 70)])
+def test_ranks_go_on_over_blocks_of_items(k, c):
+    queries, query_labels = collection(11, k, c, 0, 0.2)
+    database, database_labels = collection(2500, k, c, 1, 0.2)
+    assert_as_sorted(queries, database, query_labels, database_labels, k)
+
+
+def test_a_histogram_of_other_data_is_refused():
+    codes, labels = collection(5, 12, 4, 0)
+    histogram = ch.metrics.hamming_histogram(codes, codes, labels, labels, n_bits=12)
+    for pairs, says in (
+        ((codes[:4], codes, labels[:4], labels), "not of these 4 queries over these 5 items"),
+        ((codes, codes[:4], labels, labels[:4]), "not of these 5 queries over these 4 items"),
+        ((codes, codes, labels[:4], labels), "query labels are"),
+    ):
+        check_refusal(says, ch.metrics.average_precisions_in_order, *pairs, histogram, error=ValueError)

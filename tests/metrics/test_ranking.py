@@ -1,10 +1,11 @@
-"""Every closed form against its definition, brute force over all orders of ties, and scikit-learn."""
+"""Every closed form against its definition, brute force over all orders of ties, scikit-learn and trec_eval."""
 
 from fractions import Fraction
 from itertools import chain
 
 import numpy as np
 import pytest
+import pytrec_eval
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
@@ -184,3 +185,73 @@ def test_discounts_are_added_up_across_blocks_of_ranks(monkeypatch):
     whole = hist.ndcg()
     monkeypatch.setattr(histogram, "_RANKS", 3)
     assert hist.ndcg() == pytest.approx(whole, rel=1e-12)
+
+
+LABELS = st.lists(st.booleans(), min_size=4, max_size=4)
+# The label sets of a database, as groups of tied items, nearest first.
+LABEL_GROUPS = st.lists(st.lists(LABELS, max_size=4), min_size=1, max_size=3)
+
+
+def histogram_of(wanted: list[bool], groups: list[list[list[bool]]]) -> HammingHistogram:
+    """One query, and items whose codes lie as far from its as their group says."""
+    items = [(d, labels) for d, group in enumerate(groups) for labels in group]
+    k = len(groups)
+    codes = ch.codes.pack(np.array([[bit < d for bit in range(k)] for d, _ in items]))
+    query = ch.codes.pack(np.zeros((1, k), dtype=bool))
+    labels = np.array([labels for _, labels in items])
+    return ch.metrics.hamming_histogram(query, codes, np.array([wanted]), labels, n_bits=k)
+
+
+@settings(max_examples=60)
+@given(LABELS, LABEL_GROUPS)
+def test_graded_ndcg_is_the_mean_over_all_orders(wanted, groups):
+    gains = [[literal.label_similarity(np.array(wanted), np.array(labels)) for labels in group] for group in groups]
+    assume(any(any(group) for group in gains))
+    expected = np.mean([literal.ndcg_graded(order) for order in literal.orders(gains)])
+    assert histogram_of(wanted, groups).ndcg_graded() == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_histogram_without_gains_has_no_graded_figure():
+    with pytest.raises(ValueError, match="graded NDCG needs the gains"):
+        HammingHistogram(np.array([[1, 1]]), np.array([[1, 0]])).ndcg_graded()
+
+
+def without_ties(nd: int, seed: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """One query and ``nd`` items, item i at distance ``places[i]``, all different; every item has two of six labels,
+    so that its gain is proportional to the number of shared labels, as trec_eval wants it."""
+    random = np.random.default_rng(seed)
+    places = random.permutation(nd)
+    codes = ch.codes.pack(np.arange(nd) < places[:, None])
+    labels = np.zeros((nd, 6), dtype=bool)
+    for row in labels:
+        row[random.choice(6, 2, replace=False)] = True
+    wanted = np.array([[True, True, True, False, False, False]])
+    labels[0] = [True, True, False, False, False, False]
+    return (ch.codes.pack(np.zeros((1, nd), dtype=bool)), codes, wanted, labels), places
+
+
+def trec_eval(grades: np.ndarray, places: np.ndarray, measures: set[str]) -> dict[str, float]:
+    judged = {"q": {str(i): int(grade) for i, grade in enumerate(grades)}}
+    ranked = {"q": {str(i): float(-place) for i, place in enumerate(places)}}
+    return pytrec_eval.RelevanceEvaluator(judged, measures).evaluate(ranked)["q"]
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 60), st.integers(0, 2**32 - 1), st.integers(1, 60))
+def test_figures_of_a_ranking_without_ties_are_those_of_trec_eval(nd, seed, z):
+    pairs, places = without_ties(nd, seed)
+    hist = ch.metrics.hamming_histogram(*pairs, n_bits=nd)
+    grades = (pairs[2] & pairs[3]).sum(axis=1)
+    z = min(z, nd)
+    names = {"map", "ndcg", f"P.{z}", f"recall.{z}"}
+    binary, graded = trec_eval(np.minimum(grades, 1), places, names), trec_eval(grades, places, {"ndcg"})
+    assert hist.mean_average_precision() == pytest.approx(binary["map"], abs=1e-9)
+    assert hist.map_bounds() == pytest.approx((binary["map"],) * 2, abs=1e-9)
+    in_order = ch.metrics.average_precisions_in_order(*pairs, hist)
+    assert in_order[0] == pytest.approx(binary["map"], abs=1e-9)
+    assert hist.ndcg() == pytest.approx(binary["ndcg"], abs=1e-9)
+    assert hist.ndcg_graded() == pytest.approx(graded["ndcg"], abs=1e-9)
+    assert hist.precision_at(z) == pytest.approx(binary[f"P_{z}"], abs=1e-9)
+    # The z nearest items lie at distances 0 … z − 1.
+    assert hist.within_radius(z - 1).recall == pytest.approx(binary[f"recall_{z}"], abs=1e-9)
+    assert hist.within_radius(z - 1).precision == pytest.approx(binary[f"P_{z}"], abs=1e-9)

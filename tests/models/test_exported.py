@@ -106,12 +106,14 @@ def test_weights_beside_a_large_file_are_one_file_a_modality(tmp_path, monkeypat
 
 @pytest.mark.parametrize("prepare", [
     Square(16), Resize(16), Resize(16, short_side=21, filter="bicubic"), Resize(16, mode="squash"),
-    Resize(16, mode="longest", fill=77),
+    Resize(16, mode="longest", fill=77), Resize(8, None, "bicubic", "squash", 0, True),
 ], ids=str)  # fmt: skip
 def test_what_is_said_of_pixels_is_what_is_done(prepare, pictures):
     recipe = json.loads(json.dumps(prepare.recipe()))
     literal = np.stack([pixels(recipe, path) for path in pictures])
     np.testing.assert_array_equal(literal, prepare(pictures).numpy())
+    np.testing.assert_array_equal(resize_of(recipe).arrays(pictures), literal)
+    check_refusal("resize is 'stretch', not one of", resize_of, {"resize": "stretch"}, error=ValueError)
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 5, 8])
@@ -225,17 +227,6 @@ def test_rows_of_features_are_taken_as_they_are(tmp_path):
     rows[1] = np.nan
     says = "image in row 1: the exported model's output is not finite"
     check_refusal(says, exported.outputs, "image", rows, error=JobError)
-
-
-@pytest.mark.parametrize("resize", [
-    Square(8), Resize(8), Resize(8, 9, "bicubic"), Resize(8, mode="longest", fill=7),
-    Resize(8, None, "bicubic", "squash", 0, True),
-], ids=str)  # fmt: skip
-def test_a_recipe_gives_the_resize_back(resize):
-    pictures = [Image.new("RGB", (40, 30), "red"), Image.new("L", (20, 33))]
-    found = resize_of(json.loads(json.dumps(resize.recipe())))
-    np.testing.assert_array_equal(found.arrays(pictures), resize(pictures).numpy())
-    check_refusal("resize is 'stretch', not one of", resize_of, {"resize": "stretch"}, error=ValueError)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from PIL import ExifTags, Image
 
 import channelhash as ch
-from channelhash.data.folder import _OF_OTHERS
+from channelhash.data.folder import _OF_OTHERS, _match_any
 from channelhash.data.images import image_problem
 from channelhash.photos import encode
 from channelhash.photos.source import Source
@@ -274,3 +274,17 @@ def test_a_name_is_the_same_in_both_forms_of_unicode(tmp_path, model, store, no_
     assert query_like(store, decomposed).code is not None
     Image.new("RGB", (40, 30), "white").save(folder / decomposed)
     assert Source.read(folder).records.ids == (decomposed, composed)
+
+
+@pytest.mark.parametrize(("pattern", "paths", "others"), [
+    ("/a", ["a"], ["b/a", "a/b"]),
+    ("[ab].gif", ["a.gif", "x/b.gif"], ["ab.gif", "c.gif"]),
+    ("[!a].gif", ["b.gif"], ["a.gif"]),
+    ("raw/*", ["raw/a"], ["raw/a/b", "x/raw/a"]),
+    ("raw/**", ["raw/a", "raw/a/b"], ["raw", "x/raw/a"]),
+    ("**/a", ["a", "b/a", "b/c/a"], ["b/aa"]),
+    ("a+(b)", ["a+(b)"], ["aab"]),
+])  # fmt: skip
+def test_a_pattern_matches_names_at_any_depth_or_paths_from_the_top(pattern, paths, others):
+    matches = _match_any([pattern])
+    assert [path for path in (*paths, *others) if matches(path, False)] == paths

@@ -1,4 +1,4 @@
-"""word2vec files, byte for byte, and their cache; texts as rows of their vectors."""
+"""Words as token ids; word2vec files, byte for byte, and their cache; texts as rows of their vectors."""
 
 import json
 import struct
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from channelhash.errors import InputError
 from channelhash.text import word_vectors
+from channelhash.text.tokens import Vocabulary, split_words
 from channelhash.text.word_vectors import WordVectors, _TextReader
 from refusals import check_refusal, refusal
 from small_runs import run_command, run_json
@@ -275,3 +276,14 @@ def test_a_vocabulary_of_another_script_is_used(few_english_words):
         ("sea", "kept", ("sea",)),
     ]
     assert not russian.read("цц")[0].tokens
+
+
+def test_words_are_lower_case_and_stripped():
+    assert split_words('  #BlueSky, "Two  dogs".\tCafé\'s (late) … #') == ["bluesky", "two", "dogs", "café's", "late"]
+
+
+def test_a_vocabulary_keeps_frequent_words_in_a_stated_order():
+    texts = ["sea sky sea", "sky dog", "sea cat dog"]
+    assert Vocabulary.from_texts(texts, min_count=2).words == ("sea", "dog", "sky")
+    ids = Vocabulary(("sea", "dog", "sky")).encode(["dog unknown sea", ""], 4)
+    assert ids.tolist() == [[2, 1, 0, 0], [0, 0, 0, 0]]

@@ -39,6 +39,13 @@ def small_resnet(**settings):
     return resnet_model(image_size=64, **settings)
 
 
+def clip_of(folder, n):
+    """A small CLIP, and the records of as many pictures."""
+    records = picture_records(folder, n)
+    settings = {key: value for key, value in clip_model(folder).items() if key != "name"}
+    return MODELS["cliphash"].create(records, 8, **settings), records
+
+
 @pytest.fixture(scope="module")
 def items(tmp_path_factory):
     return write_pictures(tmp_path_factory.mktemp("pictures"))
@@ -66,34 +73,21 @@ def test_both_architectures_train_and_are_evaluated(items, model_section, tmp_pa
     assert 12 * trained < last < 12 * trained + 100_000
 
 
-def test_cached_and_online_are_the_same_training(items, model_section, tmp_path):
-    runs = {}
-    for mode in ("online", "cached"):
-        config = picture_config(tmp_path / f"{mode}.yaml", items, model_section, features=mode)
-        runs[mode] = tmp_path / mode
-        assert run_command("train", config, "--out", runs[mode]) == 0
-    assert losses(runs["online"]) == pytest.approx(losses(runs["cached"]), rel=1e-4)
-    online, cached = weights(runs["online"]), weights(runs["cached"])
+@pytest.mark.parametrize(("mode", "settings"), [
+    ("cached", {}), pytest.param("bank", {"augment": "progressive", "epochs": 5}, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_features_from_the_disk_and_online_are_the_same_training(items, model_section, tmp_path, mode, settings):
+    for name in ("online", mode):
+        config = picture_config(tmp_path / f"{name}.yaml", items, model_section, features=name, **settings)
+        assert run_command("train", config, "--out", tmp_path / name) == 0
+    assert losses(tmp_path / "online") == pytest.approx(losses(tmp_path / mode), rel=1e-4)
+    online, stored = weights(tmp_path / "online"), weights(tmp_path / mode)
     for name in online:
-        torch.testing.assert_close(online[name], cached[name], atol=1e-4, rtol=1e-3)
-
-
-@pytest.mark.slow
-def test_bank_and_online_are_the_same_training(items, model_section, tmp_path):
-    runs = {}
-    for mode in ("online", "bank"):
-        config = picture_config(
-            tmp_path / f"{mode}.yaml", items, model_section, features=mode, augment="progressive", epochs=5
-        )
-        runs[mode] = tmp_path / mode
-        assert run_command("train", config, "--out", runs[mode]) == 0
-    assert losses(runs["online"]) == pytest.approx(losses(runs["bank"]), rel=1e-4)
-    online, bank = weights(runs["online"]), weights(runs["bank"])
-    for name in online:
-        torch.testing.assert_close(online[name], bank[name], atol=1e-4, rtol=1e-3)
-    plain = picture_config(tmp_path / "plain.yaml", items, model_section, epochs=5)
-    assert run_command("train", plain, "--out", tmp_path / "plain") == 0
-    assert losses(tmp_path / "plain") != pytest.approx(losses(runs["bank"]), rel=1e-4)
+        torch.testing.assert_close(online[name], stored[name], atol=1e-4, rtol=1e-3)
+    if settings:
+        plain = picture_config(tmp_path / "plain.yaml", items, model_section, epochs=5)
+        assert run_command("train", plain, "--out", tmp_path / "plain") == 0
+        assert losses(tmp_path / "plain") != pytest.approx(losses(tmp_path / mode), rel=1e-4)
 
 
 def test_a_bank_is_shared_by_losses_code_lengths_and_training_seeds(items, tmp_path, monkeypatch):
@@ -113,8 +107,7 @@ def test_a_bank_is_shared_by_losses_code_lengths_and_training_seeds(items, tmp_p
 
 
 def test_a_bank_holds_what_encoding_each_draw_gives(tmp_path):
-    records = picture_records(tmp_path, 9)
-    model = MODELS["cliphash"].create(records, 8, **{k: v for k, v in clip_model(tmp_path).items() if k != "name"})
+    model, records = clip_of(tmp_path, 9)
     branch, paths = model.branch("image"), list(records.items["image"])
     settings = TrainSettings(epochs=8, augment="progressive", augment_seed=3, workers=0)
     plain = _cached_features(branch, paths, CPU, settings).rows
@@ -135,8 +128,7 @@ def test_a_bank_holds_what_encoding_each_draw_gives(tmp_path):
 
 def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
     monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache"))
-    records = picture_records(tmp_path, 9)
-    model = MODELS["cliphash"].create(records, 8, **{k: v for k, v in clip_model(tmp_path).items() if k != "name"})
+    model, records = clip_of(tmp_path, 9)
     branch, paths = model.branch("image"), list(records.items["image"])
     settings = TrainSettings(epochs=8, augment="progressive", workers=0)
     plain = _cached_features(branch, paths, CPU, settings).rows
@@ -164,9 +156,7 @@ def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
 
 def test_changed_pictures_texts_or_weights_are_computed_again(tmp_path, monkeypatch):
     monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache"))
-    records = picture_records(tmp_path, 6)
-    settings = {key: value for key, value in clip_model(tmp_path).items() if key != "name"}
-    model = MODELS["cliphash"].create(records, 8, **settings)
+    model, records = clip_of(tmp_path, 6)
 
     def count(model=model, records=records):
         feature_records(model, records, TrainSettings(workers=0), no_stage_progress)
@@ -242,8 +232,7 @@ def test_a_backbone_that_exhausts_the_memory_says_what_to_change(tmp_path, monke
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache"))
-    records = picture_records(tmp_path, 4)
-    model = MODELS["cliphash"].create(records, 8, **{k: v for k, v in clip_model(tmp_path).items() if k != "name"})
+    model, records = clip_of(tmp_path, 4)
     monkeypatch.setattr(model.branch("image").encoder, "forward", exhausted)
     with pytest.raises(JobError, match=r"out of memory in the backbone with 128 items at a time; use a smaller"):
         _cached_features(model.branch("image"), records.items["image"], CPU, TrainSettings(workers=0))

@@ -1,4 +1,4 @@
-"""Seeds, the torchvision import, and the public names."""
+"""Seeds, the torchvision import, the public names, and no telemetry."""
 
 import os
 import subprocess
@@ -55,3 +55,12 @@ def test_counting_leaves_the_number_of_threads_of_torch_as_it_was(setup, environ
     asked = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")} | environment
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=asked)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_telemetry_begins(tmp_path):
+    program = "from channelhash.utils.optional_imports import onnx_runtime; onnx_runtime().get_available_providers()"
+    # In CI, and among unit tests, it would not begin anyway.
+    outside = ("CI", "GITHUB", "TF_BUILD", "ORT_", "XDG_", "PYTEST")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(outside)}
+    subprocess.run([sys.executable, "-c", program], env=environment | {"HOME": str(tmp_path)}, check=True, timeout=60)
+    assert list(tmp_path.iterdir()) == []

@@ -17,6 +17,7 @@ from channelhash.search.sqlite import guard
 from channelhash.search.sqlite.check import check_store, repair_store
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import StoreFolder
+from channelhash.utils.files import dump_checked
 from refusals import check_refusal, refusal
 
 N = 120
@@ -97,6 +98,20 @@ def test_a_store_that_nobody_closes_is_sealed_when_the_process_ends(tmp_path):
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "store")], check=True)
     assert is_sealed(tmp_path / "store")
+
+
+@pytest.mark.parametrize(("name", "content", "says"), [
+    ("store.json", dump_checked({"format": "channelhash store 9"}).encode(), "written as 'channelhash store 9'"),
+    ("items.sqlite", None, "is missing"),
+    ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "is damaged"),
+    ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "is damaged"),
+    ("items.sqlite", b"", "is empty"),
+])  # fmt: skip
+def test_files_that_are_none_of_a_stores_are_named_in_one_line(closed, name, content, says):
+    (closed / name).unlink() if content is None else (closed / name).write_bytes(content)
+    message = refusal(ch.open_store, closed)
+    assert says in message
+    assert str(closed) in message
 
 
 @pytest.mark.parametrize("offset", [30, 4096 + 4, -700, -1])

@@ -110,7 +110,6 @@ def test_a_projection_in_a_store_without_is_damage(tmp_path):
 
 
 def test_a_target_without_projections_gets_the_codes(folder, tmp_path):
-    ch.open_store(tmp_path / "plain", n_bits=N_BITS).close()
     plain = ch.open_store(tmp_path / "plain", n_bits=N_BITS)
     plain.add(["x"], CODES[:1])
     plain.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.search.contract import N_BITS, Kind, check_any_calls
+from tests.search.sqlite.damaging import flip
 
 import channelhash as ch
 from channelhash.search.rank import Scored
@@ -85,16 +86,10 @@ def damage_of(folder: Path) -> str:
         database.close()
 
 
-def flip(path: Path, place: float) -> None:
-    content = bytearray(path.read_bytes())
-    content[int(place * (len(content) - 1))] ^= 4
-    path.write_bytes(content)
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "first byte": lambda path: flip(path, 0),
-    "byte in the middle": lambda path: flip(path, 0.5),
-    "last byte": lambda path: flip(path, 1),
+    "byte in the middle": lambda path: flip(path, path.stat().st_size // 2),
+    "last byte": lambda path: flip(path, -1),
     "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
     "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
     "empty": lambda path: os.truncate(path, 0),
@@ -123,7 +118,7 @@ def test_every_damage_to_every_file_is_noticed_and_mended(made, tmp_path, mapped
 
 def test_a_modality_is_read_when_it_is_searched(folder, made):
     damaged = snapshot(folder)
-    flip(damaged / "text" / "index" / "codes.npy", 1)
+    flip(damaged / "text" / "index" / "codes.npy", -1)
     store = ch.open_store(folder)
     assert answers(store, "image") == {"image": made[1]["image"]}
     assert snapshot(folder) == damaged
@@ -182,7 +177,7 @@ def test_where_no_snapshot_can_be_written_answers_come_from_memory(folder, made,
     owner = {"save": np, "fsync": os, "rename": Path}[failing]
     monkeypatch.setattr(owner, failing, fail)
     damaged = snapshot(folder)
-    flip(damaged / "image" / "items.npy", 1)
+    flip(damaged / "image" / "items.npy", -1)
     with ch.open_store(folder) as store:
         assert answers(store) == made[1]
         assert snapshot(folder) == damaged  # nothing of the new one is left

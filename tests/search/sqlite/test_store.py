@@ -22,7 +22,6 @@ from channelhash.search.sqlite import folder as store_folder
 from channelhash.search.sqlite import snapshots as layers
 from channelhash.search.sqlite.check import check_store
 from channelhash.search.sqlite.folder import StoreFolder
-from channelhash.utils.files import dump_checked
 from channelhash.utils.progress import no_progress, no_stage_progress
 from refusals import check_refusal
 
@@ -208,24 +207,6 @@ def test_a_closed_store_is_not_used(tmp_path):
     store.close()
     store.close()
     check_refusal("closed", store.search, codes(1), error=ValueError)
-
-
-@pytest.mark.parametrize(("name", "content", "message"), [
-    ("store.json", dump_checked({"format": "channelhash store 9"}).encode(), "written as 'channelhash store 9'"),
-    ("items.sqlite", None, "is missing"),
-    ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "is damaged"),
-    ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "is damaged"),
-    ("items.sqlite", b"", "is empty"),
-])  # fmt: skip
-def test_damage_is_named_in_one_line(tmp_path, name, content, message):
-    folder = tmp_path / "store"
-    with ch.open_store(folder, n_bits=16) as store:
-        store.add(["a"], codes(1))
-    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
-    with pytest.raises(InputError, match=message) as refused:
-        ch.open_store(folder)
-    assert "\n" not in str(refused.value)
-    assert str(folder) in str(refused.value)
 
 
 def test_a_second_run_waits_for_the_first_and_says_so(tmp_path):
