@@ -1,4 +1,4 @@
-"""Features of frozen backbones: the cache gives what online encoding gives, the bank what online augmentation gives."""
+"""Features of frozen backbones: cache and bank give what online encoding and augmentation give, on a GPU too."""
 
 import json
 import os
@@ -236,3 +236,30 @@ def test_a_backbone_that_exhausts_the_memory_says_what_to_change(tmp_path, monke
     monkeypatch.setattr(model.branch("image").encoder, "forward", exhausted)
     with pytest.raises(JobError, match=r"out of memory in the backbone with 128 items at a time; use a smaller"):
         _cached_features(model.branch("image"), records.items["image"], CPU, TrainSettings(workers=0))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["auto", "float32"])
+@pytest.mark.parametrize("more", [{}, {"augment": "progressive"}, {"features": "online"}, {"compile": True}])
+def test_both_architectures_train_on_a_gpu(tmp_path, precision, more):
+    items = write_pictures(tmp_path)
+    for section in (clip_model(tmp_path), resnet_model()):
+        run = tmp_path / str(section["name"])
+        config = picture_config(tmp_path / "c.yaml", items, section, device="cuda", precision=precision, **more)
+        assert run_command("train", config, "--out", run) == 0
+        assert run_command("evaluate", run) == 0
+        tasks = json.loads((run / "metrics.json").read_text())["tasks"]
+        assert all(np.isfinite(task["map_tie_aware"]) for task in tasks.values())
+
+
+@pytest.mark.gpu
+def test_a_gpu_and_a_cpu_train_nearly_the_same(tmp_path):
+    items = write_pictures(tmp_path)
+    section = clip_model(tmp_path, dropout=0.0)
+    losses = {}
+    for device in ("cpu", "cuda"):
+        config = picture_config(tmp_path / "c.yaml", items, section, device=device, precision="float32")
+        assert run_command("train", config, "--out", tmp_path / device) == 0
+        log = (tmp_path / device / "log.jsonl").read_text().splitlines()
+        losses[device] = [json.loads(line)["loss"] for line in log]
+    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-3)
