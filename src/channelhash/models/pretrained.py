@@ -22,6 +22,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.models import photo
 from channelhash.models.backbones import load_weights, read_weights, weights_source
 from channelhash.utils.files import one_line
+from channelhash.utils.optional_imports import package_file
 from channelhash.utils.typed_settings import unknown
 
 # EfficientNet-Lite2 as it was published, which `photo` has in half precision.
@@ -69,7 +70,7 @@ def image_layers(pretrained: str | None) -> nn.Module:
     if pretrained is not None:
         if pretrained != "package":
             raise InputError(f"model.pretrained of {photo.IMAGES} is package or null, got {pretrained!r}")
-        file = photo.package_file(*_LITE2, extra="train")
+        file = package_file(*_LITE2, extra="train")
         names = list(layers.state_dict())  # in the order of the published file, which ends with the classifier
         values = list(read_weights(file).values())[: len(names)]
         load_weights(layers.state_dict(), dict(zip(names, values, strict=True)), _LITE2[0])

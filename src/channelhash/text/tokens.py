@@ -163,3 +163,68 @@ def _split_bert_words(text: str) -> list[str]:
     plain = unicodedata.normalize("NFD", "".join(map(cleaned, text)))
     bare = "".join(character for character in plain if unicodedata.category(character) != "Mn").lower()
     return "".join(map(parted, bare)).split()
+
+
+_SPACE = "\u2581"
+
+
+@dataclass(frozen=True)
+class SentencePieces:
+    """Tokens of a unigram language model (Kudo, 2018): of all ways to cut a text into known pieces, the likeliest.
+
+    Attributes:
+        words: the piece of each token; ``▁`` stands for a space, and is put in front of a text.
+        scores: the logarithm of the probability of each.
+
+    >>> SentencePieces(("[UNK]", "<s>", "</s>", "▁dog", "s", "▁do", "gs"), (0, 0, 0, -3, -4, -3, -5))("dogsé")
+    [1, 3, 4, 0, 2]
+    """
+
+    words: tuple[str, ...]
+    scores: tuple[float, ...]
+
+    @classmethod
+    def parse(cls, content: bytes) -> "SentencePieces":
+        """Read the pieces of a model of SentencePiece, of which each is two short fields: a text and a float."""
+        places, place = list[int](), 0
+        while content[place] == 0x0A:
+            places.append(place)
+            place += 2 + content[place + 1]
+        values = np.frombuffer(content, np.uint8)
+        begins = np.array(places) + 4
+        ends = begins + values[begins - 1]
+        words = b"\n".join(content[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True))
+        scores = values[ends[:, None] + np.arange(1, 5)].copy().view("<f4")[:, 0]
+        scores = np.where(values[ends] == 0x15, scores, 0)  # 0 is not written
+        return cls(tuple(words.decode().split("\n")), tuple(scores.tolist()))
+
+    @cached_property
+    def token(self) -> dict[str, int]:
+        """Tokens by piece."""
+        return dict(zip(self.words, range(len(self.words)), strict=True))
+
+    @cached_property
+    def _limits(self) -> tuple[int, float]:
+        """Length of the longest piece, and what an unknown character counts."""
+        return max(map(len, self.words)), min(self.scores) - 10
+
+    def __call__(self, text: str) -> list[int]:
+        """Return the tokens of a text; the first and the last ones frame it."""
+        plain = unicodedata.normalize("NFKC", " ".join(text.replace("\u200b", " ").split())).strip()
+        text = _SPACE + plain.replace(" ", _SPACE) if plain else ""
+        longest, unknown = self._limits
+        # Of the best cut before each place: its score, where its last piece begins, and that piece.
+        best = [(0.0, 0, 0)] + [(-np.inf, 0, 0)] * len(text)
+        for start in range(len(text)):
+            so_far = best[start][0]
+            if text[start] not in self.token:
+                best[start + 1] = max(best[start + 1], (so_far + unknown, start, 0), key=lambda cut: cut[0])
+            for end in range(start + 1, min(start + longest, len(text)) + 1):
+                piece = self.token.get(text[start:end])
+                if piece is not None and so_far + self.scores[piece] > best[end][0]:
+                    best[end] = so_far + self.scores[piece], start, piece
+        tokens, end = list[int]() if text else [0], len(text)
+        while end:
+            _, end, piece = best[end]
+            tokens.append(piece)
+        return [1, *reversed(tokens), 2]

