@@ -9,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from PIL import Image
 
 import channelhash as ch
 from channelhash.models.fitted import MIN_PAIRS
+from channelhash.search.items import date_of
 from channelhash.search.sqlite.folder import StoreFolder
+from channelhash.serve.app import Limits, open_app
 from small_runs import assert_refused, run_command, run_json, run_text
 
 
@@ -254,6 +257,63 @@ print(json.dumps(reads))
     for answer in (bird, tower, duplicates, again):
         assert json.loads(answer)["problems"] == ["empty picture " + str(tmp_path / "photos" / "empty.jpg")]
     assert json.loads(reads) == ["empty.jpg"]  # once, not by each command
+
+
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory) -> Path:
+    """Twelve real photographs without captions."""
+    folder, examples = tmp_path_factory.mktemp("animals"), Path(__file__).parents[2] / "examples" / "photographs"
+    names = "polar-bear giraffes kingfisher kangaroo hedgehog goldfish sunset sheep coffee tiger-snow panda crab"
+    for name in names.split():
+        shutil.copy(examples / f"{name}.jpg", folder)
+    return folder
+
+
+@pytest.mark.parametrize(("question", "first"), [
+    ("a white bear", "polar-bear"), ("zwei Giraffen", "giraffes"), ("un oso polar", "polar-bear"),
+    ("une tasse de café", "coffee"), ("жирафы", "giraffes"), ("一杯咖啡", "coffee"), ("كوب قهوة", "coffee"),
+])  # fmt: skip
+def test_sentences_of_many_languages_find_photographs(animals, question, first, capsys):
+    found = run_text(capsys, "search", animals, question, "-q").splitlines()
+    assert Path(found[0]).stem == first
+    assert len(found) < 10
+
+
+def test_answers_end_where_they_stop_fitting(animals, capsys):
+    ask = ("search", animals, "asdf qwer zxcv")
+    assert run_text(capsys, *ask) == "Nothing fits; 10 less likely (--all)\n"
+    assert run_text(capsys, *ask, "-q") == ""
+    assert len(run_text(capsys, *ask, "-q", "--all").splitlines()) == 10
+    answers = run_json(capsys, *ask)
+    assert (len(answers["results"]), answers["close"], answers["did_you_mean"]) == (10, False, "")
+    assert all(0 <= hit["fit"] < 0.5 for hit in answers["results"])
+    bears = run_json(capsys, "search", animals, "a polar bear")["results"]
+    fits = [hit["fit"] for hit in bears]
+    assert fits == sorted(fits, reverse=True)
+    assert fits[0] > 0.9
+    table = run_text(capsys, "search", animals, "a polar bear")
+    assert f"{100 * fits[0]:.0f} %" in table
+    assert f"{sum(fit < 0.5 for fit in fits)} more, less likely (--all)" in table
+
+
+def test_a_slip_gets_a_suggestion_and_a_foreign_script_a_line(animals, capsys):
+    assert run_json(capsys, "search", animals, "two girrafes")["did_you_mean"] == "two giraffes"
+    assert run_command("search", animals, "two girrafes -snow") == 0
+    assert "Did you mean: two giraffes -snow" in capsys.readouterr().err
+    for known in ("two giraffes", "un tigre en la nieve"):
+        assert run_json(capsys, "search", animals, known)["did_you_mean"] == ""
+    assert run_command("search", animals, "πολική αρκούδα") == 0
+    assert "the encoder reads no language in this script; ask in one of ar, de, en" in capsys.readouterr().err
+    body = {"text": "two girrafes", "fitting": True}
+    with TestClient(open_app(str(animals), None, Limits(), None, None), base_url="http://127.0.0.1") as client:
+        served = client.post("/search", json=body).json()
+        assert (served["did_you_mean"], served["unlikely"]) == ("two giraffes", True)
+        nothing = client.post("/search", json={"text": "asdf qwer zxcv", "fitting": True}).json()
+        assert (nothing["results"], nothing["unlikely"], nothing["close"]) == ([], True, False)
+        by_date = client.post("/search", json={"text": "an animal", "order": "oldest", "k": 12}).json()["results"]
+    assert len(by_date) == 12
+    dates = [date_of(item.metadata) for item in ch.open_store(animals).get([hit["id"] for hit in by_date])]
+    assert dates == sorted(dates)
 
 
 @pytest.fixture

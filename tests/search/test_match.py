@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
+from safetensors.numpy import save
 
 import channelhash as ch
+from channelhash.models.description import write_model
 from channelhash.models.fitted import _cca_itq
 from channelhash.search.duplicates import fold
 from channelhash.search.hits import Query, SearchOptions, _judge_hits, answer, search_hits
-from channelhash.search.match import _FEWEST, _FIRST, _lacks_nonsense, _learn_nonsense, _nonsense_texts, find_reference
-from channelhash.search.query import query_like, search_store
+from channelhash.search.match import _FEWEST, _FIRST, find_reference
+from channelhash.search.query import query_like
 from channelhash.search.sqlite.store import open_codes
-from small_stores import small_model
 
 N, N_BITS, TOPICS = 1200, 64, 12
 
@@ -45,30 +45,11 @@ def world(outputs):
     return store, ch.codes.pack(held_out >= 0), ch.codes.pack(nonsense >= 0)
 
 
-def closeness(store, rows) -> list[bool | None]:
-    codes = ch.codes.pack(rows >= 0)
-    return [search_hits(store, Query(*pair, "text")).close for pair in zip(codes, rows, strict=True)]
-
-
 def test_held_out_captions_are_close_and_nonsense_is_not(world):
     store, *questions = world
     captions, nonsense = ([search_hits(store, Query(code, modality="text")).close for code in of] for of in questions)
     assert np.mean(captions) >= 0.92
     assert np.mean(nonsense) <= 0.25
-
-
-@pytest.mark.parametrize("projected", [False, True])
-def test_a_store_without_texts_learns_from_nonsense_what_is_close(outputs, projected, tmp_path):
-    stored, held_out, nonsense = outputs
-    store = ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=projected)
-    images = ch.codes.pack(stored["image"] >= 0)
-    store.add([f"{row:04}" for row in range(N)], images, projections=stored["image"] if projected else None)
-
-    assert set(closeness(store, held_out[:5])) == {None}
-    _learn_nonsense(store, "text", nonsense[:100].astype(np.float32))
-    assert np.mean(closeness(store, nonsense[100:].astype(np.float32))) <= 0.1
-    assert np.mean(closeness(store, held_out.astype(np.float32))) >= 0.4
-    assert set(closeness(store, np.repeat(nonsense[:1].astype(np.float32), 2, axis=0))) == {False}
 
 
 def test_match_is_the_share_of_random_items_at_least_as_near(world):
@@ -145,8 +126,8 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     assert shares[1] <= 0.2
     query = Query(ch.codes.pack(nonsense[:1] >= 0)[0], nonsense[0], "text")
     hits = search_hits(store, query)
-    assert _judge_hits(store, query, "image", hits, cosines=[1.0] * _FIRST).close
-    assert _judge_hits(store, query, "image", hits, cosines=[-1.0] * _FIRST).close is False
+    assert _judge_hits(store, query, "image", [], hits, cosines=[1.0] * _FIRST).close
+    assert _judge_hits(store, query, "image", [], hits, cosines=[-1.0] * _FIRST).close is False
     store.close()
 
 
@@ -177,31 +158,45 @@ def test_near_duplicates_are_folded_into_the_first_until_enough_stay():
         assert fold(codes, radius) == expected
 
 
-def test_what_nonsense_has_in_common_tells_it_in_a_store_of_few_items(tmp_path):
-    random = np.random.default_rng(1)
-    common, images = random.normal(size=N_BITS), random.normal(size=(5, N_BITS))
-    nonsense = 2 * common + random.normal(size=(300, N_BITS))
-    asked = random.normal(size=(100, N_BITS)) + 0.3 * images[0]
-    for projected in (True, False):
-        store = ch.open_store(tmp_path / f"{projected}", n_bits=N_BITS, projections=projected)
-        # Of texts there are enough, of images few.
-        for modality, rows in (("image", images), ("text", random.normal(size=(_FEWEST, N_BITS)))):
-            outputs = rows.astype(np.float32) if projected else None
-            names = [f"{modality} {row}" for row in range(len(rows))]
-            store.add(names, ch.codes.pack(rows >= 0), modality, projections=outputs)
-        assert _lacks_nonsense(store, "text")
-        _learn_nonsense(store, "text", nonsense[:200].astype(np.float32))
-
-        assert np.mean(closeness(store, nonsense[200:])) <= 0.1
-        assert np.mean(closeness(store, asked)) >= 0.95
+FIT = [-14.5, 20.0, 0.1]
 
 
-def test_nonsense_is_the_same_in_every_version_and_what_an_encoder_makes_of_it_is_kept_with_the_store(tmp_path):
-    model = small_model(tmp_path / "model")
-    store = ch.open_store(tmp_path / "store", model.n_bits, model.fingerprint())
-    store.add(["a"], model.encode_images([Image.new("RGB", (8, 8))]), "image")
-    model.save_pretrained(tmp_path / "store" / "model")
-    assert search_store(store, text="red", model=model).close is not None
-    (file,) = (tmp_path / "store").glob("nonsense-*.npy")
-    assert np.load(file).shape == (200, model.n_bits)
-    assert _nonsense_texts(2) == ["oibw lwuj eosuctgbz", "sdf fghj ghj"]
+@pytest.fixture
+def judged(tmp_path, outputs):
+    """A store without captions whose model knows what fits."""
+    (tmp_path / "store" / "model").mkdir(parents=True)
+    store = ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=True)
+    write_model(tmp_path / "store" / "model", save, {}, {"architecture": {"fit": FIT}})
+    texts = [{"text": f"thing {row}"} for row in range(N)]
+    images = ch.codes.pack(outputs[0]["image"] >= 0)
+    store.add([f"{row:04}" for row in range(N)], images, "image", texts, outputs[0]["image"])
+    yield store
+    store.close()
+
+
+def test_answers_that_fit_come_first_and_nonsense_has_none(judged, outputs):
+    stored, held_out, nonsense = outputs
+    units = stored["image"] / np.linalg.norm(stored["image"], axis=1, keepdims=True)
+    found = []
+    for row in held_out[:50]:
+        length = np.linalg.norm(row)
+        logits = FIT[0] + FIT[1] * units @ row / length + FIT[2] * length
+        hits = search_hits(judged, Query(ch.codes.pack(row[None] >= 0)[0], row.astype(np.float32), "text"))
+        for hit in hits:
+            assert hit.fit == pytest.approx(
+                1 / (1 + np.exp(-logits[int(hit.id)])), abs=0.05
+            )  # of projections of 8 bits
+            assert hit.fits == (hit.fit >= 0.5)
+        assert hits.close == any(hit.fits for hit in hits)
+        found.append(hits.close)
+    assert np.mean(found) > 0.9
+    rows = nonsense[:100].astype(np.float32)
+    queries = [Query(code, row, "text") for code, row in zip(ch.codes.pack(rows >= 0), rows, strict=True)]
+    assert np.mean([search_hits(judged, query).close for query in queries]) < 0.2
+    far = next(query for query in queries if not search_hits(judged, query).close)
+    hits = answer(judged, replace(far, words="thing 17"), SearchOptions(k=20))
+    assert [(hit.id, hit.fit, hit.fits) for hit in hits[:1]] == [("0017", 1.0, True)]  # its own words answer
+    assert hits.close
+    assert not any(hit.fits for hit in hits[1:])
+    picture = Query(far.code, far.outputs, "image")
+    assert [hit.fit for hit in search_hits(judged, picture)] == [None] * 10

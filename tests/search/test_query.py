@@ -94,7 +94,7 @@ def test_words_and_pictures_find_the_nearest_codes(store, model):
 def test_an_answer_tells_what_is_known_of_its_item(store):
     hit = next(hit for hit in search_store(store, SearchOptions(k=99), like="04") if hit.id == "04")
     assert hit.as_dict() == {
-        "id": "04", "distance": 0, "match": pytest.approx(0, abs=0.3),
+        "id": "04", "distance": 0, "match": pytest.approx(0, abs=0.3), "fit": None,
         "text": "words 4", "labels": ["even"], "image": "/4.png", "metadata": {"year": 4},
     }  # fmt: skip
     np.testing.assert_array_equal(hit.code, store.get(["04"])[0].codes["image"])
@@ -315,12 +315,12 @@ def test_any_text_is_read_or_refused(text):
 
 
 @given(st.integers(1, 5), st.data())
-def test_parts_are_added_with_unit_length(n, data):
+def test_parts_are_added_with_unit_length_and_get_their_mean_length(n, data):
     rows = np.array(data.draw(st.lists(st.lists(st.floats(-9, 9), min_size=4, max_size=4), min_size=n, max_size=n)))
     rows += np.where(np.abs(rows).sum(1, keepdims=True) < 1e-3, 1.0, 0.0)
     weights = [data.draw(st.floats(0.25, 4)) for _ in range(n)]
     literal = sum(weight * row / np.sqrt((row**2).sum()) for weight, row in zip(weights, rows, strict=True))
-    if n == 1:
-        literal = rows[0]
+    length = np.average(np.sqrt((rows**2).sum(1)), weights=np.abs(weights))
     if np.linalg.norm(literal) > 1e-3:
+        literal *= length / np.linalg.norm(literal)
         np.testing.assert_allclose(combine(rows, weights), literal, atol=1e-4)

@@ -307,6 +307,12 @@ def test_axe_finds_nothing_to_mend_in_any_state(page, address, scheme, size):
             page.keyboard.press("Escape")
             page.get_by_text("More", exact=True).click()
             _check_with_axe(page, "more")
+    less = {"close": False, "results": [], "unlikely": True, "did_you_mean": "a bicycle"}
+    page.route("**/search", lambda route: route.fulfill(json={**route.fetch().json(), **less}))
+    page.goto(f"{address}?q=bycicle")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Nothing fits")
+    _check_with_axe(page, "nothing fits")
+    page.unroute("**/search")
     page.route("**/search", lambda route: route.fulfill(json={**route.fetch().json(), "close": False}))
     page.goto(f"{address}?id=item001")
     expect(page.get_by_role("heading", level=1)).to_have_text("Nothing close")
@@ -325,6 +331,35 @@ def _check_with_axe(page: Page, state: str) -> None:
     found = Axe().run(page, options={"runOnly": {"type": "tag", "values": rules}})
     assert not found.violations_count, (state, found.generate_report())
     assert page.locator("h1").count() == 1, state
+
+
+def test_what_is_less_likely_and_what_was_meant_are_offered(page, address):
+    """Of the answers to a question with a slip, the server holds back what is less likely to fit; they come by date."""
+    asked = []
+
+    def respond(route):
+        body = route.request.post_data_json
+        asked.append((body["text"], body["fitting"], body["order"]))
+        held_back = {"unlikely": True, "did_you_mean": "a red picture"} if body["fitting"] else {}
+        answer = route.fetch().json()
+        if body["fitting"]:
+            answer["results"] = [] if body["offset"] else answer["results"][:3]
+        route.fulfill(json={**answer, **held_back})
+
+    page.route("**/search", respond)
+    page.goto(f"{address}?q=a+rde+picture")
+    expect(page.locator("#results .tile")).to_have_count(3)
+    page.get_by_label("Order").select_option("Oldest first")
+    expect(page.locator("#status")).to_contain_text("By date")
+    page.get_by_role("button", name="More, less likely").click()
+    page.get_by_role("button", name="also what is less likely: remove").click()
+    page.get_by_role("button", name="a red picture?").click()
+    expect(page.locator("#words")).to_have_value("a red picture")
+    expect(page.locator("#results .tile")).to_have_count(3)
+    slip, meant = "a rde picture", "a red picture"
+    assert list(dict.fromkeys(asked)) == [
+        (slip, True, None), (slip, True, "oldest"), (slip, False, "oldest"), (meant, True, "oldest"),
+    ]  # fmt: skip
 
 
 def test_texts_are_text_and_odd_ids_are_found(page, address):

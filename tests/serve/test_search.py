@@ -85,7 +85,8 @@ def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictu
     result = next(result for result in answer.json()["results"] if result["id"] == "item003")
     assert 0 < result["match"] <= 1
     assert result == {
-        "id": "item003", "distance": 0, "match": result["match"], "duplicates": None, "labels": ["red"], "date": "",
+        "id": "item003", "distance": 0, "match": result["match"], "fit": None, "duplicates": None, "labels": ["red"],
+        "date": "",
         "code": item.codes["image"].tobytes().hex(), "text": item.metadata["text"], "metadata": {"year": 2003},
         "image": "images/item003", "modalities": ["image", "text"], "width": 52, "height": 40,
     }  # fmt: skip

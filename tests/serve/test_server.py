@@ -296,16 +296,6 @@ def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_
         assert client.get("/info").json()["loading"] == []
 
 
-def test_a_model_without_the_stores_texts_learns_what_is_close_to_a_text(tmp_path):
-    model = small_model(tmp_path)
-    store = open_store(tmp_path / "store", model.n_bits, model.fingerprint())
-    images = model.encode_images(sorted((tmp_path / "images").iterdir()))
-    store.add([f"{n}" for n in range(120)], np.resize(images, (120, images.shape[1])))
-    with TestClient(create_app(store, model)) as client:
-        client.app.state.service.warm_up.join()
-        assert client.post("/search", json={"text": "a red picture"}).json()["close"] in (True, False)
-
-
 def ask(address: str, path: str, body: object = None, token: str = "") -> dict:
     """Answer of a server over a connection of its own."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})

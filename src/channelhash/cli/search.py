@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from channelhash.explanation.bit_labels import Bit
     from channelhash.photos.stores import Index
     from channelhash.search.duplicates import DuplicateGroup
-    from channelhash.search.hits import Hits, SearchOptions
+    from channelhash.search.hits import Hit, Hits, SearchOptions
     from channelhash.search.store import Store
 
 _By = Literal["all", "image", "text", "words"]
@@ -65,6 +65,7 @@ def search(
     exclude: options.Exclude = [],
     sheet: _Sheet = None,
     view: bool = typer.Option(False, "--open", help="Open the sheet, or else the first photographs."),
+    everything: bool = typer.Option(False, "--all", help="Also show answers that are less likely to fit."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Print nothing but paths, one a line."),
     trust_code: options.TrustCode = False,
     as_json: options.AsJson = False,
@@ -100,17 +101,27 @@ def search(
     opened.close()
     if hits.note:
         say(hits.note)
+    if hits.suggestion:
+        say(f"Did you mean: {hits.suggestion}")
+    shown = [hit for hit in hits if everything or hit.fits]
     if as_json:
-        print_json({"results": [hit.as_dict() for hit in hits], "close": hits.close, "problems": problems})
+        print_json(
+            {
+                "results": [hit.as_dict() for hit in hits],
+                "close": hits.close,
+                "did_you_mean": hits.suggestion,
+                "problems": problems,
+            }
+        )
     elif quiet:
-        for hit in hits:
+        for hit in shown:
             typer.echo(printable(hit.image or hit.id))
     else:
-        _print_answers(hits, settings, store)
+        _print_answers(hits, shown, settings, store)
         if sheet:
             typer.echo(f"Pictures in {sheet}")
     if view:
-        _open_files([str(sheet)] if sheet else [hit.image for hit in hits if hit.image][:_OPENED])
+        _open_files([str(sheet)] if sheet else [hit.image for hit in shown if hit.image][:_OPENED])
 
 
 def _open_files(files: Sequence[str]) -> None:
@@ -124,39 +135,45 @@ def _open_files(files: Sequence[str]) -> None:
             return
 
 
-def _print_answers(hits: "Hits", settings: "SearchOptions", store: str) -> None:
-    """Print a line a hit; where there are no hits, what an item would have to be."""
+def _print_answers(hits: "Hits", shown: "list[Hit]", settings: "SearchOptions", store: str) -> None:
+    """Print a line for each hit that is shown; where there are no hits, what an item would have to be."""
     if not hits:
         words = " with any of these words" if hits.close is False else ""
         near = "" if settings.radius is None else f" within {settings.radius} bits"
         passing = "" if settings.where is None else f" that passes {settings.where}"
         typer.echo(f"0 answers: {store} has no item{words}{near}{passing}")
         return
-    columns = {
-        "rank": [str(place) for place in range(1, len(hits) + 1)],
-        "file" if all(hit.image.endswith(hit.id) for hit in hits) else "id": [printable(hit.id) for hit in hits],
-        "closer than": _closeness(hits),
-        "text": [hit.text for hit in hits],
-        "labels": [", ".join(hit.labels) for hit in hits],
-        "duplicates": [str(len(hit.duplicates or ()) or "") for hit in hits],
-    }
-    columns = {name: cells for name, cells in columns.items() if any(cells)}
-    answers = f"{len(hits)} answer{'' if len(hits) == 1 else 's'}"
-    title = f"nothing close; {answers} from farther off" if hits.close is False else answers
-    print_table(title, list(columns), list(zip(*columns.values(), strict=True)))
+    unlikely = len(hits) - len(shown)
+    if shown:
+        columns = {
+            "rank": [str(place) for place in range(1, len(shown) + 1)],
+            "file" if all(hit.image.endswith(hit.id) for hit in shown) else "id": [printable(hit.id) for hit in shown],
+            "fits" if shown[0].fit is not None else "closer than": _closeness(shown),
+            "text": [hit.text for hit in shown],
+            "labels": [", ".join(hit.labels) for hit in shown],
+            "duplicates": [str(len(hit.duplicates or ()) or "") for hit in shown],
+        }
+        columns = {name: cells for name, cells in columns.items() if any(cells)}
+        answers = f"{len(shown)} answer{'' if len(shown) == 1 else 's'}"
+        title = f"nothing close; {answers} from farther off" if hits.close is False else answers
+        print_table(title, list(columns), list(zip(*columns.values(), strict=True)))
+    if unlikely:
+        typer.echo(
+            f"{unlikely} more, less likely (--all)" if shown else f"Nothing fits; {unlikely} less likely (--all)"
+        )
 
 
-def _closeness(hits: "Hits") -> list[str]:
-    """Return, for each hit, a share of the items that it is closer than, never more than for the one above.
-
-    Hits are in an order finer than that of bits, so one may be a few bits closer than the one above.
+def _closeness(hits: "list[Hit]") -> list[str]:
+    """Return, for each hit, how likely it fits; or a share of the items that it is closer than, never more than for the
+    one above: hits are in an order finer than that of bits, so one may be a few bits closer than the one above.
     """
     if all(hit.match is None or hit.by_words for hit in hits):
         return []
     cells, share = [], 99.9
     for hit in hits:
         share = share if hit.match is None or hit.by_words else min(share, 100 - 100 * hit.match)
-        cells.append("(found by words)" if hit.by_words else f"{share:.1f} % of all")
+        near = f"{share:.1f} % of all" if hit.fit is None else f"{100 * hit.fit:.0f} %"
+        cells.append("(found by words)" if hit.by_words else near)
     return cells
 
 

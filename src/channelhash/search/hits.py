@@ -22,7 +22,7 @@ from channelhash.codes import PackedCodes, hamming_distances, unpack
 from channelhash.errors import InputError
 from channelhash.search.duplicates import fold
 from channelhash.search.items import Value
-from channelhash.search.match import find_reference
+from channelhash.search.match import FITS, find_reference
 from channelhash.search.rank import FIRST, Ranking, fuse_partial, rerank
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_grid import Cell, write_contact_sheet
@@ -181,6 +181,8 @@ class Hit:
         modalities: the modalities that it has codes of.
         match: of random items, the share at least as near as this one; None where the store cannot say. See
             `channelhash.search.match`.
+        fit: the probability that it answers a question in words, 1 where its own words do; None where the store cannot
+            say.
         duplicates: ids of the answers that were folded into this one; None where none were to be.
         by_words: whether its words helped to find it.
 
@@ -197,12 +199,18 @@ class Hit:
     code: PackedCodes = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False)
     modalities: tuple[str, ...] = ()
     match: float | None = None
+    fit: float | None = None
     duplicates: list[str] | None = None
     by_words: bool = False
 
+    @property
+    def fits(self) -> bool:
+        """Whether it is likely to answer the question; true where that is not known."""
+        return self.fit is None or self.fit >= FITS
+
     def as_dict(self) -> dict[str, Any]:
         """Return everything but the codes as JSON-able values."""
-        names = ["id", "distance", "match", "text", "labels", "image", "metadata"]
+        names = ["id", "distance", "match", "fit", "text", "labels", "image", "metadata"]
         if self.duplicates is not None:
             names.append("duplicates")
         return {name: getattr(self, name) for name in names}
@@ -215,15 +223,17 @@ class Hits(list[Hit]):
         close: whether they are as near as answers are to questions of which the store has some; None where it cannot
             say, see `channelhash.search.match`.
         note: what the question could not be compared with, and what to do; a line, empty if there is nothing to say.
+        suggestion: what the question may have meant, if one of its words is unknown; empty otherwise.
 
     >>> Hits([Hit("a", 2, "a dog", ["dog"], "")], close=False).close
     False
     """
 
-    def __init__(self, hits: Iterable[Hit] = (), close: bool | None = None, note: str = "") -> None:
+    def __init__(
+        self, hits: Iterable[Hit] = (), close: bool | None = None, note: str = "", suggestion: str = ""
+    ) -> None:
         super().__init__(hits)
-        self.close = close
-        self.note = note
+        self.close, self.note, self.suggestion = close, note, suggestion
 
     def draw(self, query: str | Path, path: Path) -> None:
         """Draw a query, words or an image file, and the hits as one row of a PNG."""
@@ -263,7 +273,8 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
         items = store.get(ranked.ids)
         best = [_make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
         by_cosine = store.projected and outputs is not None and options.radius is None
-        hits = _judge_hits(store, query, modality, best, cosines=[-key for key in ranked.keys] if by_cosine else None)
+        cosines = [-key for key in ranked.keys] if by_cosine else None
+        hits = _judge_hits(store, query, modality, items, best, cosines=cosines)
         close, n_found = hits.close, len(hits)
         if n_reranked and hits and query.outputs is not None:
             order = rerank(query.outputs, np.stack([hit.code for hit in hits]), n_reranked)
@@ -279,14 +290,16 @@ def _judge_hits(
     store: Store,
     query: Query,
     modality: str,
+    items: Sequence[Item],
     hits: Sequence[Hit],
     nearest: Sequence[int] | None = None,
     cosines: Sequence[float] | None = None,
 ) -> Hits:
-    """Return the hits with their matches, and whether any is close; unchanged where there is no reference.
+    """Return the hits, made of ``items``, with their matches and whether each fits, and whether any is close; unchanged
+    where there is no reference.
 
-    Whether any is close follows from ``nearest``, the distances of the nearest items, or else from those of ``hits``;
-    ``cosines`` of the best items tell it better, see `Store.search_projections`.
+    Where it is not known what fits, whether any is close follows from ``nearest``, the distances of the nearest items,
+    or else from those of ``hits``; ``cosines`` of the best items tell it better, see `Store.search_projections`.
     """
     reference = find_reference(store, query.modality, modality) if len(query.code) else None
     distances = [hit.distance for hit in hits if hit.distance is not None]
@@ -294,7 +307,13 @@ def _judge_hits(
         return Hits(hits)
     matches = reference.match_shares(query.code, distances, store.n_bits or 0)
     found = [replace(hit, match=match) for hit, match in zip(hits, matches, strict=True)]
-    return Hits(found, reference.is_close(distances if nearest is None else nearest, cosines, query.outputs))
+    rows = {item.id: item.projections[modality] for item in items if modality in item.projections}
+    if query.outputs is not None and rows:
+        fits = dict(zip(rows, reference.fits(query.outputs, np.stack(list(rows.values()))) or [], strict=False))
+        if fits:
+            found = [replace(hit, fit=fits.get(hit.id)) for hit in found]
+            return Hits(found, any(fit >= FITS for fit in fits.values()))
+    return Hits(found, reference.is_close(distances if nearest is None else nearest, cosines))
 
 
 def _collapse(hits: Sequence[Hit], radius: int, modality: str, most: int | None = None) -> list[Hit]:
@@ -359,13 +378,21 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     count = options.k if options.radius is None else options.limit
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
     by_cosine = bool(coded) and store.projected and query.outputs is not None and options.radius is None
-    judged = _fetch(store, query, order[:n_found], coded, by_cosine)
+    by_words = code_rankings[_WORDS].ids if _WORDS in rankings else []
+    # What words found fits, and comes before what does not, however it ranks by codes.
+    names = list(dict.fromkeys([*order[:n_found], *by_words[:n_found]]))
+    judged = _fetch(store, query, names, coded, by_cosine)
     close = judged.close
     if close is False and _WORDS in code_rankings and order:  # all of the words need no code to confirm them
         complete = store.search_words(query.words, len(order), options.where, query.without, coverage=1.0)
         close = not set(complete.ids).isdisjoint(order[:n_found])
-    by_words = set(code_rankings[_WORDS].ids) if _WORDS in rankings else set()
-    hits = [replace(hit, by_words=hit.id in by_words) for hit in judged]
+    known = any(hit.fit is not None for hit in judged)
+    hits = [
+        replace(hit, by_words=True, fit=1.0 if known else None) if hit.id in set(by_words) else hit for hit in judged
+    ]
+    hits.sort(key=lambda hit: not hit.fits)
+    if known:
+        close = any(hit.fit is not None and hit.fits for hit in hits)
     if options.collapse is not None:
         hits = _collapse(hits, options.collapse, store.choose_modality(), count)
     note = "" if query.words_coded or options.by == _WORDS else f"what you wrote is looked for by its words: {ALONE}"
@@ -375,13 +402,14 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
 def _fetch(store: Store, query: Query, names: Sequence[str], coded: dict[str, _RankedCodes], by_cosine: bool) -> Hits:
     """Return the items with these ids as hits, with distances and matches."""
     searched = store.choose_modality()
-    hits = [_make_hit(item, None, searched if searched in item.codes else min(item.codes)) for item in store.get(names)]
+    items = store.get(names)
+    hits = [_make_hit(item, None, searched if searched in item.codes else min(item.codes)) for item in items]
     if len(query.code) and hits:
         distances = hamming_distances(query.code[None], np.stack([hit.code for hit in hits]))[0].tolist()
         hits = [replace(hit, distance=distance) for hit, distance in zip(hits, distances, strict=True)]
     ranked = coded.get(searched, _RankedCodes([], [], []))
     cosines = [-key for key in ranked.keys] if by_cosine else None
-    return _judge_hits(store, query, searched, hits, ranked.distances, cosines)
+    return _judge_hits(store, query, searched, items, hits, ranked.distances, cosines)
 
 
 def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:

@@ -6,18 +6,13 @@ random sample of the store's own items asks for the others, texts by their text 
 * The distances of these questions to random items say how rare a distance is: its *match*.
 * Their distances to their nearest items (themselves left out) say how near a question comes that the store has answers
   to. A question whose first answers are farther than those of all but a few of them has *nothing close*.
-* A store of photographs without captions has no texts that could ask. There, texts that mean nothing do, once somebody
-  has encoded them (`learn_close`): a text has something close if its answers are nearer than those of nearly all.
-  Texts that mean nothing also resemble each other: what a text has in common with them counts against it, so that few
-  photographs are enough.
+* Where the encoder has learned from captions what fits, an image answers a text with a probability, by their cosine
+  and by the length of the text's outputs, which is small for what means nothing. A question that no answer fits has
+  nothing close.
 """
 
-import os
-import string
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,11 +20,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, binarize, hamming_distances, pack, unit_rows
-from channelhash.models.description import QueryEncoder
+from channelhash.codes import PackedCodes, hamming_distances, unit_rows
+from channelhash.models.description import read_description
 from channelhash.search.store import Store
-from channelhash.utils.files import atomic_path
-from channelhash.utils.seeds import generator
 
 #: Items that ask, and the fewest of which a store says whether an answer is close.
 _QUESTIONS, _FEWEST = 200, 100
@@ -39,9 +32,9 @@ _ITEMS = 2000
 _FIRST = 10
 #: Share of the store's own questions that would have nothing close.
 _LOST = 0.03
+#: Probability from which an answer counts as one that fits.
+FITS = 0.5
 
-# Of all bits, how many a cosine of 1 counts beside distances in bits.
-_HALF = 0.5
 # A reference is made anew when the number of codes has changed by more than this share.
 _CHANGED = 0.1
 
@@ -57,8 +50,8 @@ class _Reference:
             too few items that can ask.
         limits: ``(m,)``: the largest mean distance of the first 1, 2, … m answers that are close; None likewise.
         cosine_limits: ``(m,)``: the same of 1 − cosine, where the store keeps projections; they tell nonsense better.
-        common: ``(n_bits,)``: the mean direction of texts that mean nothing, where these say what is close. A text's
-            cosine to it is added to distances, as a share of half the bits, and to 1 − cosine.
+        fit: weights of 1, the cosine and the length of the outputs in the logit of the probability that an image
+            answers a text; None where it is not known.
     """
 
     count: int
@@ -66,7 +59,7 @@ class _Reference:
     shares: NDArray[np.float64] | None = None
     limits: NDArray[np.float64] | None = None
     cosine_limits: NDArray[np.float64] | None = None
-    common: NDArray[np.float64] | None = None
+    fit: Sequence[float] | None = None
 
     def match_shares(self, code: PackedCodes, distances: Sequence[int], n_bits: int) -> list[float]:
         """Return, for each item found, the share of random items as near or nearer; *closer than* is 1 − share.
@@ -82,28 +75,33 @@ class _Reference:
             shares = _shares_within(hamming_distances(code[None], self.items), n_bits)
         return list(shares[list(distances)].tolist())
 
-    def is_close(
-        self,
-        distances: Sequence[float],
-        cosines: Sequence[float] | None = None,
-        outputs: NDArray[np.floating[Any]] | None = None,
-    ) -> bool | None:
+    def is_close(self, distances: Sequence[float], cosines: Sequence[float] | None = None) -> bool | None:
         """Return whether the first answers are as near as those of the store's own questions; None if unknown.
 
         >>> reference = _Reference(4, np.zeros((4, 1), np.uint8), None, np.array([2.0, 3.0]))
         >>> [reference.is_close(found) for found in ([2], [2, 5], [])]
         [True, False, None]
         """
-        limits, common = self.limits, self.common
-        against = 0.0 if common is None or outputs is None else float(unit_rows(outputs[None])[0] @ common)
+        limits = self.limits
         if self.cosine_limits is not None and cosines is not None:
             limits, distances = self.cosine_limits, [1 - cosine for cosine in cosines]
-        elif common is not None:
-            against *= _HALF * len(common)
-        if limits is None or len(distances) == 0 or (common is not None and outputs is None):
+        if limits is None or len(distances) == 0:
             return None
         first = sorted(distances)[: len(limits)]
-        return bool(sum(first) / len(first) + against <= limits[len(first) - 1])
+        return bool(sum(first) / len(first) <= limits[len(first) - 1])
+
+    def fits(self, outputs: NDArray[np.floating[Any]], projections: NDArray[Any]) -> list[float] | None:
+        """Return the probability that each of ``(n, n_bits)`` answers a text of these outputs; None if unknown.
+
+        >>> reference = _Reference(4, np.zeros((4, 1), np.uint8), fit=[-3.0, 2.0, 0.5])
+        >>> reference.fits(np.array([2.0, 0.0]), np.array([[4, 0]]))
+        [0.5]
+        """
+        if self.fit is None:
+            return None
+        length = float(np.linalg.norm(outputs))
+        logits = self.fit[0] + self.fit[1] * (unit_rows(projections) @ outputs) / length + self.fit[2] * length
+        return list((1 / (1 + np.exp(-logits))).tolist())
 
 
 def _shares_within(distances: NDArray[np.integer], n_bits: int) -> NDArray[np.float64]:
@@ -143,70 +141,33 @@ def find_reference(store: Store, question: str, modality: str) -> _Reference | N
     return reference
 
 
-def learn_close(store: Store, encoder: QueryEncoder) -> None:
-    """Let a store without captions say what is close to a text, from texts that mean nothing.
-
-    What the encoder makes of them is kept in the store's folder.
-    """
-    if "text" not in encoder.modalities or not _lacks_nonsense(store, "text"):
-        return
-    file = Path(store.model_folder or os.devnull) / f"nonsense-keys-{encoder.fingerprint()}.npy"
-    try:
-        outputs = np.load(file)
-    except (OSError, ValueError, EOFError):  # not there, or damaged
-        outputs = np.asarray(encoder.outputs("text", _nonsense_texts()), np.float32)
-        if store.writable:
-            with suppress(OSError), atomic_path(file) as temporary, open(temporary, "wb") as opened:
-                np.save(opened, outputs)
-    _learn_nonsense(store, "text", outputs)
-
-
-def _nonsense_texts(n: int = _QUESTIONS) -> list[str]:
-    """Return ``n`` texts that mean nothing, always the same ones: in turn random letters and keys side by side.
-
-    >>> _nonsense_texts(2) == _nonsense_texts(2), len(_nonsense_texts())
-    (True, 200)
-    """
-    drawn = generator(0, "nonsense")
-    letters, rows = list(string.ascii_lowercase), ["qwertyuiop", "asdfghjkl", "zxcvbnm"]
-    texts = []
-    for place in range(n):
-        words = ["".join(drawn.choice(letters, size)) for size in drawn.integers(3, 10, 3)]
-        if place % 2:
-            chosen = drawn.choice(rows, drawn.integers(1, 5))
-            words = [row[drawn.integers(5) :][: drawn.integers(3, 7)] for row in chosen]
-        texts.append(" ".join(words))
-    return texts
-
-
-def _learn_nonsense(store: Store, question: str, outputs: NDArray[np.floating[Any]]) -> None:
-    """Let a store without codes of a modality say what is close to questions of that modality."""
-    with _lock:
-        _nonsense.setdefault(store, {})[question] = outputs
-        for key in [key for key in _references.get(store, {}) if key[0] == question]:
-            del _references[store][key]
-
-
-_nonsense: "WeakKeyDictionary[Store, dict[str, NDArray[np.floating[Any]]]]" = WeakKeyDictionary()
 _references: "WeakKeyDictionary[Store, dict[tuple[str, str], _Reference]]" = WeakKeyDictionary()
 _lock = Lock()
 
 
 def _make_reference(store: Store, question: str, modality: str, count: int) -> _Reference:
     ids, items = store.sample(_ITEMS, modality)
+    shares, limits, cosine_limits = None, None, None
+    fit = _read_fit(store) if (question, modality) == ("text", "image") else None
     names, questions = store.sample(_QUESTIONS, question) if question in store.modalities else ([], items)
     # Of a few items, many would be a question's only answers.
-    if len(names) < _FEWEST or count < _FEWEST:
-        return _Reference(count, items, None, *_nonsense_limits(store, question, modality))
-    foreign = np.array(names)[:, None] != np.array(ids)
-    shares = _shares_within(hamming_distances(questions, items)[foreign], store.n_bits or 0)
-    answers = store.search(questions, _FIRST + 1, modality)
-    limits, cosine_limits = _limits(names, answers.ids, answers.distances), None
-    if store.projected:
-        outputs = np.stack([item.projections[question] for item in store.get(names)])
-        scored = store.search_projections(outputs, _FIRST + 1, modality)
-        cosine_limits = _limits(names, scored.ids, [1 - scores for scores in scored.scores])
-    return _Reference(count, items, shares, limits, cosine_limits)
+    if min(len(names), count) >= _FEWEST:
+        foreign = np.array(names)[:, None] != np.array(ids)
+        shares = _shares_within(hamming_distances(questions, items)[foreign], store.n_bits or 0)
+        answers = store.search(questions, _FIRST + 1, modality)
+        limits = _limits(names, answers.ids, answers.distances)
+        if store.projected:
+            outputs = np.stack([item.projections[question] for item in store.get(names)])
+            scored = store.search_projections(outputs, _FIRST + 1, modality)
+            cosine_limits = _limits(names, scored.ids, [1 - scores for scores in scored.scores])
+    return _Reference(count, items, shares, limits, cosine_limits, fit)
+
+
+def _read_fit(store: Store) -> Sequence[float] | None:
+    """Return what the store's own model knows of the answers that fit its texts."""
+    file = store.model_folder and store.model_folder / "model" / "config.json"
+    fit: Sequence[float] | None = read_description(file)["architecture"].get("fit") if file and file.exists() else None
+    return fit
 
 
 def _limits(
@@ -217,39 +178,4 @@ def _limits(
         values[np.array(others) != name][:_FIRST] for name, others, values in zip(names, ids, distances, strict=True)
     ]
     limits: NDArray[np.float64] = np.quantile(_first_means(np.array(nearest)), 1 - _LOST, axis=0, method="higher")
-    return limits
-
-
-def _lacks_nonsense(store: Store, question: str) -> bool:
-    """Return whether `learn_close` would let a store say what is close to questions of a modality."""
-    counts = [store.count(modality) for modality in {question, *store.modalities}]
-    few = any(count is not None and count < _FEWEST for count in counts)
-    return few and question not in _nonsense.get(store, {})
-
-
-def _nonsense_limits(
-    store: Store, question: str, modality: str
-) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None, NDArray[np.float64] | None]:
-    """Return limits in bits and in 1 − cosine that nearly all texts that mean nothing exceed, and their mean direction.
-
-    All three are None where no such texts are known; the second also where the store keeps no projections.
-    """
-    outputs = _nonsense.get(store, {}).get(question)
-    if outputs is None:
-        return None, None, None
-    units = unit_rows(outputs)
-    common = units.mean(axis=0)
-    common /= np.linalg.norm(common) or 1
-    against = units @ common[:, None]
-    answers = store.search(pack(binarize(outputs)), _FIRST, modality)
-    bits = _limits_below(_first_means(np.array(answers.distances)) + _HALF * (store.n_bits or 0) * against)
-    if not store.projected:
-        return bits, None, common
-    scores = store.search_projections(outputs, _FIRST, modality).scores
-    return bits, _limits_below(_first_means(1 - np.array(scores)) + against), common
-
-
-def _limits_below(means: NDArray[np.float64]) -> NDArray[np.float64]:
-    # An equal distance is not close.
-    limits: NDArray[np.float64] = np.nextafter(np.quantile(means, _LOST, axis=0, method="lower"), -np.inf)
     return limits

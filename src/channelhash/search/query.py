@@ -27,8 +27,8 @@ from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
 from channelhash.search import STORES, open_store
 from channelhash.search.hits import Hits, Query, SearchOptions, answer
-from channelhash.search.match import learn_close
 from channelhash.search.store import Item, Store
+from channelhash.text.spelling import Spelling
 from channelhash.utils.optional_imports import naming_extra
 
 #: Most parts of a question.
@@ -112,9 +112,8 @@ def check_parts(parts: list[Part]) -> list[Part]:
 
 
 def combine(outputs: NDArray[np.floating[Any]], weights: Sequence[float]) -> NDArray[np.float32]:
-    """Add up the real-valued outputs of a question's parts: Σ_i w_i u_i / ‖u_i‖, whose signs are the code.
-
-    A single part is returned as it is, for its direction is the sum's.
+    """Add up the real-valued outputs of a question's parts: Σ_i w_i u_i / ‖u_i‖, whose signs are the code, brought to
+    the mean length of the parts, as long ones mean more than short ones.
 
     Args:
         outputs: ``(n, k)``, a row a part.
@@ -127,16 +126,18 @@ def combine(outputs: NDArray[np.floating[Any]], weights: Sequence[float]) -> NDA
         InputError: nothing is left, since the parts cancel out.
 
     >>> combine(np.array([[3.0, 4.0], [0.0, 2.0]]), [1.0, -0.3]).tolist()
-    [0.6000000238418579, 0.5]
+    [3.3092610836029053, 2.7577173709869385]
     """
     rows = np.asarray(outputs, np.float32)
     if len(rows) == 1:
         return np.asarray(rows[0])
     norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
     added = np.asarray(weights, np.float32) @ (rows / norms)
-    if np.linalg.norm(added) < 1e-6 * max(map(abs, weights)):
+    length = np.linalg.norm(added)
+    if length < 1e-6 * max(map(abs, weights)):
         raise InputError("the question: its parts cancel out; leave one of them out, or weigh them apart (^2)")
-    return np.asarray(added, np.float32)
+    shares = np.abs(np.asarray(weights, np.float32))
+    return np.asarray(added * (shares @ norms[:, 0] / shares.sum() / length), np.float32)
 
 
 def _weight(digits: str) -> float:
@@ -306,9 +307,11 @@ def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[np.floating[Any]
 def _encode_parts(encoder: QueryEncoder | None, parts: Sequence[Part]) -> list[NDArray[np.float32] | None]:
     """Return the real-valued outputs ``(k,)`` of parts, encoded in one batch a modality; None if they have none."""
     rows = [part.content if part.modality is None else None for part in parts]
+    if encoder is None:
+        return rows
     for modality in ("text", "image"):
         places = [place for place, part in enumerate(parts) if part.modality == modality]
-        if places and encoder is not None and (modality != "text" or modality in encoder.modalities):
+        if places and (modality != "text" or modality in encoder.modalities):
             outputs = encode_items(encoder, modality, [parts[place].content for place in places])
             rows = [outputs[places.index(n)] if n in places else row for n, row in enumerate(rows)]
     return rows
@@ -343,15 +346,58 @@ def search_store(
         query = query_like(store, like, options.modality, by if is_modality else None)
         return answer(store, query, options if is_modality else replace(options, by=by))
     parts, by = _question_parts(store, text, image, like, minus, minus_like), by or options.by
-    if by == "words":
-        outputs: list[NDArray[np.float32] | None] = [None] * len(parts)
-    else:
-        needed = {modality for part in parts if (modality := part.modality)}
-        encoder = load_query_encoder(store, model, needed) if needed else None
-        outputs = _encode_parts(encoder, parts)
-        if encoder is not None and "text" in needed:
-            learn_close(store, encoder)
-    return answer(store, make_query(parts, outputs), replace(options, by=by))
+    encoder = None
+    needed = {modality for part in parts if (modality := part.modality)}
+    if by != "words" and needed:
+        encoder = load_query_encoder(store, model, needed)
+    options = replace(options, by=by)
+    hits = answer(store, make_query(parts, _encode_parts(encoder, parts)), options)
+    if text is not None:
+        hits.note = hits.note or unread(encoder, text)
+        if has_unknown_words(encoder, text) and (corrected := correct(store, text)) != text:
+            others = _question_parts(store, corrected, image, like, minus, minus_like)
+            if finds_better(store, make_query(others, _encode_parts(encoder, others)), options, hits):
+                hits.suggestion = corrected
+    return hits
+
+
+def unread(encoder: QueryEncoder | None, text: str) -> str:
+    """Return a line if the encoder of a store's texts reads no language in the script of a text; else nothing."""
+    if not _reads_sentences(encoder):
+        return ""
+    from channelhash.models.sentences import LANGUAGES, is_unread
+
+    known = f"the encoder reads no language in this script; ask in one of {LANGUAGES}"
+    return known if is_unread(text) else ""
+
+
+def has_unknown_words(encoder: QueryEncoder | None, text: str) -> bool:
+    """Return whether an encoder knows words and not all of a question's."""
+    if not _reads_sentences(encoder):
+        return False
+    from channelhash.models.sentences import spelling
+
+    return not spelling().knows_all(text)
+
+
+def correct(store: Store, text: str) -> str:
+    """Return a question in which words of the store, or of the encoder ``photo``, take the place of unknown ones."""
+    from channelhash.models.sentences import spelling
+
+    general, counts = spelling(), store.word_counts()
+    text = Spelling(counts, lambda word: word in general.words or general.known(word)).correct(text) or text
+    return Spelling(general.words, lambda word: word in counts or general.known(word)).correct(text) or text
+
+
+def finds_better(store: Store, query: Query, options: SearchOptions, hits: Hits) -> bool:
+    """Return whether a corrected question halves the doubt that the best answer leaves to the one as it was written."""
+    found = answer(store, query, replace(options, k=1, limit=1))
+    best, before = (max((hit.fit or 0.0 for hit in several), default=0.0) for several in (found, hits))
+    return 1 - best < (1 - before) / 2
+
+
+def _reads_sentences(encoder: QueryEncoder | None) -> bool:
+    return getattr(encoder, "architecture", {}).get("encoder") in ("photo", "photo-backbones")
 
 
 def _stored_outputs(store: Store, item_id: str, option: str) -> NDArray[np.float32]:

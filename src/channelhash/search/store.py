@@ -383,6 +383,10 @@ class Store(ABC):
         """Whether items can be found by their words, see `search_words`."""
         return False
 
+    def word_counts(self) -> dict[str, int]:
+        """Return word -> the number of items that have it; nothing where a database does not say."""
+        return {}
+
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of items."""

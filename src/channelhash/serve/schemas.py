@@ -105,6 +105,8 @@ class SearchOptions(_Narrowing):
     minus: Annotated[list[_Words], FailFast(), Field(max_length=31)] = Field([], description="Unwanted words.")
     rerank: int = Field(0, ge=0, le=MOST["rerank"], description="Nearest codes that outputs of the query rank again.")
     collapse: _Natural | None = Field(None, description="Fold results within so many bits of an earlier one into it.")
+    fitting: bool = Field(False, description="Leave out what is less likely to answer the words, where that is known.")
+    order: Literal["newest", "oldest"] | None = Field(None, description="By date instead of the best first.")
     offset: _Natural = Field(0, description="Results before the first that is returned, all of one ranking.")
 
     @model_validator(mode="after")
@@ -167,6 +169,9 @@ class _Result(_Photograph):
     modalities: list[str] = Field(description="The modalities of its codes.")
     metadata: dict[str, Any]
     match: float | None = Field(None, description="Of random items, the share at least as near; null if unknown.")
+    fit: float | None = Field(
+        None, description="Probability that it answers the words; below 0.5 it is less likely to. Null if unknown."
+    )
     duplicates: list[str] | None = Field(None, description="With collapse, the ids of results folded into this one.")
 
 
@@ -191,6 +196,8 @@ class SearchResponse(BaseModel):
     understood: list[Understood] = Field([], description="What was asked, part by part.")
     duplicates: list[str] | None = Field(None, description="With exclude_self and collapse: of the item itself.")
     note: str = Field("", description="What the query could not be compared with, and what to do; empty if nothing.")
+    unlikely: bool = Field(False, description="With fitting: whether answers that are less likely were left out.")
+    did_you_mean: str = Field("", description="The question with known words for unknown ones, if it finds better.")
     seconds: float = Field(description="Time from the request's arrival to its response.")
 
 

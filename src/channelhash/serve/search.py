@@ -4,6 +4,7 @@ import asyncio
 import io
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -22,7 +23,7 @@ from channelhash.search.duplicates import find_duplicates
 from channelhash.search.hits import DEPTH, Hits, Page, answer_page
 from channelhash.search.hits import Query as SearchQuery
 from channelhash.search.hits import SearchOptions as StoreOptions
-from channelhash.search.items import choose_modality
+from channelhash.search.items import choose_modality, date_of
 from channelhash.search.store import Item
 from channelhash.serve import schemas
 from channelhash.serve.images import open_upload
@@ -120,10 +121,22 @@ async def _search_parts(
             return None
         return await service.encode(modality, part.content)
 
-    query = queries.make_query(parts, await asyncio.gather(*map(outputs_of, parts)))
+    async def query_of(wanted: list[queries.Part]) -> SearchQuery:
+        return queries.make_query(wanted, await asyncio.gather(*map(outputs_of, wanted)))
+
+    query, text, other = await query_of(parts), getattr(options, "text", None) or "", None
     modality = (parts[0].modality or "") if query.words_coded else query.modality
-    call = partial(_search, service, options, query, modality, words, start)
-    return await service.search(call, _is_quick(options))
+    model = None if options.by == "words" else (await service.get_encoding()).model
+    if words and queries.has_unknown_words(model, text):
+        corrected = await run_sync(queries.correct, service.store, text, limiter=service.searching)
+        if corrected != text:
+            wanted = [
+                *queries.parse_question(corrected),
+                *(part for part in parts if not any(part is word for word in words)),
+            ]
+            other = (corrected, await query_of(wanted))
+    call = partial(_search, service, options, query, modality, words, start, queries.unread(model, text), other)
+    return await service.search(call, other is None and _is_quick(options))
 
 
 def _is_quick(options: schemas.SearchOptions) -> bool:
@@ -139,18 +152,25 @@ def _search(
     query_modality: str,
     words: list[queries.Part],
     start: float,
+    note: str = "",
+    other: tuple[str, SearchQuery] | None = None,
 ) -> Response:
-    """Search, and serialise the response in this thread: a long one would block the event loop."""
+    """Search, and serialise the response in this thread: a long one would block the event loop.
+
+    A corrected question, and that as a query, are the response's suggestion if it is better answered.
+    """
     store = service.store
     n_bits = store.n_bits or 8 * len(query.code)
     for key in ("radius", "collapse"):
         if (value := getattr(options, key)) is not None and value > n_bits:
             raise HTTPException(422, f"{key}: is more than {n_bits}, the bits of a code")
     modality: str = options.modality or "image"
-    page = Page(Hits(), None)
+    page, unlikely = Page(Hits(), None), False
     if store.modalities:  # otherwise it is empty
         modality = store.choose_modality(options.modality)
-        page = service.retry(partial(_answer, service, options, query))
+        page, unlikely = service.retry(partial(_answer, service, options, query))
+        if other and queries.finds_better(store, other[1], StoreOptions(by=options.by), page.hits):
+            page.hits.suggestion = other[0]
     response = schemas.SearchResponse(
         query_code=query.code.tobytes().hex(),
         query_modality=query_modality,
@@ -161,14 +181,16 @@ def _search(
         offset=options.offset,
         understood=_understood(options, words),
         duplicates=page.alike,
-        note=page.hits.note,
+        note=page.hits.note or note,
+        unlikely=unlikely,
+        did_you_mean=page.hits.suggestion,
         seconds=time.perf_counter() - start,
     )
     return Response(response.model_dump_json(), media_type="application/json")
 
 
-def _answer(service: Service, options: schemas.SearchOptions, query: SearchQuery) -> Page:
-    """Return the page of answers that a request asks for."""
+def _answer(service: Service, options: schemas.SearchOptions, query: SearchQuery) -> tuple[Page, bool]:
+    """Return the page of answers that a request asks for, and whether some are left out as they are less likely."""
     store_options = StoreOptions(
         k=options.k,
         radius=options.radius,
@@ -179,7 +201,16 @@ def _answer(service: Service, options: schemas.SearchOptions, query: SearchQuery
         by=options.by,
     )
     left_out = options.id if isinstance(options, schemas.SearchRequest) and options.exclude_self else None
-    return answer_page(service.store, query, store_options, options.offset, schemas.MOST["k"], left_out)
+    most, by_date = schemas.MOST["k"], options.order is not None
+    if by_date:
+        store_options = replace(store_options, k=most)
+    page = answer_page(service.store, query, store_options, 0 if by_date else options.offset, most, left_out)
+    hits = [hit for hit in page.hits if hit.fits or not options.fitting]
+    unlikely = len(hits) < len(page.hits)
+    if by_date:
+        hits.sort(key=lambda hit: date_of(hit.metadata), reverse=options.order == "newest")
+        hits = hits[options.offset : options.offset + options.k]
+    return Page(Hits(hits, page.hits.close, page.hits.note), page.alike), unlikely
 
 
 def _understood(options: schemas.SearchOptions, words: list[queries.Part]) -> list[schemas.Understood]:

@@ -28,8 +28,8 @@ from channelhash.models.fitted import FittedModel
 from channelhash.search.hits import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.items import Catalogue, Order
-from channelhash.search.match import find_reference, learn_close
-from channelhash.search.query import encode_items
+from channelhash.search.match import find_reference
+from channelhash.search.query import encode_items, has_unknown_words
 from channelhash.search.store import Item, Store
 from channelhash.serve.images import Thumbnails, open_upload
 from channelhash.serve.middleware import Metrics, Tokens
@@ -224,7 +224,7 @@ class Service:
                 "the model": partial(wait, [self.encoding]),
                 "the compiled search": lambda: compile_loops(len(self.store) * -(-(self.store.n_bits or 0) // 64)),
                 "the order of the items": self.browser.catalogue,
-                "the limit of close answers": self._learn_close,
+                "the limit of close answers": self._find_references,
             }
         )
         limiter = anyio.CapacityLimiter
@@ -237,6 +237,7 @@ class Service:
         model = self.load()
         if model is not None:
             _check_model(self.store, model)
+        has_unknown_words(model, "words")  # which reads the words that it knows
         problems = {modality: problem for modality in _MODALITIES if (problem := _problem(model, modality))}
         batchers: dict[str, _Batcher[Any, Outputs]] = {
             modality: _Batcher(
@@ -251,16 +252,14 @@ class Service:
         words_alone = model is not None and "text" not in model.modalities and self.store.has_words
         return _Encoding(model, batchers, problems, words_alone)
 
-    def _learn_close(self) -> None:
-        """Find out what is close to the questions that can be encoded; see `channelhash.search.match`."""
+    def _find_references(self) -> None:
+        """Find out what fits the questions that can be encoded; see `channelhash.search.match`."""
         if self.encoding.exception():  # the server stops, and says why
             return
         encoding = self.encoding.result()
         if encoding.model is None or not self.store.modalities:
             return
         for modality in encoding.batchers:
-            if modality == "text":
-                self.thread.submit(learn_close, self.store, encoding.model).result()
             find_reference(self.store, modality, self.store.choose_modality())
 
     def check_access(self, authorization: str, writes: bool) -> None:

@@ -149,6 +149,10 @@ class ItemsDatabase:
         rows = self._connection.execute(f"SELECT number FROM items WHERE {condition[0]}", condition[1])
         return np.fromiter((number for (number,) in rows), dtype=np.int64)
 
+    def word_counts(self) -> dict[str, int]:
+        """Return word -> the number of items that have it."""
+        return self._words.counts() if self.has_words else {}
+
     def search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         """Return the ``k`` items that have most of a text's words, see `WordIndex`."""
         return self._words.search(text, without, k, to_sqlite(where), least)

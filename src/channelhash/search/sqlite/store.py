@@ -260,6 +260,10 @@ class EmbeddedStore(Store):
         order = sorted(range(len(ids)), key=ids.__getitem__)
         return [ids[place] for place in order], np.concatenate(codes)[order]
 
+    def word_counts(self) -> dict[str, int]:
+        with self._items() as items:
+            return items.word_counts()
+
     def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         with self._items() as items:
             return items.search_words(text, without, k, where, least)

@@ -215,6 +215,11 @@ class WordIndex:
         names = dict(self._connection.execute(sql, (json.dumps(order),)).fetchall())
         return Ranking([names[number] for number in order], [scores[number] for number in order])
 
+    def counts(self) -> dict[str, int]:
+        """Return word -> the number of items that have it."""
+        self._connection.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.terms USING fts5vocab(main, words, row)")
+        return dict(self._connection.execute("SELECT term, doc FROM temp.terms").fetchall())
+
     def _notice_writes(self) -> None:
         """Forget what holds only until something is written: by this connection, or by others."""
         (others,) = self._connection.execute("PRAGMA data_version").fetchone()

@@ -2,7 +2,10 @@
 
 import { fetched } from "./requests.js";
 
-const NOTHING = { q: "", id: null, code: null, by: null, in: null, r: null, labels: [], folder: null, month: null, where: "", order: null, seed: null, codes: null };
+const NOTHING = { q: "", id: null, code: null, by: null, in: null, r: null, labels: [], folder: null, month: null, where: "", order: null, seed: null, codes: null, all: null };
+
+/** Orders of answers, beside the best first. */
+export const DATED = ["newest", "oldest"];
 
 /** What is asked, from an address. */
 export function readState(search) {
@@ -23,7 +26,7 @@ export function writeState(state) {
 }
 
 /** The state without its question; what narrows stays. */
-export const unasked = (state) => ({ ...state, q: "", id: null, code: null, by: null, r: null });
+export const unasked = (state) => ({ ...state, q: "", id: null, code: null, by: null, r: null, order: null, all: null });
 
 export const hasQuestion = (state) => Boolean(state.q.trim() || state.id !== null || state.code);
 
@@ -41,6 +44,7 @@ export async function fetchPart(state, info, offset, limit, signal) {
   const body = {
     ...narrow, label: state.labels, text: state.q.trim() || null, id: state.id, query_modality: state.by, code: state.code,
     modality: state.in, radius: state.r, k: limit, offset, exclude_self: alone, collapse: fold ? alikeWithin(info) : null,
+    fitting: !state.all, order: DATED.includes(state.order) ? state.order : null,
   };
   const answer = await fetched("search", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
   return { ...answer, items: answer.results };
@@ -65,6 +69,7 @@ export function chipsOf(state, understood, name) {
   if (state.id !== null) chips.push([`${(state.by ?? "image") === (state.in ?? "image") ? "like" : "for"} ${name ?? state.id}`, { ...state, id: null, by: null }, state.id]);
   if (state.code) chips.push(["your picture", { ...state, code: null }, state.code]);
   if (state.r !== null) chips.push([`within ${state.r} bits`, { ...state, r: null }]);
+  if (state.all) chips.push(["also what is less likely", { ...state, all: null }]);
   for (const label of state.labels) chips.push([label, { ...state, labels: state.labels.filter((other) => other !== label) }]);
   for (const kind of ["folder", "month", "where"]) {
     if (state[kind]) chips.push([kind === "month" ? monthName(state.month) : state[kind], { ...state, [kind]: NOTHING[kind] }]);

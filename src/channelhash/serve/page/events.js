@@ -1,6 +1,6 @@
 // What a person does on the page: typing, dropping, pasting, choosing.
 
-import { readState, writeState } from "./asked.js";
+import { hasQuestion, readState, writeState } from "./asked.js";
 import { takeAway } from "./save.js";
 import { asked, go, info, searchPicture, show } from "./script.js";
 
@@ -10,10 +10,11 @@ const form = by("form"), words = by("words"), file = by("file"), radius = by("ra
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   const q = words.value.trim();
-  go({ ...(q || asked.q ? { ...asked, q } : asked), where: by("where").value.trim() });
+  const same = q === asked.q ? {} : { all: null, order: asked.q && q ? asked.order : null };
+  go({ ...(q || asked.q ? { ...asked, q, ...same } : asked), where: by("where").value.trim() });
 });
 by("order").addEventListener("change", ({ target: { value } }) => {
-  go({ ...asked, order: value === "newest" ? null : value, seed: value === "random" ? Math.floor(Math.random() * 1e6) : null });
+  go({ ...asked, order: value === (hasQuestion(asked) ? "best" : "newest") ? null : value, seed: value === "random" ? Math.floor(Math.random() * 1e6) : null });
 });
 for (const kind of ["label", "folder", "month"]) {
   by(kind).addEventListener("change", ({ target }) => {
@@ -21,6 +22,7 @@ for (const kind of ["label", "folder", "month"]) {
     target.selectedIndex = 0;
   });
 }
+by("unlikely").addEventListener("click", () => go({ ...asked, all: "1" }));
 radius.addEventListener("change", () => go({ ...asked, r: Number(radius.value) < Number(radius.max) ? Number(radius.value) : null }));
 by("modalities").addEventListener("change", ({ target: { value } }) => go({ ...asked, by: null, in: value === "image" ? null : value }));
 by("codes").addEventListener("click", () => go({ ...asked, codes: asked.codes ? null : "1" }));

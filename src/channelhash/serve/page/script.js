@@ -1,6 +1,6 @@
 // The page: what is asked stands in the address, so that a search can be shared and the back button works.
 
-import { chipsOf, fetchPart, hasQuestion, readState, unasked, writeState } from "./asked.js";
+import { chipsOf, DATED, fetchPart, hasQuestion, readState, unasked, writeState } from "./asked.js";
 import { addressOf, bitsWord, button, count, element, nameOf, nearness, picture } from "./draw.js";
 import { clear, showItems } from "./grid.js";
 import { openPhoto } from "./photo.js";
@@ -58,7 +58,7 @@ async function show(state) {
   const { signal } = running;
   setControls(state);
   [by("title").textContent, by("status").textContent] = [hasQuestion(state) ? "Searching…" : "Photographs", ""];
-  by("error").hidden = true;
+  by("error").hidden = by("unlikely").hidden = true;
   let answer = null;
   const nameAsked = () => (state.id === null ? null : fetched(`items/${encodeURIComponent(state.id)}`, { signal }).then(nameOf));
   const narrow = (change) => go({ ...asked, ...change });
@@ -69,7 +69,9 @@ async function show(state) {
       if (!offset) {
         answer = part.results ? part : null;
         sayFound(state, part, name);
+        addRemarks(part);
       }
+      if (part.unlikely) by("unlikely").hidden = false;
       return { items: part.items, complete: part.total === undefined ? !part.items.length : offset + part.items.length >= part.total };
     } catch (error) {
       if (error.name !== "AbortError") fail(error);
@@ -109,8 +111,10 @@ async function explain(state, answer, item, signal) {
 function setControls(state) {
   document.title = state.q ? `${state.q} · channelhash` : "channelhash";
   words.value = state.q;
-  by("order").value = state.order ?? "newest";
-  by("order").parentElement.hidden = hasQuestion(state);
+  const question = hasQuestion(state);
+  by("order").value = question ? DATED.find((order) => order === state.order) ?? "best" : state.order ?? "newest";
+  by("order").parentElement.hidden = question && !state.q;
+  for (const option of by("order").options) option.hidden = option.value === "best" ? !question : question && !DATED.includes(option.value);
   by("codes").parentElement.hidden = !hasQuestion(state);
   by("codes").setAttribute("aria-pressed", String(Boolean(state.codes)));
   radius.value = state.r ?? radius.max;
@@ -141,8 +145,8 @@ function sayFound(state, part, name) {
   const narrowed = state.labels.length || state.folder || state.month || state.where;
   by("export").hidden = !part.items.length;
   if (!part.items.length) {
-    by("title").textContent = "Nothing found";
-    by("status").textContent = !info.items ? "The store is empty: add items first." : narrowed || state.r !== null ? "Take a condition away." : "No item has any of these words.";
+    by("title").textContent = part.unlikely ? "Nothing fits" : "Nothing found";
+    by("status").textContent = part.unlikely ? "No photograph is likely to show this." : !info.items ? "The store is empty: add items first." : narrowed || state.r !== null ? "Take a condition away." : "No item has any of these words.";
   } else if (part.total !== undefined) {
     const kind = info.codes.image || !info.codes.text ? "photographs" : "texts";
     by("title").textContent = `${count(part.total)} ${part.total === 1 ? kind.slice(0, -1) : kind}`;
@@ -150,8 +154,14 @@ function sayFound(state, part, name) {
     by("title").textContent = part.close === false ? "Nothing close" : state.q ? `Found for “${state.q}”` : "Found";
     const time = part.seconds * 1000;
     const alone = part.query_code ? "" : " by words alone: a text cannot be compared with the codes of these pictures";
-    by("status").textContent = `${part.close === false ? "These are the least far off. " : ""}Best first${alone}, in ${time < 10 ? time.toFixed(1) : time.toFixed(0)} ms`;
+    by("status").textContent = `${part.close === false ? "These are the least far off. " : ""}${DATED.includes(state.order) ? "By date" : "Best first"}${alone}, in ${time < 10 ? time.toFixed(1) : time.toFixed(0)} ms`;
   }
+}
+
+/** Offer the question as it may have been meant, and say what of it nobody reads. */
+function addRemarks({ did_you_mean: meant, note, query_code: code }) {
+  if (note && code) by("status").append(` ${note[0].toUpperCase()}${note.slice(1)}.`);
+  if (meant) by("status").append(" Did you mean ", button(`${meant}?`, () => go({ ...asked, q: meant, all: null }), { className: "plain" }));
 }
 
 function fail(error) {
