@@ -168,8 +168,8 @@ def judged(tmp_path, outputs):
     store = ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=True)
     write_model(tmp_path / "store" / "model", save, {}, {"architecture": {"fit": FIT}})
     texts = [{"text": f"thing {row}"} for row in range(N)]
-    images = ch.codes.pack(outputs[0]["image"] >= 0)
-    store.add([f"{row:04}" for row in range(N)], images, "image", texts, outputs[0]["image"])
+    image = outputs[0]["image"]
+    store.add([f"{row:04}" for row in range(N)], ch.codes.pack(image >= 0), "image", texts, image)
     yield store
     store.close()
 
@@ -198,5 +198,4 @@ def test_answers_that_fit_come_first_and_nonsense_has_none(judged, outputs):
     assert [(hit.id, hit.fit, hit.fits) for hit in hits[:1]] == [("0017", 1.0, True)]  # its own words answer
     assert hits.close
     assert not any(hit.fits for hit in hits[1:])
-    picture = Query(far.code, far.outputs, "image")
-    assert [hit.fit for hit in search_hits(judged, picture)] == [None] * 10
+    assert [hit.fit for hit in search_hits(judged, replace(far, modality="image"))] == [None] * 10

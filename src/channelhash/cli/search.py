@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from channelhash.explanation.bit_labels import Bit
     from channelhash.photos.stores import Index
     from channelhash.search.duplicates import DuplicateGroup
-    from channelhash.search.hits import Hit, Hits, SearchOptions
+    from channelhash.search.hits import Hits, SearchOptions
     from channelhash.search.store import Store
 
 _By = Literal["all", "image", "text", "words"]
@@ -75,7 +75,7 @@ def search(
     Example: channelhash search photos.store "a dog on a beach -people" -k 5
     """
     from channelhash.search.duplicates import default_radius
-    from channelhash.search.hits import SearchOptions
+    from channelhash.search.hits import Hits, SearchOptions
     from channelhash.search.query import search_store
 
     if question is not None and text is not None:
@@ -96,23 +96,18 @@ def search(
         minus_like=minus_like,
         model=model,
     )
+    shown = Hits(hit for hit in hits if everything or hit.fits)
     if sheet:
-        hits.draw(text if text is not None else image or like or "", sheet)
+        shown.draw(text if text is not None else image or like or "", sheet)
     opened.close()
     if hits.note:
         say(hits.note)
     if hits.suggestion:
         say(f"Did you mean: {hits.suggestion}")
-    shown = [hit for hit in hits if everything or hit.fits]
     if as_json:
-        print_json(
-            {
-                "results": [hit.as_dict() for hit in hits],
-                "close": hits.close,
-                "did_you_mean": hits.suggestion,
-                "problems": problems,
-            }
-        )
+        results = [hit.as_dict() for hit in hits]
+        said = {"close": hits.close, "did_you_mean": hits.suggestion, "problems": problems}
+        print_json({"results": results, **said})
     elif quiet:
         for hit in shown:
             typer.echo(printable(hit.image or hit.id))
@@ -135,7 +130,7 @@ def _open_files(files: Sequence[str]) -> None:
             return
 
 
-def _print_answers(hits: "Hits", shown: "list[Hit]", settings: "SearchOptions", store: str) -> None:
+def _print_answers(hits: "Hits", shown: "Hits", settings: "SearchOptions", store: str) -> None:
     """Print a line for each hit that is shown; where there are no hits, what an item would have to be."""
     if not hits:
         words = " with any of these words" if hits.close is False else ""
@@ -163,7 +158,7 @@ def _print_answers(hits: "Hits", shown: "list[Hit]", settings: "SearchOptions", 
         )
 
 
-def _closeness(hits: "list[Hit]") -> list[str]:
+def _closeness(hits: "Hits") -> list[str]:
     """Return, for each hit, how likely it fits; or a share of the items that it is closer than, never more than for the
     one above: hits are in an order finer than that of bits, so one may be a few bits closer than the one above.
     """

@@ -28,7 +28,7 @@ WEIGHTS = Path(__file__).with_name("photo_weights")
 IMAGES, IMAGE_WIDTH = "efficientnet-lite2", 1280
 
 _SHA256 = "4d6fd74921f2d2673347e4b33ef0936de5e5caf7ed33cf177b8df394e58bf40c"
-# More pixels, and images at once, are not faster, and take more memory.
+# Side of what the network sees; images at once: more are not faster, and take more memory.
 _SIDE_LENGTH, _BATCH = 260, 8
 
 

