@@ -263,9 +263,8 @@ print(json.dumps(reads))
 def animals(tmp_path_factory) -> Path:
     """Eleven real photographs without captions."""
     folder, examples = tmp_path_factory.mktemp("animals"), Path(__file__).parents[2] / "examples" / "photographs"
-    for (
-        name
-    ) in "polar-bear giraffes kingfisher kangaroo hedgehog goldfish sunset sheep coffee tiger-snow panda".split():
+    names = "polar-bear giraffes kingfisher kangaroo hedgehog goldfish sunset sheep coffee tiger-snow panda"
+    for name in names.split():
         shutil.copy(examples / f"{name}.jpg", folder)
     return folder
 

@@ -15,8 +15,7 @@ WORDS = st.text("abcd", max_size=6)
 @given(WORDS, WORDS)
 def test_edits_are_the_fewest(first, second):
     @cache
-    def least(i, j):
-        """Compare the first ``i`` and ``j`` letters by the definition (optimal string alignment)."""
+    def least(i, j):  # of the first letters, by the definition of optimal string alignment
         if not i or not j:
             return i + j
         ways = [least(i - 1, j) + 1, least(i, j - 1) + 1, least(i - 1, j - 1) + (first[i - 1] != second[j - 1])]
@@ -31,8 +30,7 @@ def test_edits_are_the_fewest(first, second):
 def test_the_nearest_word_is_found_among_all(words, asked):
     scores = {word: -float(len(word)) for word in words}
     near = sorted((_edits(asked, word), -scores[word], word) for word in words)
-    most = 1 if len(asked) < 7 else 2
-    expected = near[0][2] if 0 < near[0][0] <= most else None
+    expected = near[0][2] if 0 < near[0][0] <= (1 if len(asked) < 7 else 2) else None
     assert Spelling(scores, lambda word: False).correct(asked) == expected
 
 
