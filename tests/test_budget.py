@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 22_581,
+    "code lines of src without lab": 22_580,
     "code lines of lab": 2568,
     "Python files in src": 186,
     "imports, % of code": 9.7,
     "public names per 100 code lines": 3.4,
-    "lines of tests": 28_582,
+    "lines of tests": 28_580,
     "lines of tools and benchmarks": 2970,
     "words of docs": 44_946,
 }
