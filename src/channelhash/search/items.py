@@ -371,8 +371,7 @@ class Catalogue:
         by_date: ``(n,)`` places by date, newest first, equal dates by id; items without a date come last.
         n_dated: number of items with a date.
         folders: folder -> number of items in it and below it, by name.
-        months: ``"2019-07"`` -> number of items, newest first; of written dates, as `month_filter` finds them.
-        date_keys: those of `DATES` that any item has.
+        months: ``"2019-07"`` -> number of items, newest first; of written dates, as `date_filter` finds them.
 
     >>> catalogue = Catalogue.of([("2019/b", {"date": "2019-07-14"}), ("a", {}), ("2019/a", {"taken": "2020-01"})])
     >>> [catalogue.ids[place] for place in catalogue.places("newest")]
@@ -387,7 +386,6 @@ class Catalogue:
     n_dated: int
     folders: dict[str, int]
     months: dict[str, int]
-    date_keys: tuple[str, ...]
 
     @classmethod
     def of(cls, items: Iterable[tuple[str, Metadata]]) -> Self:
@@ -396,11 +394,10 @@ class Catalogue:
         O(n log n) time; memory for ids and 8 bytes an item.
         """
         ids, dates = list[str](), list[str]()
-        folders, months, keys = Counter[str](), Counter[str](), set[str]()
+        folders, months = Counter[str](), Counter[str]()
         for name, metadata in items:
             ids.append(name)
             dates.append(date_of(metadata))
-            keys.update(key for key in DATES if metadata.get(key) is not None)
             folder = name.rpartition("/")[0]
             while folder:
                 folders[folder] += 1
@@ -416,7 +413,6 @@ class Catalogue:
             sum(map(bool, dates)),
             dict(sorted(folders.items())),
             dict(sorted(months.items(), reverse=True)),
-            tuple(key for key in DATES if key in keys),
         )
 
     def places(self, order: Order, seed: int = 0, among: Collection[str] | None = None) -> NDArray[np.int32]:
@@ -437,17 +433,18 @@ class Catalogue:
         selected: NDArray[np.int32] = places[mask[places]]
         return selected
 
-    def month_filter(self, month: str) -> str:
-        """Return the filter that passes items whose written date begins with a month, a year or a day, if any has one.
 
-        >>> Catalogue.of([("a", {"taken": "2020-01"})]).month_filter("2019-07")
-        "(taken >= '2019-07' AND taken < '2019-07~')"
-        """
-        alternatives, before = [], ""
-        for key in self.date_keys:
-            alternatives.append(f"({before}{key} >= '{month}' AND {key} < '{month}~')")
-            before = f"{key} IS NULL AND "
-        return f"({' OR '.join(alternatives)})" if len(alternatives) > 1 else "".join(alternatives)
+def date_filter(keys: Iterable[str], test: str) -> str:
+    """Return the filter that passes items whose written date passes a test of ``{0}``; empty without keys of dates.
+
+    >>> date_filter(["taken"], "{0} >= '2019-07' AND {0} < '2019-08'")
+    "(taken >= '2019-07' AND taken < '2019-08')"
+    """
+    alternatives, before = [], ""
+    for key in keys:
+        alternatives.append(f"({before}{test.format(key)})")
+        before = f"{key} IS NULL AND "
+    return f"({' OR '.join(alternatives)})" if len(alternatives) > 1 else "".join(alternatives)
 
 
 def date_of(metadata: Metadata) -> str:

@@ -435,7 +435,7 @@ class _Browser:
         if folder:
             parts.append(f"(id >= {_quoted(f'{folder}/')} AND id < {_quoted(f'{folder}0')})")  # 0 comes after /
         if month:
-            parts.append(self.catalogue().month_filter(month))
+            parts.append(self._store.date_filter(f"{{0}} >= '{month}' AND {{0}} < '{month}~'"))
             if not parts[-1]:
                 raise InputError("month: no item of this store has a date")
         if where and parts:

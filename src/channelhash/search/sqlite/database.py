@@ -134,6 +134,11 @@ class ItemsDatabase:
         """Return label -> number of items, most frequent first, then by name."""
         return dict(self._rows("SELECT label, count(*) FROM labels GROUP BY label ORDER BY count(*) DESC, label"))
 
+    def value_counts(self, key: str) -> list[tuple[str, int]]:
+        """Return each string that is a value of a metadata key, and its number of items."""
+        sql = "SELECT json_extract(metadata, ?1), count(*) FROM items WHERE json_type(metadata, ?1) = 'text' GROUP BY 1"
+        return self._rows(sql, f'$."{key}"')
+
     def keys(self) -> list[str]:
         """Return every metadata key that an item has had."""
         return [name for (name,) in self._rows("SELECT name FROM keys")]

@@ -129,6 +129,10 @@ class EmbeddedStore(Store):
         with self._items() as items:
             return items.label_counts()
 
+    def _value_counts(self, key: str) -> list[tuple[str, int]]:
+        with self._items() as items:
+            return items.value_counts(key)
+
     @property
     def has_words(self) -> bool:
         return self._open().reader.has_words
