@@ -9,7 +9,8 @@ from PIL import ExifTags, Image, ImageOps
 
 from channelhash.data.images import Resize, Square, image_problem
 from channelhash.explanation.occlusion import reduce_image
-from channelhash.utils.image_files import _parse_date, date_taken, decode, heif_problem, open_image
+from channelhash.photos.tags import read_header
+from channelhash.utils.image_files import decode, heif_problem, open_image
 from channelhash.utils.seeds import generator
 from pages import ROOT
 
@@ -73,7 +74,7 @@ def test_a_corrupt_exif_block_is_none(tmp_path):
         path.write_bytes(content[:start] + junk + content[start + len(junk) :])
         assert image_problem(path) is None
         assert Square(8)([path]).shape == (1, 3, 8, 8)
-        assert date_taken(open_image(path)) is None
+        assert read_header(path, 0)[0]["taken"] is None
 
 
 @pytest.mark.skipif(bool(heif_problem()), reason="needs the extra heif")
@@ -96,45 +97,3 @@ def test_a_heic_file_without_the_extra_says_what_to_install(tmp_path, monkeypatc
     path.write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
     monkeypatch.setattr(image_files, "heif_problem", lambda: "pip install 'channelhash[heif]'")
     assert "pip install 'channelhash[heif]'" in str(image_problem(path))
-
-
-@pytest.mark.parametrize(("written", "date"), [
-    ("2012:03:04 05:06:07", "2012-03-04 05:06:07"),
-    ("2012-03-04T05:06:07.25+02:00", "2012-03-04 05:06:07"),
-    ("2012/03/04 05.06", "2012-03-04 05:06:00"),
-    (b"2012:3:4 5:06:07\0", "2012-03-04 05:06:07"),
-    ("2012:03:04 24:10:00", "2012-03-04 00:10:00"),
-    ("2012:03:04 25:61:00", "2012-03-04 00:00:00"),
-    ("2012:03:04", "2012-03-04 00:00:00"),
-    ("0000:00:00 00:00:00", None),
-    ("    :  :     :  :  ", None),
-    ("2012:13:04 05:06:07", None),
-    ("0001:01:01 00:00:00", None),
-    (None, None),
-])  # fmt: skip
-def test_dates_as_cameras_write_them(written, date):
-    assert _parse_date(written) == date
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-def test_the_first_usable_date_of_a_file_counts(kind):
-    original, digitized, changed = (getattr(ExifTags.Base, f"DateTime{name}") for name in ("Original", "Digitized", ""))
-    for blocks, year in (
-        (({original: "2012:03:04 05:06:07", digitized: "2013:03:04 05:06:07"}, {}), "2012"),
-        (
-            ({original: "0000:00:00 00:00:00", digitized: "2013:03:04 05:06:07"}, {changed: "2014:01:01 00:00:00"}),
-            "2013",
-        ),
-        (({}, {changed: "2014:01:01 00:00:00"}), "2014"),
-    ):
-        exif, file = Image.Exif(), io.BytesIO()
-        exif.get_ifd(ExifTags.IFD.Exif).update(blocks[0])
-        exif.update({ExifTags.Base.Make: "a camera"} | blocks[1])
-        Image.new("RGB", (4, 3)).save(file, kind, exif=exif)
-        assert str(date_taken(open_image(file)))[:4] == year
-
-
-def test_a_date_of_xmp_counts_where_exif_has_none():
-    image = Image.new("RGB", (4, 3))
-    image.info["xmp"] = b'<rdf:Description xmp:CreateDate="2013-03-04" exif:DateTimeOriginal="2012-03-04T05:06:07"/>'
-    assert date_taken(image) == "2012-03-04 05:06:07"

@@ -231,6 +231,8 @@ def _no_image(entry: os.DirEntry[str], is_folder: bool) -> str | None:
         return problem
     if is_folder or ending in IMAGE_ENDINGS:
         return None
+    if ending == ".xmp":  # describes an image, see `channelhash.photos.tags`
+        return ""
     return f"{ending}: {_PROBLEMS[ending]}" if ending in _PROBLEMS else _NOT_A_PICTURE
 
 

@@ -21,12 +21,12 @@ from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model, read_description
 from channelhash.photos.source import Source, Unread
-from channelhash.search.items import DATES, Value, file_date
+from channelhash.photos.tags import are_tags_current, former_tags, read_header
+from channelhash.search.items import DATES, Value
 from channelhash.search.store import Listed, Store
 from channelhash.search.transfer import upsert_items
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import content_hash, file_hash
-from channelhash.utils.image_files import date_taken, open_image, upright_size
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 
 #: Metadata key of an item's state, which identifies what it was encoded from: size, times (of the last modification and
@@ -41,8 +41,13 @@ _AT_ONCE = 1000  # items updated at once, or renamed in two transactions, the ne
 _Header = dict[str, Value]
 _Outputs = NDArray[np.float32]
 
-#: What a model takes of an image, and the metadata of its file.
-_Reading = tuple[NDArray[Any], _Header]
+
+class _Reading(NamedTuple):
+    """What a model takes of an image, the metadata of its file, and a line for what of them cannot be read."""
+
+    image: NDArray[Any]
+    header: _Header
+    problems: list[str]
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,8 @@ class Batch(NamedTuple):
         outputs: modality -> the model's outputs ``(n, k)``.
         metadata: what is known of each row.
         unread: the rows that could not be encoded.
+        captions: of each row of images, those of the source, or else the one in its file.
+        problems: a line for what else cannot be read.
 
     >>> Batch([0], {"text": np.zeros((1, 16), np.float32)}, [{"text": "a dog"}], {}).rows
     [0]
@@ -94,18 +101,24 @@ class Batch(NamedTuple):
     outputs: dict[str, _Outputs]
     metadata: list[dict[str, Value]]
     unread: Mapping[int, Unread]
+    captions: Sequence[Sequence[str]] = ()
+    problems: Sequence[str] = ()
 
-    def with_captions(self, source: Source, each: _Outputs) -> Iterator["Batch"]:
+    @property
+    def texts(self) -> list[str]:
+        """All captions, one row after the other."""
+        return list(chain.from_iterable(self.captions))
+
+    def with_captions(self, each: _Outputs) -> Iterator["Batch"]:
         """Yield the images that have captions, with the outputs ``each`` of these, and then the others.
 
         Several captions count as the mean of their outputs, each divided by its norm.
         """
-        captions = [source.captions[row] if source.captions else () for row in self.rows]
-        ends = np.cumsum([len(texts) for texts in captions if texts])[:-1]
+        ends = np.cumsum([len(texts) for texts in self.captions if texts])[:-1]
         text = np.stack([outputs.mean(axis=0) for outputs in np.split(unit_rows(each), ends)]).astype(np.float32)
-        first = self._take([place for place, texts in enumerate(captions) if texts])
-        yield first._replace(outputs=first.outputs | {"text": text}, unread=self.unread)
-        if others := [place for place, texts in enumerate(captions) if not texts]:
+        first = self._take([place for place, texts in enumerate(self.captions) if texts])
+        yield first._replace(outputs=first.outputs | {"text": text}, unread=self.unread, problems=self.problems)
+        if others := [place for place, texts in enumerate(self.captions) if not texts]:
             yield self._take(others)
 
     def _take(self, places: list[int]) -> "Batch":
@@ -131,7 +144,7 @@ def index_source(
     began, ids = time.perf_counter(), source.records.ids
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
-    changed, stored, missing = _find_changes(store, source, progress("look"))
+    changed, stored, missing, lines = _find_changes(store, source, progress("look"))
     moved = _keep_moved(store, source, [row for row in changed if row not in stored], missing)
     unread = _still_unread(source, changed)
     todo = [row for row in changed if row not in moved and row not in unread]
@@ -139,14 +152,15 @@ def index_source(
     written, done = set[int](), 0
     encoded = {row for batch in ready for row in (*batch.rows, *batch.unread)}
     rest = [row for row in todo if row not in encoded]
-    for batch in chain(ready, encode_batches(load(), source, rest) if rest else ()):
-        _write(store, ids, batch)
+    for batch in chain(ready, _encode_rest(load(), source, rest) if rest else ()):
+        _write(store, ids, batch, stored)
         unread |= batch.unread
+        lines += batch.problems
         done += len(batch.rows) + len(batch.unread)
         written.update(batch.rows)
         advance(done, len(todo))
     encoding_seconds = time.perf_counter() - encoding
-    replaced = len(written & stored)
+    replaced = len(written & stored.keys())
     lost = [item.id for item in missing if item.id in store] if prune else []  # those moved have another id now
     pruned = store.delete(lost) if lost else 0
     indexed = Indexed(
@@ -154,7 +168,7 @@ def index_source(
         replaced=replaced,
         unchanged=len(source.records) - len(changed),
         pruned=pruned,
-        problems=(*source.records.problems, *(unread[row].problem for row in sorted(unread))),
+        problems=(*source.records.problems, *(unread[row].problem for row in sorted(unread)), *lines),
         items=len(store),
         seconds=time.perf_counter() - began,
         rate=len(written) / encoding_seconds if written else 0.0,
@@ -164,7 +178,17 @@ def index_source(
     return indexed, {ids[row]: unread[row] for row in sorted(unread)}
 
 
-def _write(store: Store, ids: Sequence[str], batch: Batch) -> None:
+def _encode_rest(model: Model, source: Source, rows: Sequence[int]) -> Iterator[Batch]:
+    """Encode rows as `encode_batches` does, and their captions."""
+    for batch in encode_batches(model, source, rows):
+        if texts := batch.texts:
+            yield from batch.with_captions(np.asarray(model.outputs("text", texts)))
+        else:
+            yield batch
+
+
+def _write(store: Store, ids: Sequence[str], batch: Batch, former: Mapping[int, _Header]) -> None:
+    """Write a batch; ``former`` are of each stored row the keys that its file had the last time, with None."""
     if batch.rows:
         try:
             codes = {modality: pack(binarize(outputs)) for modality, outputs in batch.outputs.items()}
@@ -173,13 +197,15 @@ def _write(store: Store, ids: Sequence[str], batch: Batch) -> None:
         store.upsert(
             [ids[row] for row in batch.rows],
             codes,
-            metadata=batch.metadata,
+            metadata=[
+                {**former.get(row, {}), **values} for row, values in zip(batch.rows, batch.metadata, strict=True)
+            ],
             projections=batch.outputs if store.projected else None,
         )
 
 
 def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterator[Batch]:
-    """Encode rows of a source that `Source.encodable` returned, batch by batch in order."""
+    """Encode rows of a source that `Source.encodable` returned, batch by batch in order, but for captions of images."""
     batches = [list(todo[start : start + _BATCH]) for start in range(0, len(todo), _BATCH)]
     modalities = tuple(source.records.items)
     if not source.reads_files:
@@ -188,27 +214,35 @@ def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterato
             metadata = [{**source.metadata[row], _STATE: _state_of_values(source, row)} for row in rows]
             yield Batch(rows, outputs, metadata, {})
         return
+    takes_captions = "text" in model.modalities and "text" not in modalities
     for batch_rows, readings in zip(batches, _read_images(source, model, batches), strict=True):
         unread = {row: each for row, each in zip(batch_rows, readings, strict=True) if isinstance(each, Unread)}
         rows = [row for row in batch_rows if row not in unread]
-        images = [each for each in readings if not isinstance(each, Unread)]
-        metadata = []
-        for row, (_, header) in zip(rows, images, strict=True):
-            columns = source.metadata[row]
-            dates = dict.fromkeys(DATES) if any(map(columns.get, DATES)) else {}  # a given one stands alone
-            metadata.append({**header, **dates, **columns, _STATE: header[_STATE]})
+        read = [each for each in readings if isinstance(each, _Reading)]
+        metadata = [_describe(source, row, each.header) for row, each in zip(rows, read, strict=True)]
         outputs = {}
-        if images:
-            inputs = {"image": np.stack([image for image, _ in images])}
+        if read:
+            inputs = {"image": np.stack([each.image for each in read])}
             outputs = {name: np.asarray(encoded) for name, encoded in model.outputs_prepared(inputs).items()}
         for modality in modalities:
             if modality != "image" and rows:
                 outputs[modality] = np.asarray(model.outputs(modality, _take(source, modality, rows)))
-        batch = Batch(rows, outputs, metadata, unread)
-        if texts := [text for row in rows for text in source.captions[row]] if source.captions else []:
-            yield from batch.with_captions(source, np.asarray(model.outputs("text", texts)))
-        else:
-            yield batch
+        captions = [_captions(source, row, values) for row, values in zip(rows, metadata, strict=True)]
+        problems = [line for each in read for line in each.problems]
+        yield Batch(rows, outputs, metadata, unread, captions if takes_captions else (), problems)
+
+
+def _describe(source: Source, row: int, header: _Header) -> _Header:
+    """Return what is known of a row: what its file says, and before that what the source says."""
+    columns = source.metadata[row]
+    dates = dict.fromkeys(DATES) if any(map(columns.get, DATES)) else {}  # a given one stands alone
+    return {**header, **dates, **columns, _STATE: header[_STATE]}
+
+
+def _captions(source: Source, row: int, metadata: _Header) -> Sequence[str]:
+    if source.captions and source.captions[row]:
+        return source.captions[row]
+    return [text] if isinstance(text := metadata.get("text"), str) else []
 
 
 def _take(source: Source, modality: str, rows: Sequence[int]) -> Any:
@@ -239,21 +273,15 @@ def _read_image(model: Model, path: Path) -> _Reading | Unread:
     try:
         before = _state_of_reading(path)
         state = _state_of_file(path)
-        return np.asarray(model.prepare("image", [path])[0]), {**_header(path, int(state.split()[1])), _STATE: state}
+        image = np.asarray(model.prepare("image", [path])[0])
+        header, problems = read_header(path, int(state.split()[1]))
+        return _Reading(image, {**header, _STATE: state}, problems)
     except (InputError, OSError) as error:
         if problem := image_problem(path):
             return Unread(problem, before)
         if isinstance(error, OSError) or _state_of_reading(path) != before:
             return Unread(f"{path}: changed while it was read; index it again", "")
         raise
-
-
-def _header(path: Path, changed_ns: int) -> _Header:
-    """Return when an image was taken, or else when its file was changed, and its upright size, without decoding it."""
-    with open_image(path) as opened:
-        width, height = upright_size(opened)
-        taken = date_taken(opened)
-    return {"taken": taken, "date": None if taken else file_date(changed_ns), "width": width, "height": height}
 
 
 def _keep_moved(store: Store, source: Source, new: Sequence[int], missing: Sequence[Listed]) -> set[int]:
@@ -303,17 +331,19 @@ def _rename(store: Store, source: Source, pairs: Sequence[tuple[Listed, int, str
     store.delete([item.id for item in items])
 
 
-def _find_changes(store: Store, source: Source, progress: Progress) -> tuple[list[int], set[int], list[Listed]]:
+def _find_changes(
+    store: Store, source: Source, progress: Progress
+) -> tuple[list[int], dict[int, _Header], list[Listed], list[str]]:
     """Compare a source with what is stored, by one pass over the store and a look at each file.
 
-    Where only an image's times are new, or its folder was moved, or copied together with the store that lies in it, the
-    store is updated here.
+    Where only an image's times or tags are new, or its folder was moved, or copied together with the store that lies in
+    it, the store is updated here.
     """
     copied = source.folder is not None and Path(store.address).resolve().is_relative_to(source.folder.resolve())
     ids = source.records.ids
     rows = {name: row for row, name in enumerate(ids)}
     images = {values.get("image") for values in source.metadata} if source.folder is not None else set()
-    todo, stored, missing = list[int](), set[int](), list[Listed]()
+    todo, stored, missing, problems = list[int](), dict[int, _Header](), list[Listed](), list[str]()
     touched: list[tuple[str, dict[str, Value]]] = []
     for item in store.listed():
         row = rows.get(item.id)
@@ -321,8 +351,8 @@ def _find_changes(store: Store, source: Source, progress: Progress) -> tuple[lis
             if source.folder is not None and _is_gone(item, source.folder, source.unread, images):
                 missing.append(item)
             continue
-        stored.add(row)
-        news = _news(item, source, row, copied)
+        stored[row] = former_tags(item.metadata)
+        news = _news(item, source, row, copied, problems)
         if news is None:
             todo.append(row)
         elif news:
@@ -335,7 +365,7 @@ def _find_changes(store: Store, source: Source, progress: Progress) -> tuple[lis
     todo = sorted([*todo, *(row for row in range(len(ids)) if row not in stored)])
     if ids:
         progress(len(ids), len(ids))
-    return todo, stored, missing
+    return todo, stored, missing, problems
 
 
 def _is_gone(item: Listed, folder: Path, unread: Sequence[str], images: Collection[Value]) -> bool:
@@ -352,11 +382,11 @@ def _is_gone(item: Listed, folder: Path, unread: Sequence[str], images: Collecti
     return unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", item.id) or not os.path.lexists(image)
 
 
-def _news(item: Listed, source: Source, row: int, copied: bool) -> dict[str, Value] | None:
+def _news(item: Listed, source: Source, row: int, copied: bool, problems: list[str]) -> dict[str, Value] | None:
     """Return the metadata to update of an item whose codes are still right, or None if it is to be encoded again.
 
     A store that lies in the source's folder may have been ``copied`` with it: the same content at an item's old path is
-    then that of the original.
+    then that of the original. Lines on tags that cannot be read join ``problems``.
     """
     metadata = source.metadata[row]
     differing = {key: value for key, value in metadata.items() if item.metadata.get(key) != value}
@@ -367,7 +397,15 @@ def _news(item: Listed, source: Source, row: int, copied: bool) -> dict[str, Val
     lacks_codes = not source.modalities_of(row) <= set(item.modalities)
     if state is None or lacks_codes or differing.keys() - {"image"}:
         return None
-    return differing | ({_STATE: state} if state != old else {})
+    news = differing | ({_STATE: state} if state != old else {})
+    if not source.reads_files or are_tags_current(path := Path(str(metadata["image"])), item.metadata):
+        return news
+    with suppress(OSError):  # an image that cannot be read any more keeps its tags
+        header, lines = read_header(path, int(state.split()[1]))
+        tags = {**former_tags(item.metadata), **_describe(source, row, {**header, _STATE: state})}
+        news |= {key: value for key, value in tags.items() if item.metadata.get(key) != value}
+        problems += lines
+    return None if "text" in news else news
 
 
 def _check_same_image(item: Listed, source: Source, row: int) -> None:

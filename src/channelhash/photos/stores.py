@@ -76,17 +76,16 @@ def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[fitt
     extract = fitted.FittedModel.from_encoder(encoder)
     source = source.encodable(extract)
     rows = _sample(source, encoder, new)
-    plain, batches, texts = replace(source, captions=None), list[Batch](), list[NDArray[np.float32]]()
-    for batch in encode_batches(extract, plain, rows):
+    batches, texts = list[Batch](), list[NDArray[np.float32]]()
+    for batch in encode_batches(extract, source, rows):
         batches.append(batch)
-        captions = [text for row in batch.rows for text in source.captions[row]] if source.captions else []
-        texts.append(encoder.features("text", captions) if captions else np.empty((0, 0), np.float32))
+        texts.append(encoder.features("text", batch.texts) if batch.texts else np.empty((0, 0), np.float32))
         progress(sum(len(batch.rows) + len(batch.unread) for batch in batches), len(rows))
     if not any(batch.rows for batch in batches):
         problems = [*(each.problem for batch in batches for each in batch.unread.values()), *source.records.problems]
         raise InputError(f"{problems[0]}; none of the {len(rows):,} pictures can be read, give others")
-    model = fitted.fit_codes(encoder, _features(source, encoder, batches, texts), new.n_bits, new.codes, new.seed)
-    return model, list(_encode_features(model, source, batches, texts))
+    model = fitted.fit_codes(encoder, _features(encoder, batches, texts), new.n_bits, new.codes, new.seed)
+    return model, list(_encode_features(model, batches, texts))
 
 
 def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
@@ -101,12 +100,12 @@ def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
 
 
 def _features(
-    source: Source, encoder: Encoder, batches: list[Batch], texts: list[NDArray[np.float32]]
+    encoder: Encoder, batches: list[Batch], texts: list[NDArray[np.float32]]
 ) -> dict[str, NDArray[np.float32]]:
     """Return features by modality; those of captions where all images have some, or where enough stand for all."""
     names = batches[0].outputs if batches else ()
     features = {name: np.concatenate([batch.outputs[name] for batch in batches if batch.rows]) for name in names}
-    captions = [source.captions[row] for batch in batches for row in batch.rows] if source.captions else []
+    captions = [several for batch in batches for several in batch.captions]
     counts = [len(several) for several in captions if several]
     if counts and (len(counts) == len(captions) or (encoder.one_space and len(counts) >= fitted.MIN_PAIRS)):
         each = np.split(np.concatenate([rows for rows in texts if len(rows)]), np.cumsum(counts)[:-1])
@@ -115,14 +114,14 @@ def _features(
 
 
 def _encode_features(
-    model: fitted.FittedModel, source: Source, batches: list[Batch], texts: list[NDArray[np.float32]]
+    model: fitted.FittedModel, batches: list[Batch], texts: list[NDArray[np.float32]]
 ) -> Iterator[Batch]:
     """Yield the batches with the model's outputs instead of features."""
     for batch, features in zip(batches, texts, strict=True):
         encoded = {name: model.project(name, rows) for name, rows in batch.outputs.items() if name in model.modalities}
         batch = batch._replace(outputs=encoded)
         captioned = len(features) and "text" in model.modalities
-        yield from batch.with_captions(source, model.project("text", features)) if captioned else [batch]
+        yield from batch.with_captions(model.project("text", features)) if captioned else [batch]
 
 
 @dataclass(frozen=True)

@@ -61,15 +61,18 @@ async def _browse(options: Annotated[schemas.BrowseOptions, Query()], service: C
 
 @readers.get("/facets")
 async def _facets(service: CurrentService) -> schemas.Facets:
-    """Return the labels, folders and months of all items, with the number of items of each."""
+    """Return labels, folders, months, cameras and places of all items, with the number of items of each."""
 
     def work() -> schemas.Facets:
-        catalogue, counts = service.browser.catalogue(), service.store.label_counts()
-        kinds = (counts, catalogue.folders, catalogue.months)
-        labels, folders, months = (
-            [schemas.Facet(name=name, count=count) for name, count in kind.items()] for kind in kinds
+        catalogue, store = service.browser.catalogue(), service.store
+        kinds = {"labels": store.label_counts(), "folders": catalogue.folders, "months": catalogue.months}
+        kinds |= {"cameras": store.value_counts("camera"), "places": store.value_counts("place")}
+        return schemas.Facets(
+            **{
+                kind: [schemas.Facet(name=name, count=count) for name, count in names.items()]
+                for kind, names in kinds.items()
+            }
         )
-        return schemas.Facets(labels=labels, folders=folders, months=months)
 
     return await run_sync(work, limiter=service.searching)
 

@@ -311,7 +311,7 @@ class BrowsedItems(BaseModel):
 
 
 class Facet(BaseModel):
-    """A label, a folder or a month, and how many items are of it."""
+    """A label, a folder, a month, a camera or a place, and how many items are of it."""
 
     name: str
     count: int
@@ -323,6 +323,8 @@ class Facets(BaseModel):
     labels: list[Facet] = Field(description="Most frequent first.")
     folders: list[Facet] = Field(description="By name; of what lies below them, too.")
     months: list[Facet] = Field(description="YYYY-MM, newest first; of dates that are stored.")
+    cameras: list[Facet] = Field(description="Of the key camera of metadata, most frequent first.")
+    places: list[Facet] = Field(description="Of the key place of metadata, most frequent first.")
 
 
 class NewItem(_Request):

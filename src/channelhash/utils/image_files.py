@@ -1,4 +1,4 @@
-"""Open image files, read size and date, and decode to what people see; nothing else in the package opens an image.
+"""Open image files, read their size, and decode to what people see; nothing else in the package opens an image.
 
 * **More than 8 bits.** Grey values of 16 or 32 bits, whole or not, lie between 0 and the smallest of 1, 255, 4095 and
   65535 that holds them all. Where there are values below 0, above 65535, or where the largest is between 1 and 16, they
@@ -12,11 +12,9 @@
 
 import io
 import os
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from functools import cache, lru_cache
 from math import ceil, sqrt
 from pathlib import Path
@@ -40,12 +38,6 @@ _MOST_MILLIONS = 179  # where Pillow refuses, too
 
 # Damaged blocks count as none, and large images are bounded here; Pillow would tell of each on the way.
 warnings.filterwarnings("ignore", module=r"PIL\.")
-_DATE_TAGS = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized, ExifTags.Base.DateTime)
-_XMP_DATES = ("exif:DateTimeOriginal", "photoshop:DateCreated", "exif:DateTimeDigitized", "xmp:CreateDate")
-_XMP_DATE = re.compile(rf"({'|'.join(_XMP_DATES)})(?:\s*=\s*[\"']|>)\s*([^\"'<]+)")
-# Year, month and day, then perhaps hour, minute and perhaps second, each but the year of one or two digits.
-_DATE = re.compile(r"\s*(\d{4})[^\d]?(\d\d?)[^\d]?(\d\d?)(?:[T\s]+(\d\d?)[^\d]?(\d\d?)(?:[^\d]?(\d\d?))?)?", re.ASCII)
-_FIRST_PHOTOGRAPH = 1826
 
 
 class ImageError(OSError):
@@ -113,49 +105,6 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
     """
     width, height = image.size
     return (height, width) if _turn_of(image) >= 5 else (width, height)
-
-
-def date_taken(image: Image.Image) -> str | None:
-    """Return when an opened image was taken, as ``"2019-07-14 10:20:30"``, or None.
-
-    The first usable one counts of EXIF's ``DateTimeOriginal``, ``DateTimeDigitized`` and ``DateTime``, then of the same
-    in XMP.
-
-    >>> date_taken(Image.new("RGB", (4, 3))) is None
-    True
-    """
-    exif = _exif(image)
-    try:
-        inner = exif.get_ifd(ExifTags.IFD.Exif)
-    except Exception:
-        inner = {}
-    written = [block.get(tag) for tag in _DATE_TAGS for block in (inner, exif)]
-    xmp = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp") or ""
-    dates = dict(_XMP_DATE.findall(xmp.decode(errors="replace") if isinstance(xmp, bytes) else str(xmp)))
-    written += [dates.get(name) for name in _XMP_DATES]
-    return next((date for date in map(_parse_date, written) if date), None)
-
-
-def _parse_date(written: object) -> str | None:
-    """Return a camera's date as ``"2019-07-14 10:20:30"``; None for zeros, spaces and dates that cannot be.
-
-    Any separators do, and seconds or the whole time may be missing. Time zones and fractions of seconds are left out, a
-    time that cannot be, too. Hour 24 is how some telephones write the first hour of a day.
-
-    >>> _parse_date("2019:07:14 10:20"), _parse_date("2019-07-14T24:20:30.5+02:00"), _parse_date("0000:00:00 00:00:00")
-    ('2019-07-14 10:20:00', '2019-07-14 00:20:30', None)
-    """
-    text = written.decode(errors="replace") if isinstance(written, bytes) else str(written)
-    if not (match := _DATE.match(text)):
-        return None
-    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups())
-    try:
-        date = datetime(year, month, day)
-    except ValueError:
-        return None
-    if hour <= 24 and minute < 60 and second <= 60:
-        date = date.replace(hour=hour % 24, minute=minute, second=min(second, 59))
-    return str(date) if year >= _FIRST_PHOTOGRAPH else None
 
 
 def _exif(image: Image.Image) -> Any:

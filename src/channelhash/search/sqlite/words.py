@@ -1,8 +1,9 @@
 """Full-text search in what is known of items: SQLite's FTS5 beside the items, written in the same transaction.
 
-The words of an item are those of its id (the path of its file), its text, its labels, its image's file name and its
-date (``taken``, with the month's name). The index holds no copy of them. The view ``described`` says what they are; it
-is part of the database, so that what is taken out of the index is always what was put in.
+The words of an item are those of its id (the path of its file), its text, its labels, its title, place, country and
+camera, its image's file name and its date (``taken``, with the month's name). The index holds no copy of them. The view
+``described`` says what they are; it is part of the database, so that what is taken out of the index is always what was
+put in.
 
 The index splits texts at what is neither letter nor digit, and so would take a Chinese sentence for one word, and a
 Thai or Hindi word for several, split at its vowel signs. Letters are therefore moved to planes of private use, all of
@@ -84,10 +85,13 @@ _MONTHS = (
     "january", "february", "march", "april", "may", "june",
     "july", "august", "september", "october", "november", "december",
 )  # fmt: skip
+# Keys of metadata with names in them.
+_NAMES = ("title", "place", "country", "camera")
 # FTS5 reads a view, but no table-valued functions in it. JSON's punctuation separates labels as spaces do.
 _VIEW = f"""
 CREATE VIEW described AS SELECT number, separate(id || ' ' || coalesce(json_extract(metadata, '$.text'), '')
     || ' ' || coalesce(json_extract(metadata, '$.labels'), '')
+    {" ".join(f"|| ' ' || coalesce(json_extract(metadata, '$.{key}'), '')" for key in _NAMES)}
     || ' ' || coalesce(replace(image, rtrim(image, replace(image, '/', '')), ''), '')
     || ' ' || coalesce(taken, '') || ' ' || CASE substr(taken, 6, 2)
     {" ".join(f"WHEN '{number:02}' THEN '{name}'" for number, name in enumerate(_MONTHS, start=1))} ELSE '' END) AS text

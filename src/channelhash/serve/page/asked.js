@@ -77,6 +77,13 @@ export function chipsOf(state, understood, name) {
   return chips;
 }
 
+/** A filter with the condition that a key of metadata is a value, in place of one that it was another. */
+export function narrowed(where, key, value) {
+  const clause = `${key} = '${value.replaceAll("'", "''")}'`, former = new RegExp(`\\b${key} = '(?:[^']|'')*'`);
+  if (former.test(where)) return where.replace(former, () => clause);
+  return where ? `${/\bOR\b/i.test(where) ? `(${where})` : where} AND ${clause}` : clause;
+}
+
 /** "July 2019" of "2019-07"; a year or a day stays as it is. */
 export function monthName(month) {
   if (!/^\d{4}-\d\d$/.test(month)) return month;

@@ -1,6 +1,6 @@
 // What a person does on the page: typing, dropping, pasting, choosing.
 
-import { hasQuestion, readState, writeState } from "./asked.js";
+import { hasQuestion, narrowed, readState, writeState } from "./asked.js";
 import { takeAway } from "./save.js";
 import { asked, go, info, searchPicture, show } from "./script.js";
 
@@ -16,9 +16,10 @@ form.addEventListener("submit", (event) => {
 by("order").addEventListener("change", ({ target: { value } }) => {
   go({ ...asked, order: value === (hasQuestion(asked) ? "best" : "newest") ? null : value, seed: value === "random" ? Math.floor(Math.random() * 1e6) : null });
 });
-for (const kind of ["label", "folder", "month"]) {
+for (const kind of ["label", "folder", "month", "camera", "place"]) {
   by(kind).addEventListener("change", ({ target }) => {
-    go({ ...asked, ...(kind === "label" ? { labels: [...new Set([...asked.labels, target.value])] } : { [kind]: target.value }) });
+    const { value } = target, ofKey = kind === "camera" || kind === "place";
+    go({ ...asked, ...(kind === "label" ? { labels: [...new Set([...asked.labels, value])] } : ofKey ? { where: narrowed(asked.where, kind, value) } : { [kind]: value }) });
     target.selectedIndex = 0;
   });
 }

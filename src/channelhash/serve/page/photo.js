@@ -1,6 +1,6 @@
 // One photograph: large, with what is known of it and the ways on. Arrow keys and swipes lead to its neighbours.
 
-import { alikeWithin, monthName } from "./asked.js";
+import { alikeWithin, monthName, narrowed } from "./asked.js";
 import { addressOf, button, count, element, nameOf, nearness, picture } from "./draw.js";
 import { focusItem, items, more } from "./grid.js";
 import { fetched, showPicture } from "./requests.js";
@@ -10,7 +10,7 @@ const SWIPE = 50; // pixels
 const LARGE = 1280; // pixels of a long side
 const dialog = document.getElementById("photo");
 let place = 0; // of the item that is shown
-let page = null; // what the page gives: {info, answer, ask, narrow, explain}
+let page = null; // what the page gives: {info, answer, ask, narrow, where, explain}
 let explaining = null; // stops the explanation under way
 let touched = null; // where a finger came down
 
@@ -47,19 +47,34 @@ function draw(at) {
   (dialog.querySelector(`[data-step="${focused}"]:enabled`) ?? dialog.querySelector(".shut")).focus();
 }
 
-/** Caption, labels, date, folder and ways on. */
+/** Caption, labels, date, folder, what the camera wrote, and ways on. */
 function about(item) {
   const narrowers = item.labels.map((label) => button(label, () => page.narrow({ labels: [label] }), { className: "chip" }));
   const month = item.date?.slice(0, 7), folder = item.id.includes("/") ? item.id.replace(/\/[^/]*$/, "") : "";
   if (month) narrowers.push(button(item.date.length > 7 ? `${Number(item.date.slice(8, 10))} ${monthName(month)}` : monthName(month), () => page.narrow({ month }), { className: "chip" }));
+  for (const key of ["camera", "place"]) {
+    const value = item.metadata[key];
+    if (typeof value === "string") narrowers.push(button(value, () => page.narrow({ where: narrowed(page.where, key, value) }), { className: "chip" }));
+  }
   if (folder) narrowers.push(button(folder, () => page.narrow({ folder }), { className: "chip" }));
   return [
     element("h2", {}, nameOf(item)),
+    tagsOf(item.metadata),
     narrowers.length ? element("div", { className: "chips", role: "group", "aria-label": "Only those of" }, ...narrowers) : null,
     element("div", { className: "ways" }, ...ways(item)),
     element("section", { className: "why", "aria-label": "Why this one", "aria-live": "polite" }),
     detailsOf(item),
   ].filter(Boolean);
+}
+
+/** Title, stars, lens and where it was, a line each. */
+function tagsOf({ title, rating, lens, focal_length: focal, place, country, lat, lon }) {
+  const lines = [title, [lens, typeof focal === "number" ? `${Number(focal.toFixed(1))} mm` : null].filter(Boolean).join(" · ")].filter(Boolean).map((line) => element("p", {}, String(line)));
+  if (rating === -1) lines.push(element("p", {}, "Rejected"));
+  else if ([1, 2, 3, 4, 5].includes(rating)) lines.push(element("p", { role: "img", "aria-label": `${rating} of 5 stars` }, "★".repeat(rating) + "☆".repeat(5 - rating)));
+  const named = [place, country].filter(Boolean).join(", ");
+  if (typeof lat === "number" && typeof lon === "number") lines.push(element("p", {}, `${named ? `${named} · ` : ""}${lat.toFixed(5)}, ${lon.toFixed(5)}`));
+  return lines.length ? element("div", { className: "tags" }, ...lines) : null;
 }
 
 function ways(item) {

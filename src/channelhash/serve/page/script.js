@@ -62,7 +62,7 @@ async function show(state) {
   let answer = null;
   const nameAsked = () => (state.id === null ? null : fetched(`items/${encodeURIComponent(state.id)}`, { signal }).then(nameOf));
   const narrow = (change) => go({ ...asked, ...change });
-  const open = (place, why) => openPhoto(place, { info, answer, ask, narrow, explain: (item, stop) => explain(state, answer, item, stop) }, why);
+  const open = (place, why) => openPhoto(place, { info, answer, ask, narrow, where: state.where, explain: (item, stop) => explain(state, answer, item, stop) }, why);
   const fetchNext = async (offset) => {
     try {
       const [part, name] = await Promise.all([fetchPart(state, info, offset, PART, signal), offset ? null : nameAsked()]);

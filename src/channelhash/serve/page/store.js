@@ -21,10 +21,10 @@ export function sayBusy(info) {
   }, AGAIN);
 }
 
-/** Offer the labels, folders and months that there are. */
+/** Offer the labels, folders, months, cameras and places that there are. */
 export async function offerFacets() {
   const facets = await fetched("facets").catch(() => ({}));
-  for (const kind of ["label", "folder", "month"]) {
+  for (const kind of ["label", "folder", "month", "camera", "place"]) {
     const shown = (facets[`${kind}s`] ?? []).map(({ name, count: n }) => element("option", { value: name }, `${kind === "month" ? monthName(name) : name} (${count(n)})`));
     by(kind).append(...shown);
     by(kind).parentElement.hidden = !shown.length;

@@ -1,0 +1,306 @@
+"""What cameras and programs wrote of a photograph: into a sidecar beside it, or into its file as XMP, IPTC or EXIF."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import isfinite
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+from PIL import ExifTags, Image, ImageFile, IptcImagePlugin
+
+from channelhash.photos.dates import date_of_name, parse_date
+from channelhash.photos.places import nearest_city
+from channelhash.search.items import Metadata, Value, file_date
+from channelhash.utils.image_files import open_image, upright_size
+
+# What a source says, not yet checked, by the keys of tags: dates and labels as lists, a camera as make and model.
+_Said = Mapping[str, Any]
+
+#: Metadata key of what tags were read from: size and times of the sidecar, ``-`` for none, and then the keys of the
+#: tags, with commas. What it lists and the next reading lacks is taken away.
+_TAGGED = "tags_from"
+
+_LARGEST_XMP = 1 << 20
+_LONGEST = 2000  # characters of a text
+_RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+_PROPERTIES = [f"{_RDF} RDF", f"{_RDF} Description"]  # lie in these
+_NAMESPACES = {
+    "http://purl.org/dc/elements/1.1/": "dc",
+    "http://ns.adobe.com/xap/1.0/": "xmp",
+    "http://ns.adobe.com/exif/1.0/": "exif",
+    "http://ns.adobe.com/exif/1.0/aux/": "aux",
+    "http://cipa.jp/exif/1.0/": "exifEX",
+    "http://ns.adobe.com/tiff/1.0/": "tiff",
+    "http://ns.adobe.com/photoshop/1.0/": "photoshop",
+    "http://ns.adobe.com/lightroom/1.0/": "lr",
+}
+_XMP_DATES = ("exif:DateTimeOriginal", "photoshop:DateCreated", "exif:DateTimeDigitized", "xmp:CreateDate")
+_EXIF_DATES = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized, ExifTags.Base.DateTime)
+_XMP_DEGREES = re.compile(r"\s*([\d.]+)(?:,([\d.]+))?(?:,([\d.]+))?\s*([NSEW])\s*", re.ASCII)
+# Captions that cameras write into every file.
+_NO_CAPTION = re.compile(
+    r".*digital (still ?)?camera|sony dsc|(dcim|dcf)\b.*|(exif|jpeg).(jpeg|picture).*|samsung( camera pictures)?|"
+    r"image description|(default|untitled|hdr|sdr|rhdr|cof|edf|dav|oznor|fznor|mde|btf|camera)\w*",
+    re.IGNORECASE,
+)
+_NO_TEXT = re.compile("[\0-\x1f\x7f\ud800-\udfff]+")
+
+
+def read_header(path: Path, changed_ns: int) -> tuple[dict[str, Value], list[str]]:
+    """Return what an image and its sidecar say, its date and upright size, without decoding it; lines for what is lost.
+
+    A date in the name comes before the time of the last change ``changed_ns``, which may be that of a copy.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "IMG_20190714_102030.png")
+    ...     Image.new("RGB", (4, 3)).save(path)
+    ...     read_header(path, 0)[0]
+    {'taken': None, 'date': '2019-07-14 10:20:30', 'width': 4, 'height': 3, 'tags_from': '- '}
+    """
+    sidecar = _sidecar_of(path)
+    source = _state_of(sidecar)
+    with open_image(path) as opened:
+        width, height = upright_size(opened)
+        tags, lines = _read_tags(opened, path, sidecar)
+    date = None if "taken" in tags else date_of_name(path) or file_date(changed_ns)
+    header = {"taken": None, "date": date, "width": width, "height": height, **tags}
+    return {**header, _TAGGED: f"{source} {','.join(tags)}"}, lines
+
+
+def are_tags_current(path: Path, metadata: Metadata) -> bool:
+    """Return whether the tags of an item with these metadata are those that its image and the sidecar of that say.
+
+    The image has not changed.
+
+    >>> are_tags_current(Path("lost.jpg"), {"tags_from": "- rating"}), are_tags_current(Path("lost.jpg"), {})
+    (True, False)
+    """
+    return str(metadata.get(_TAGGED, "")).rpartition(" ")[0] == _state_of(_sidecar_of(path))
+
+
+def former_tags(metadata: Metadata) -> dict[str, Value]:
+    """Return None for each tag that was read for an item with these metadata; a caption stays, as its code does.
+
+    >>> former_tags({"tags_from": "- text,rating", "rating": 5})
+    {'rating': None}
+    """
+    keys = str(metadata.get(_TAGGED, "")).rpartition(" ")[2]
+    return {key: None for key in keys.split(",") if key and key != "text"}
+
+
+def _sidecar_of(path: Path) -> Path | None:
+    """Return the file in which programs describe an image, if any: ``1.jpg.xmp`` (darktable), ``1.xmp`` (Lightroom)."""
+    names = (f"{start}{ending}" for ending in (".xmp", ".XMP") for start in (path, os.path.splitext(path)[0]))
+    return next((Path(name) for name in names if os.path.isfile(name)), None)
+
+
+def _state_of(sidecar: Path | None) -> str:
+    """Return size and times of a sidecar; ``-`` without one."""
+    if sidecar is None:
+        return "-"
+    with suppress(OSError):
+        stat = sidecar.stat()
+        return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
+    return "-"
+
+
+def _read_tags(image: Image.Image, path: Path, sidecar: Path | None) -> tuple[dict[str, Value], list[str]]:
+    """Return what is said of an opened image of a file, and a line for each source that cannot be read.
+
+    Of each key the first source counts that says it: sidecar, XMP in the file, IPTC, EXIF; of dates EXIF before other
+    XMP.
+    """
+    lines = list[str]()
+
+    def read(said: Callable[[], _Said], file: Path, kind: str) -> dict[str, Value]:
+        try:
+            return _check(said())
+        except Exception as error:  # Pillow raises errors of every type
+            lines.append(f"{file}: its {kind} ({' '.join(str(error).split()) or 'damaged'})")
+            return {}
+
+    beside = read(lambda: _of_xmp(_content(sidecar)), sidecar, "tags") if sidecar else {}
+    exif = read(lambda: _of_exif(image), path, "EXIF")
+    tags = exif | read(lambda: _of_iptc(image), path, "IPTC") | read(lambda: _of_xmp(_xmp_in(image)), path, "XMP")
+    tags |= {key: exif[key] for key in exif if key == "taken"} | beside
+    if city := nearest_city(tags["lat"], tags["lon"]) if "lat" in tags else None:  # type: ignore[arg-type]
+        tags |= {"place": city.name, "country": city.country}
+    return tags, lines
+
+
+def _content(file: Path) -> bytes:
+    with open(file, "rb") as opened:
+        return opened.read(_LARGEST_XMP + 1)
+
+
+def _xmp_in(image: Image.Image) -> bytes:
+    xmp = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp") or b""
+    return xmp.encode() if isinstance(xmp, str) else bytes(xmp).rstrip(b"\0")
+
+
+def _of_xmp(content: bytes) -> _Said:
+    values = _parse_xmp(content) if content.strip() else {}
+
+    def first(*names: str) -> str:
+        return next((values[name][0] for name in names if name in values), "")
+
+    hierarchy = [label for label in values.get("lr:hierarchicalSubject", ()) if not label.startswith("darktable|")]
+    return {
+        "taken": [first(name) for name in _XMP_DATES],
+        "camera": (first("tiff:Make"), first("tiff:Model")),
+        "lens": first("exifEX:LensModel", "aux:Lens"),
+        "focal_length": first("exif:FocalLength"),
+        "position": [_xmp_degrees(first(f"exif:GPS{name}")) for name in ("Latitude", "Longitude")],
+        "rating": first("xmp:Rating"),
+        "title": first("dc:title"),
+        "labels": values.get("dc:subject") or [label.rpartition("|")[2] for label in hierarchy],
+        "text": first("dc:description"),
+    }
+
+
+def _parse_xmp(content: bytes) -> dict[str, list[str]]:
+    """Return property -> its values, of those that are texts or lists of texts.
+
+    A document type is refused: entities, which it would define, may be of any size.
+    """
+    if len(content) > _LARGEST_XMP:
+        raise ValueError("more than 1 MB")
+    values = dict[str, list[str]]()
+    path, text = list[str](), list[str]()
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        path.append(tag)
+        text.clear()
+        if path[-2:] == _PROPERTIES:
+            for name, value in attributes.items():
+                add(name, value)
+
+    def end(_: str) -> None:
+        if path[-3:-1] == _PROPERTIES:
+            add(path[-1], "".join(text))
+        elif path[-5:-3] == _PROPERTIES and path[-1] == f"{_RDF} li":
+            add(path[-3], "".join(text))
+        path.pop()
+        text.clear()
+
+    def add(name: str, value: str) -> None:
+        space, _, local = name.rpartition(" ")
+        if value.strip():
+            values.setdefault(f"{_NAMESPACES.get(space, space)}:{local}", []).append(value.strip())
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("has a document type")
+
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = text.append, refuse
+    parser.Parse(content, True)
+    return values
+
+
+def _of_iptc(image: Image.Image) -> _Said:
+    blocks = IptcImagePlugin.getiptcinfo(image) or {} if isinstance(image, ImageFile.ImageFile) else {}
+    return {"title": blocks.get((2, 5)), "labels": blocks.get((2, 25)), "text": blocks.get((2, 120))}
+
+
+def _of_exif(image: Image.Image) -> _Said:
+    exif = image.getexif()
+    inner, gps = exif.get_ifd(ExifTags.IFD.Exif), exif.get_ifd(ExifTags.IFD.GPSInfo)
+    make, model, caption = (_exif_text(exif.get(tag)) for tag in (0x010F, 0x0110, 0x010E))
+    has_caption = not _NO_CAPTION.fullmatch(caption) and caption not in (make, model)
+    return {
+        "taken": [block.get(tag) for tag in _EXIF_DATES for block in (inner, exif)],
+        "camera": (make, model),
+        "lens": _exif_text(inner.get(ExifTags.Base.LensModel)),
+        "focal_length": inner.get(ExifTags.Base.FocalLength),
+        "position": [_degrees(gps.get(2), gps.get(1)), _degrees(gps.get(4), gps.get(3))],
+        "rating": exif.get(0x4746),
+        "title": _utf16(exif.get(ExifTags.Base.XPTitle)),
+        "labels": _utf16(exif.get(ExifTags.Base.XPKeywords)).split(";"),
+        "text": caption if has_caption else "",
+    }
+
+
+def _exif_text(value: object) -> str:
+    """Return a text that Pillow has read as Latin-1, though most programs write UTF-8."""
+    return _line(value.encode("latin-1", "replace") if isinstance(value, str) else value)
+
+
+def _utf16(value: object) -> str:
+    """Return a text as Windows writes it into EXIF: its bytes, or as Pillow reads some, their numbers."""
+    return bytes(value).decode("utf-16-le", "ignore").rstrip("\0") if isinstance(value, bytes | tuple) else ""
+
+
+def _check(said: _Said) -> dict[str, Value]:
+    """Return the tags that can be: texts on one line, numbers within their range."""
+    labels = said.get("labels") or []
+    checked = {
+        "taken": next((date for date in map(parse_date, said.get("taken", ())) if date), None),
+        "camera": _camera(*map(_line, said.get("camera", ("", "")))),
+        "lens": lens if any(map(str.isalnum, lens := _line(said.get("lens")))) else "",
+        "focal_length": focal if (focal := _number(said.get("focal_length"))) and 0 < focal < 10_000 else None,
+        **_position(*said.get("position", (None, None))),
+        "rating": int(rating)
+        if (rating := _number(said.get("rating"))) is not None and rating in range(-1, 6)
+        else None,
+        "title": _line(said.get("title")),
+        "labels": list(dict.fromkeys(filter(None, map(_line, labels if isinstance(labels, list) else [labels])))),
+        "text": _line(said.get("text")),
+    }
+    return {key: value for key, value in checked.items() if value not in (None, "", [])}
+
+
+def _line(value: object) -> str:
+    """Return a text on one line without what stores refuse; bytes as UTF-8, or else Latin-1."""
+    if isinstance(value, list):  # of a block that occurs twice
+        value = value[0] if value else ""
+    if isinstance(value, bytes):
+        with suppress(UnicodeDecodeError):
+            return _line(value.decode())
+        return _line(value.decode("latin-1"))
+    return " ".join(_NO_TEXT.sub(" ", value).split())[:_LONGEST] if isinstance(value, str) else ""
+
+
+def _camera(make: str, model: str) -> str:
+    """Return a model without its make.
+
+    >>> _camera("NIKON CORPORATION", "NIKON D750"), _camera("FUJIFILM", "X100V"), _camera("Canon", "Canonet")
+    ('D750', 'X100V', 'Canonet')
+    """
+    first, _, rest = model.partition(" ")
+    return rest if rest and first.lower() in make.lower().split() else model
+
+
+def _number(value: object) -> float | None:
+    """Return a number, also of a fraction in text; None for what is none, or not finite."""
+    above, _, below = str(value).partition("/")
+    try:
+        number = float(above) / float(below or 1)
+    except (ValueError, ZeroDivisionError):
+        return None
+    return round(number, 6) if isfinite(number) else None
+
+
+def _xmp_degrees(text: str) -> float | None:
+    match = _XMP_DEGREES.fullmatch(text)
+    return _degrees([part or 0 for part in match.groups()[:3]], match[4]) if match else None
+
+
+def _degrees(parts: Any, direction: object) -> float | None:
+    """Return degrees, minutes and seconds as degrees; None if the direction is not said."""
+    numbers = [_number(part) for part in parts] if isinstance(parts, list | tuple) else []
+    sign = {"N": 1, "E": 1, "S": -1, "W": -1}.get(_line(direction)[:1].upper())
+    if sign is None or not 1 <= len(numbers) <= 3 or None in numbers:
+        return None
+    return sign * sum((number or 0.0) / 60.0**power for power, number in enumerate(numbers))
+
+
+def _position(latitude: float | None, longitude: float | None) -> dict[str, Value]:
+    """Return coordinates; none where one is missing or impossible, nor 0, 0, which cameras write before they know."""
+    if latitude is None or longitude is None or abs(latitude) > 90 or abs(longitude) > 180:
+        return {}
+    return {"lat": round(latitude, 6), "lon": round(longitude, 6)} if latitude or longitude else {}

@@ -1,0 +1,287 @@
+"""What cameras and programs wrote of photographs, by the bytes that they write, and dates in names."""
+
+import math
+import struct
+from datetime import date, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from PIL import ExifTags, Image
+from PIL.PngImagePlugin import PngInfo
+from PIL.TiffImagePlugin import IFDRational
+
+from channelhash.photos.dates import date_of_name, parse_date
+from channelhash.photos.places import _load_cities, nearest_city
+from channelhash.photos.source import Source
+from channelhash.photos.tags import _check, read_header
+from channelhash.search.items import check_metadata
+from small_stores import encode_into, picture_folder
+
+places = pytest.mark.skipif(_load_cities() is None, reason="needs the extra places")
+EXIF, GPS = ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo
+XMP = (
+    '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n<x:xmpmeta xmlns:x="adobe:ns:meta/">'
+    '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description rdf:about=""'
+    ' xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:xmp="http://ns.adobe.com/xap/1.0/"'
+    ' xmlns:exif="http://ns.adobe.com/exif/1.0/" xmlns:tiff="http://ns.adobe.com/tiff/1.0/"'
+    ' xmlns:aux="http://ns.adobe.com/exif/1.0/aux/" xmlns:lr="http://ns.adobe.com/lightroom/1.0/" {}>{}'
+    '</rdf:Description></rdf:RDF></x:xmpmeta>\n<?xpacket end="w"?>'
+)
+#: As Lightroom writes a sidecar, and as darktable does.
+LIGHTROOM = XMP.format(
+    'xmp:Rating="4" xmp:CreateDate="2019-07-14T10:20:30.12" tiff:Make="FUJIFILM" tiff:Model="X100V" aux:Lens="23.0 mm'
+    ' f/2.0" exif:FocalLength="230/10" exif:GPSLatitude="41,8.976N" exif:GPSLongitude="8,36.66W"',
+    '<dc:title><rdf:Alt><rdf:li xml:lang="x-default">Ribeira &amp; Douro</rdf:li></rdf:Alt></dc:title>'
+    "<dc:subject><rdf:Bag><rdf:li>river</rdf:li>\n<rdf:li>boat</rdf:li></rdf:Bag></dc:subject>"
+    '<dc:description><rdf:Alt><rdf:li xml:lang="x-default">boats on\n a river</rdf:li></rdf:Alt></dc:description>'
+    '<exif:Flash rdf:parseType="Resource"><exif:Fired>False</exif:Fired></exif:Flash>',
+)
+DARKTABLE = XMP.format(
+    'exif:DateTimeOriginal="2019:07:14 10:20:30" xmp:Rating="-1"',
+    "<lr:hierarchicalSubject><rdf:Seq><rdf:li>darktable|format|cr2</rdf:li><rdf:li>Places|Portugal|Porto</rdf:li>"
+    "</rdf:Seq></lr:hierarchicalSubject>",
+)
+IN_PORTO = {"lat": 41.1496, "lon": -8.611, "place": "Porto", "country": "Portugal"}
+
+
+def tags_of(path):
+    """The tags of a file without what every picture has, and the lines on what cannot be read."""
+    header, lines = read_header(path, 0)
+    fixed = ("date", "width", "height", "tags_from")
+    return {key: value for key, value in header.items() if value is not None and key not in fixed}, lines
+
+
+def iptc(**fields):
+    """The block of a JPEG file in which Photoshop keeps IPTC's data sets, by numbers ``_25``."""
+    data = b""
+    for name, values in fields.items():
+        for value in values:
+            data += b"\x1c\x02" + bytes([int(name[1:])]) + struct.pack(">H", len(value)) + value
+    block = b"Photoshop 3.0\x008BIM\x04\x04\0\0" + struct.pack(">I", len(data)) + data + b"\0" * (len(data) % 2)
+    return b"\xff\xed" + struct.pack(">H", len(block) + 2) + block
+
+
+def photograph(path, exif=None, inner=None, gps=None, xmp=b"", block=b""):
+    written = Image.Exif()
+    written.update(exif or {})
+    written.get_ifd(EXIF).update(inner or {})
+    written.get_ifd(GPS).update(gps or {})
+    text = PngInfo()
+    text.add_itxt("XML:com.adobe.xmp", xmp.decode())
+    Image.new("RGB", (8, 6)).save(path, exif=written, pnginfo=text, **{"xmp": xmp} if xmp else {})
+    if block:
+        content = path.read_bytes()
+        path.write_bytes(content[:2] + block + content[2:])
+    return path
+
+
+FULL = dict(
+    exif={
+        0x010F: "NIKON CORPORATION",
+        0x0110: "NIKON D750",
+        0x010E: "Praça da Ribeira".encode(),
+        0x4746: 3,
+        0x9C9B: "Douro".encode("utf-16-le") + b"\0\0",
+        0x9C9E: "Fluß;Boot".encode("utf-16-le") + b"\0\0",
+    },
+    inner={0x9003: "2018:01:02 03:04:05", 0xA434: "50.0 mm f/1.8", 0x920A: IFDRational(50, 1)},
+    gps={1: "N", 2: (41, 8, IFDRational(5856, 100)), 3: "W", 4: (8, 36, IFDRational(3960, 100))},
+)
+
+
+@places
+def test_exif_iptc_xmp_and_sidecar_say_the_more_the_earlier_in_this_order(tmp_path):
+    said = {
+        "taken": "2018-01-02 03:04:05", "camera": "D750", "lens": "50.0 mm f/1.8", "focal_length": 50.0, "rating": 3,
+        "title": "Douro", "labels": ["Fluß", "Boot"], "text": "Praça da Ribeira", **IN_PORTO,
+    }  # fmt: skip
+    assert tags_of(photograph(tmp_path / "1.jpg", **FULL)) == (said, [])
+    block = iptc(_5=[b"T\xedtulo"], _25=["Água".encode(), b"rio"], _120=[b"a caption\r\nof two lines"])
+    said |= {"title": "Título", "labels": ["Água", "rio"], "text": "a caption of two lines"}
+    assert tags_of(photograph(tmp_path / "1.jpg", **FULL, block=block)) == (said, [])
+    path = photograph(tmp_path / "1.jpg", **FULL, block=block, xmp=DARKTABLE.encode())
+    assert tags_of(path) == (said | {"labels": ["Porto"], "rating": -1}, [])
+    (tmp_path / "1.xmp").write_text(LIGHTROOM, encoding="utf-8")
+    said = {
+        "taken": "2019-07-14 10:20:30", "camera": "X100V", "lens": "23.0 mm f/2.0", "focal_length": 23.0, "rating": 4,
+        "title": "Ribeira & Douro", "labels": ["river", "boat"], "text": "boats on a river", **IN_PORTO,
+    }  # fmt: skip
+    assert tags_of(path) == (said, [])
+    (tmp_path / "1.jpg.xmp").write_text(XMP.format('xmp:Rating="5"', ""), encoding="utf-16")
+    assert tags_of(path)[0]["rating"] == 5
+
+
+@pytest.mark.parametrize(("content", "says"), [
+    (b'<!DOCTYPE x [<!ENTITY a "aaaa">]>' + LIGHTROOM.encode(), "has a document type"),
+    (LIGHTROOM.encode() + b" " * 2**20, "more than 1 MB"),
+    (LIGHTROOM.encode()[:-90], "no element found"),
+    (b"Rating: 5", "syntax error"),
+])  # fmt: skip
+def test_xmp_that_cannot_be_read_is_one_line_and_the_rest_counts(tmp_path, content, says):
+    path = photograph(tmp_path / "1.jpg", **FULL)
+    (tmp_path / "1.xmp").write_bytes(content)
+    tags, (line,) = tags_of(path)
+    assert line.startswith(f"{tmp_path / '1.xmp'}: its tags (")
+    assert says in line
+    assert tags["camera"] == "D750"
+
+
+@pytest.mark.parametrize("gps", [
+    {1: "N", 2: (0, 0, 0), 3: "E", 4: (0, 0, 0)},
+    {1: "N", 2: (91, 0, 0), 3: "E", 4: (0, 0, 0)},
+    {1: "N", 2: (41, IFDRational(1, 0), 0), 3: "E", 4: (8, 0, 0)},
+    {1: "N", 2: (IFDRational(0, 0), 0, 0), 3: "E", 4: (8, 0, 0)},
+    {2: (41, 0, 0), 4: (8, 0, 0)},
+    {1: "N", 2: (41, 0, 0)},
+])  # fmt: skip
+def test_impossible_coordinates_are_none(tmp_path, gps):
+    assert tags_of(photograph(tmp_path / "1.jpg", gps=gps)) == ({}, [])
+
+
+@pytest.mark.parametrize("caption", ["OLYMPUS DIGITAL CAMERA", "SONY DSC", "DCIM\\100MEDIA\\DJI_0001.JPG", "E-M1", " "])
+def test_captions_that_cameras_write_into_every_file_are_none(tmp_path, caption):
+    path = photograph(tmp_path / "1.jpg", {0x010F: "OLYMPUS", 0x0110: "E-M1", 0x010E: caption})
+    assert tags_of(path) == ({"camera": "E-M1"}, [])
+
+
+VALUES = st.one_of(st.none(), st.text(), st.binary(), st.integers(), st.floats(), st.lists(st.text() | st.binary()))
+
+
+@given(st.dictionaries(st.sampled_from(["lens", "focal_length", "rating", "title", "labels", "text"]), VALUES))
+@example({"title": "a\0b\ud800c", "labels": [b"\xff\0", "  "], "rating": "1/0", "focal_length": "9" * 5000})
+def test_a_store_takes_whatever_a_file_says(said):
+    tags = _check(said)
+    assert check_metadata([tags], ["a"]) is not None
+    assert all(value not in ("", [], None) for value in tags.values())
+
+
+def test_damaged_files_are_opened_with_at_most_a_line_for_each_source(tmp_path):
+    path = photograph(tmp_path / "1.jpg", **FULL, xmp=LIGHTROOM.encode(), block=iptc(_25=[b"a"], _120=[b"b"]))
+    content, rng = path.read_bytes(), np.random.default_rng(0)
+    head = content.index(b"\xff\xdb")
+    for _ in range(300):
+        damaged = bytearray(content)
+        for place in rng.integers(20, head, rng.integers(1, 20)):
+            damaged[place] = rng.integers(256)
+        path.write_bytes(damaged)
+        try:
+            tags, lines = tags_of(path)
+        except OSError:  # no picture any more
+            continue
+        assert len(lines) <= 3
+        assert check_metadata([tags], ["a"])
+
+
+@places
+def test_the_nearest_city_is_that_of_the_haversine_formula():
+    cities = _load_cities()
+
+    def nearest(latitude, longitude):
+        best = (50.0, None)
+        for (x, y, z), radius, name in zip(cities.vectors.tolist(), cities.radii.tolist(), cities.names, strict=True):
+            a, b, c, d = *map(math.radians, (latitude, longitude)), math.asin(z), math.atan2(y, x)
+            half = math.sin((c - a) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((d - b) / 2) ** 2
+            best = min(best, (2 * 6371.0 * math.asin(math.sqrt(half)) - radius, name), key=lambda pair: pair[0])
+        return best[1]
+
+    found = {point: nearest_city(*point) for point in [(52.52, 13.37), (38.7, -9.1), (-17.8, 179.99), (89.9, 0.0)]}
+    assert found == {point: nearest(*point) for point in found}
+    assert [city and city.name for city in found.values()][:2] == ["Berlin", "Lisbon"]
+
+
+@pytest.mark.parametrize(("written", "date"), [
+    ("2012:03:04 05:06:07", "2012-03-04 05:06:07"),
+    ("2012-03-04T05:06:07.25+02:00", "2012-03-04 05:06:07"),
+    ("2012/03/04 05.06", "2012-03-04 05:06:00"),
+    (b"2012:3:4 5:06:07\0", "2012-03-04 05:06:07"),
+    ("2012:03:04 24:10:00", "2012-03-04 00:10:00"),
+    ("2012:03:04 25:61:00", "2012-03-04 00:00:00"),
+    ("2012:03:04", "2012-03-04 00:00:00"),
+    ("0000:00:00 00:00:00", None),
+    ("    :  :     :  :  ", None),
+    ("2012:13:04 05:06:07", None),
+    ("0001:01:01 00:00:00", None),
+    (None, None),
+])  # fmt: skip
+def test_dates_as_cameras_write_them(written, date):
+    assert parse_date(written) == date
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "webp"])
+def test_the_first_usable_date_of_a_file_counts(tmp_path, kind):
+    original, digitized, changed = (getattr(ExifTags.Base, f"DateTime{name}") for name in ("Original", "Digitized", ""))
+    for inner, exif, year in (
+        ({original: "2012:03:04 05:06:07", digitized: "2013:03:04 05:06:07"}, {}, "2012"),
+        ({original: "0000:00:00 00:00:00", digitized: "2013:03:04 05:06:07"}, {changed: "2014:01:01 00:00:00"}, "2013"),
+        ({}, {changed: "2014:01:01 00:00:00"}, "2014"),
+    ):
+        path = photograph(tmp_path / f"1.{kind}", exif | {0x010F: "a camera"}, inner, xmp=LIGHTROOM.encode())
+        assert tags_of(path)[0]["taken"][:4] == year
+    assert tags_of(photograph(tmp_path / f"1.{kind}", xmp=LIGHTROOM.encode()))[0]["taken"] == "2019-07-14 10:20:30"
+
+
+NAMES = [
+    "IMG_{0:%Y%m%d_%H%M%S}.jpg", "PXL_{0:%Y%m%d_%H%M%S}123.jpg", "{0:%Y%m%d_%H%M%S}(0).jpg",
+    "Screenshot_{0:%Y-%m-%d-%H-%M-%S}.png", "WhatsApp Image {0:%Y-%m-%d} at {0:%H.%M.%S} (1).jpeg",
+    "Screen Shot {0:%Y-%m-%d} at {0:%I.%M.%S}\u202f{0:%p}.png", "signal-{0:%Y-%m-%d-%H%M%S}.jpg",
+    "2001/photo_{0:%Y-%m-%d_%H-%M-%S}.jpg",
+]  # fmt: skip
+
+
+@given(st.datetimes(datetime(1826, 1, 1), datetime(date.today().year + 1, 12, 31)), st.sampled_from(NAMES))
+def test_a_date_in_a_name_is_read_as_programs_write_it(when, name):
+    assert date_of_name(Path(name.format(when))) == str(when.replace(microsecond=0))
+
+
+@pytest.mark.parametrize(("name", "expected"), [
+    ("IMG-20190714-WA0001.jpg", "2019-07-14"),
+    ("IMG_20190714_992030.jpg", "2019-07-14"),
+    ("2019-07/a.jpg", "2019-07"),
+    ("2019/07/a.jpg", "2019-07"),
+    ("2019/07/14/a.jpg", "2019-07-14"),
+    ("2019/2019-07-14 Porto/IMG_1.jpg", "2019-07-14"),
+    ("2018-01/20191345.jpg", "2018-01"),
+    *((name, None) for name in (
+        "20191345.jpg", "DSC_20190001.jpg", "48238472934_0a1b2c_o.jpg", "+351912345678.jpg", "1563099630000.jpg",
+        "18251231.jpg", "20990101.jpg", "2019/a.jpg", "2019/13/a.jpg", "2019/10 best/a.jpg", "1920x1080.jpg",
+    )),
+])  # fmt: skip
+def test_what_is_no_date_in_a_name_is_none(name, expected):
+    assert date_of_name(Path(name)) == expected
+
+
+def test_captions_keywords_and_ratings_are_indexed_and_a_new_sidecar_is_noticed(tmp_path, model, store, no_encoding):
+    folder = picture_folder(tmp_path / "photos", 3)
+    photograph(folder / "p.jpg", **FULL)
+    photograph(folder / "q.jpg", **FULL)
+    captions = tmp_path / "c.csv"
+    captions.write_text("image,caption\nq.jpg,blue\n")
+    source = Source.read(folder, captions=captions)
+    encode_into(store, model, source)
+    p, q = store.get(["p.jpg", "q.jpg"])
+    np.testing.assert_array_equal(p.codes["text"], model.encode_texts(["Praça da Ribeira"])[0])
+    np.testing.assert_array_equal(q.codes["text"], model.encode_texts(["blue"])[0])
+    assert (p.metadata["text"], q.metadata["text"]) == ("Praça da Ribeira", "blue")
+    assert store.ids("camera = 'D750' AND rating >= 3 AND label = 'Boot'") == ["p.jpg", "q.jpg"]
+    sidecar = folder / "p.xmp"
+    with no_encoding():
+        sidecar.write_text(XMP.format('xmp:Rating="5" aux:Lens="x"', ""))
+        assert encode_into(store, model, source).unchanged == 5
+        assert store.ids("rating = 5 AND lens = 'x'") == ["p.jpg"]
+        sidecar.write_text("nonsense")
+        assert "p.xmp: its tags" in encode_into(store, model, source).problems[0]
+        sidecar.unlink()
+        store.update(["0.png"], [{"tags_from": None, "date": None}])  # as versions before this one left it
+        assert encode_into(store, model, source).problems == ()
+        assert store.ids("rating = 3 AND lens = '50.0 mm f/1.8'") == ["p.jpg", "q.jpg"]
+        assert store.get(["0.png"])[0].metadata["date"]
+    sidecar.write_text(LIGHTROOM)
+    assert encode_into(store, model, source).replaced == 1
+    np.testing.assert_array_equal(store.get(["p.jpg"])[0].codes["text"], model.encode_texts(["boats on a river"])[0])
+    photograph(folder / "p.jpg")
+    sidecar.unlink()
+    encode_into(store, model, source)
+    assert "lens" not in store.get(["p.jpg"])[0].metadata
