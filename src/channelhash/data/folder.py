@@ -23,7 +23,7 @@ from channelhash.data.table import csv_rows, load_table, read_rows, text_of
 from channelhash.errors import InputError
 from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.files import read_text, reading
-from channelhash.utils.image_files import heif_problem
+from channelhash.utils.image_files import RAW_ENDINGS, heif_problem, raw_problem
 
 #: The store that belongs to a folder of photographs.
 STORE_FOLDER = ".channelhash"
@@ -33,14 +33,13 @@ _HIDDEN = "hidden"
 #: Why any other file is left out.
 _NOT_A_PICTURE = "not a picture"
 _OTHERS = {
-    "raw photographs are not read": ".3fr .arw .cr2 .cr3 .crw .dcr .dng .erf .fff .gpr .iiq .k25 .kdc .mef .mos .mrw "
-    ".nef .nrw .orf .pef .raf .raw .rw2 .rwl .sr2 .srf .srw .x3f",
     "videos are not read": ".3gp .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .webm .wmv",
     "pictures of this format are not read": ".ai .bpg .dcm .dds .emf .eps .exr .fits .hdr .ico .j2k .jp2 .jpx .jxl "
     ".jxr .psb .psd .qoi .svg .tga .wmf .xcf",
 }
 _PROBLEMS = {ending: problem for problem, endings in _OTHERS.items() for ending in endings.split()}
 
+_READ = IMAGE_ENDINGS | RAW_ENDINGS
 # Paths longer than this may be too long for the system; only these are looked at twice.
 _LONG = 1000
 # Folders of iPhoto and Aperture that hold no originals.
@@ -191,6 +190,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
                 raise InputError(f"{root}: cannot be read ({error.strerror})") from None
             problems[folder.rstrip("/")] = f"cannot be read ({error.strerror})"
             continue
+        here = list[str]()
         for entry in entries:
             name, is_folder = folder + entry.name, entry.is_dir(follow_symlinks=False)
             reason = _no_image(entry, is_folder)
@@ -205,7 +205,10 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
             elif problem := _no_file(entry, name):
                 problems[name] = problem
             else:
-                names.append(name)
+                here.append(name)
+        twins = _raw_twins(here)
+        skipped["raw beside its JPEG"] += len(twins)
+        names += [name for name in here if name not in twins]
     if not names and not problems:
         reasons = "".join(f"; left out: {count:,} × {reason}" for reason, count in skipped.items() if count)
         raise InputError(f"{root}: no pictures in this folder or below it{reasons}")
@@ -217,6 +220,19 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
     )
 
 
+def _raw_twins(names: Sequence[str]) -> set[str]:
+    """Return the raw photographs beside which a picture of the same name lies, in any case.
+
+    >>> sorted(_raw_twins(["1.CR2", "1.jpg", "2.dng", "2.DNG.jpg", "3.nef"]))
+    ['1.CR2', '2.dng']
+    """
+    parts = {name: os.path.splitext(name.casefold()) for name in names}
+    pictures = {stem for stem, ending in parts.values() if ending not in RAW_ENDINGS}
+    return {
+        name for name, (stem, ending) in parts.items() if ending in RAW_ENDINGS and {stem, stem + ending} & pictures
+    }
+
+
 def _shown(name: str) -> str:
     """Return a name that can be printed: bytes that are not UTF-8, which are half surrogate pairs in it, as �."""
     return os.fsencode(name).decode(errors="replace")
@@ -226,10 +242,11 @@ def _no_image(entry: os.DirEntry[str], is_folder: bool) -> str | None:
     """Return why a file or folder is left out, by its name, or nothing where that is not worth a line; else None."""
     ending = os.path.splitext(entry.name)[1].lower()
     if entry.name.startswith("."):
-        return _HIDDEN if (is_folder or ending in IMAGE_ENDINGS) and entry.name != STORE_FOLDER else ""
-    if ending in (".heic", ".heif", ".hif") and not is_folder and (problem := heif_problem()):
+        return _HIDDEN if (is_folder or ending in _READ) and entry.name != STORE_FOLDER else ""
+    needs = heif_problem if ending in (".heic", ".heif", ".hif") else raw_problem if ending in RAW_ENDINGS else str
+    if not is_folder and (problem := needs()):
         return problem
-    if is_folder or ending in IMAGE_ENDINGS:
+    if is_folder or ending in _READ:
         return None
     if ending == ".xmp":  # describes an image, see `channelhash.photos.tags`
         return ""
@@ -339,7 +356,7 @@ def _rows_alike(name: str, names: Sequence[str], by_stem: dict[str, list[int]]) 
 def _stem(name: str) -> str:
     """Return a path without the ending of an image, in lower case."""
     stem, ending = os.path.splitext(name.casefold())
-    return stem if ending in IMAGE_ENDINGS else name.casefold()
+    return stem if ending in _READ else name.casefold()
 
 
 def _ends_alike(one: str, other: str) -> bool:

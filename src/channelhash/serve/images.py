@@ -17,6 +17,8 @@ from channelhash.utils.image_files import ImageError, decode, open_image
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 #: Formats whose files `PIL.Image.Image.draft` decodes to a fraction of their size.
 _REDUCIBLE = ("JPEG", "MPO")
+#: Side of a thumbnail as large as its image.
+WHOLE = 1 << 16
 _KEPT = 640  # of what is kept: copies of uploads, and thumbnails in memory
 _CACHED = 1024
 _QUALITY = 85
@@ -88,10 +90,9 @@ class Thumbnails:
         return self._thumbnail(io.BytesIO(content), _KEPT)
 
     def _draw(self, path: Path, size: int, _changed: int) -> bytes:
-        with open(path, "rb") as file:
-            return self._thumbnail(file, size)
+        return self._thumbnail(path, size)
 
-    def _thumbnail(self, file: IO[bytes], size: int) -> bytes:
+    def _thumbnail(self, file: Path | IO[bytes], size: int) -> bytes:
         with open_image(file) as opened:
             is_large = opened.format not in _REDUCIBLE and opened.width * opened.height > self._max_pixels
             with self._large if is_large else nullcontext():

@@ -17,6 +17,7 @@ from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.explanation.bit_labels import Outputs
 from channelhash.serve import schemas
+from channelhash.serve.images import WHOLE
 from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, content_tag
 from channelhash.serve.routing import Route
 from channelhash.serve.service import CurrentService, Service
@@ -112,15 +113,18 @@ async def _get_image(
     responses={200: {"content": {"image/*": _FILE}, "description": "The file as it is stored."}, 304: _UNCHANGED},
 )
 def _get_original(item_id: str, service: CurrentService) -> Response:
-    """Return the file of a stored item's picture, with all that its camera wrote into it."""
+    """Return the file of a stored item's picture, with all that its camera wrote into it; of a raw one its preview."""
     path = service.get_item(item_id).metadata.get("image")
     try:
         with open_image(str(path or "")) as opened:
             # Browsers show the first picture of an MPO file, which is a JPEG file.
             name = "JPEG" if opened.format == "MPO" else opened.format or ""
             media_type = Image.MIME.get(name, "application/octet-stream")
+            is_raw = opened.format == "RAW"
     except OSError:
         raise HTTPException(404, "this item has no picture, or it cannot be read any more") from None
+    if is_raw:  # no browser shows it
+        return Response(service.thumbnails.jpeg(Path(str(path)), WHOLE)[0], media_type="image/jpeg", headers=_CACHED)
     return FileResponse(str(path), media_type=media_type, headers=_CACHED)
 
 

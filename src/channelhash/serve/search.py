@@ -26,11 +26,11 @@ from channelhash.search.hits import SearchOptions as StoreOptions
 from channelhash.search.items import choose_modality, date_of
 from channelhash.search.store import Item, Store
 from channelhash.serve import schemas
-from channelhash.serve.images import open_upload
+from channelhash.serve.images import WHOLE, open_upload
 from channelhash.serve.middleware import PROBLEMS
 from channelhash.serve.routing import Route
 from channelhash.serve.service import CurrentService, Service
-from channelhash.utils.image_files import STORED_FORMATS, open_image
+from channelhash.utils.image_files import RAW_ENDINGS, STORED_FORMATS, open_image
 
 router = APIRouter(responses=PROBLEMS, route_class=Route)
 # Ids that the response has of one group of duplicates.
@@ -394,7 +394,8 @@ def _load_image(service: Service, item: Item, path: Path) -> Side:
     """
     code, n_bits = item.codes["image"], service.store.n_bits or 0
     try:
-        content = path.read_bytes()
+        is_raw = path.suffix.lower() in RAW_ENDINGS
+        content = service.thumbnails.jpeg(path, WHOLE)[0] if is_raw else path.read_bytes()
         open_upload(content, inf, service.limits.side, STORED_FORMATS)
     except (OSError, HTTPException):
         problem = "its picture is not there any more, cannot be read or is too large"

