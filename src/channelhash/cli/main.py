@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import typer
 
-from channelhash.cli import data, evaluate, index, search, train
+from channelhash.cli import data, evaluate, index, mcp, search, train
 from channelhash.cli.interrupts import next_command, obey_signals
 from channelhash.cli.options import command_group
 from channelhash.cli.output import printable
@@ -20,6 +20,7 @@ from channelhash.utils.typed_settings import failing_code, failing_line, resolve
 _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "search": search.search,
     "serve": search.serve,
+    "mcp": mcp.mcp,
     "duplicates": search.duplicates,
     "index": index.app,
     "encode": evaluate.encode,

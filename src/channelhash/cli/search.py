@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -20,22 +21,24 @@ from channelhash.cli.interrupts import when_stopped
 from channelhash.cli.output import print_either, print_json, print_table, printable, progress_bars, say, say_left_out
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
+from channelhash.utils.typed_settings import trusting
 
 if TYPE_CHECKING:
     from channelhash.explanation.api import Explanation
     from channelhash.explanation.bit_labels import Bit
+    from channelhash.photos.encode import Indexed
     from channelhash.photos.stores import Index
     from channelhash.search.duplicates import DuplicateGroup
     from channelhash.search.hits import Hits, SearchOptions
     from channelhash.search.store import Store
+    from channelhash.utils.progress import StageProgress
+    from channelhash.utils.watch import Report
 
 _By = Literal["all", "image", "text", "words"]
 # Typer takes no list of literals.
 _Side = StrEnum("_Side", ["image", "text"])
 _Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
-_StoreModel = Annotated[
-    Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")
-]
+StoreModel = Annotated[Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")]
 # Groups of a table or a sheet, and ids of a group there; JSON has all.
 _GROUPS, _IDS = 50, 8
 # Lines about what cannot be read that a search begins with; JSON has all.
@@ -59,7 +62,7 @@ def search(
     where: options.Where = None,
     rerank: int | None = typer.Option(None, help="Reorder this many nearest items by the query's real-valued outputs."),
     collapse: bool = typer.Option(False, "--collapse", help="Fold near-duplicates into the first of them."),
-    model: _StoreModel = None,
+    model: StoreModel = None,
     encoder: options.Encoder = [],
     captions: options.Captions = None,
     exclude: options.Exclude = [],
@@ -224,7 +227,7 @@ def explain(
     text: list[str] = typer.Option([], help="Words of the pair."),
     like: list[str] = typer.Option([], help="An item of the store, by its id."),
     by: list[_Side] = typer.Option([], help="For each --like: modality of its code; image if there are any."),
-    model: _StoreModel = None,
+    model: StoreModel = None,
     cells: int = typer.Option(8, help="Cells along a picture's short side; the hidden patch moves by one cell."),
     patch: int = typer.Option(2, help="Side of the hidden patch in cells."),
     fill: Literal["grey", "blur"] = typer.Option("grey", help="Content of the patch: grey, or the picture blurred."),
@@ -341,19 +344,22 @@ def _bring_up_to_date(
 
 def _report(photos: "Index") -> None:
     """Say what cannot be read, and what changed."""
-    done = photos.indexed
-    say_left_out(done.problems, _MOST)
+    say_left_out(photos.indexed.problems, _MOST)
+    if summary := _summary(photos.indexed, photos.store.address):
+        say_left_out([f"{count:,} × {reason}" for reason, count in photos.indexed.skipped.items()])
+        say(summary)
+
+
+def _summary(done: "Indexed", address: str) -> str:
+    """Return what has changed in a store, if anything."""
     counts = {"added": done.added, "changed": done.replaced, "moved": done.moved, "removed": done.pruned}
-    if not any(counts.values()):
-        return
-    say_left_out([f"{count:,} × {reason}" for reason, count in done.skipped.items()])
     changed = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-    say(f"{changed}: {done.items:,} pictures in {photos.store.address} ({done.seconds:.0f} s)")
+    return changed and f"{changed}: {done.items:,} pictures in {address} ({done.seconds:.0f} s)"
 
 
 def serve(
     store: options.SearchableStore,
-    model: _StoreModel = None,
+    model: StoreModel = None,
     host: str = typer.Option("127.0.0.1", help="Address to listen on; by default only this machine has access."),
     port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes any free port."),
     token_file: Path | None = typer.Option(None, help="File with the token for requests that add or delete items."),
@@ -364,6 +370,7 @@ def serve(
     encoder: options.Encoder = [],
     captions: options.Captions = None,
     exclude: options.Exclude = [],
+    watch: bool = typer.Option(True, "--watch/--no-watch", help="Index what changes in the folder of the pictures."),
     trust_code: options.TrustCode = False,
 ) -> None:
     """Serve a store, or a plain folder of pictures, over HTTP, with a search page for the browser, until Ctrl-C.
@@ -373,14 +380,14 @@ def serve(
     from channelhash.serve.app import open_app
     from channelhash.serve.server import allowed_hosts, format_address, listen, run_server, run_workers
     from channelhash.serve.service import Limits
+    from channelhash.utils.watch import Report
 
     limits = Limits(upload_bytes=round(max_upload * 1e6))
     when_stopped(f"{store} keeps every write that was answered")
     with listen(host, port) as listening:
-        if photos := _bring_up_to_date(store, model, encoder, captions, exclude):
-            photos.store.close()
-        hosts = allowed_hosts(host, allow_host)
-        make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1)
+        report, hosts = Report.new(), allowed_hosts(host, allow_host)
+        background = watch_store(store, report, trust_code, watch, model, encoder, captions, exclude)
+        make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1, report)
 
         def ready() -> None:
             typer.echo(f"Searching {store} at {format_address(listening)}")
@@ -392,9 +399,58 @@ def serve(
             app.state.service.encoding.add_done_callback(_say_problems)
             answer = partial(run_server, app, listening, ready)
         try:
-            answer()
+            with background:
+                answer()
         finally:
             typer.echo("Stopped.")
+
+
+def watch_store(
+    store: str,
+    report: "Report",
+    trust_code: bool = False,
+    watch: bool = True,
+    model: Path | None = None,
+    encoder: Sequence[str] = (),
+    captions: Path | None = None,
+    exclude: Sequence[str] = (),
+) -> AbstractContextManager[None]:
+    """Bring a store of photographs up to date, and again within the block that is returned whenever they change.
+
+    Where it was made before, and is to be as it was made, the first time is within the block, too. Nothing is done for
+    other stores, and those that can only be read. Errors as in `_bring_up_to_date`.
+    """
+    from channelhash.utils.watch import Watch
+
+    first = not (watch and _watched(store)) or model or encoder or captions or exclude
+    photos = _bring_up_to_date(store, model, encoder, captions, exclude) if first else None
+    if photos:
+        photos.store.close()
+    watched = _watched(store) if watch else None
+    said = photos.indexed.problems if photos else ()
+    return Watch(*watched, partial(_index_again, store, trust_code), report, say, said) if watched else nullcontext()
+
+
+def _watched(store: str) -> tuple[Path, Path] | None:
+    """Return the folder of the photographs that a store was made of, and the store's own; None where there is none that
+    can be watched, or the store can only be read.
+    """
+    from channelhash.photos.source import PhotoSource
+    from channelhash.search import find_or_keep
+    from channelhash.search.sqlite.folder import StoreFolder
+
+    place = find_or_keep(Path(store))
+    photos = None if "://" in store or not StoreFolder(place).writable else PhotoSource.read(place)
+    return None if photos is None else (photos.folder, place)
+
+
+def _index_again(store: str, trust_code: bool, progress: "StageProgress") -> tuple[Sequence[str], str]:
+    """Bring a store of photographs up to date by what it was made of; return what was left out and what has changed."""
+    with trusting(trust_code), naming_extra("photos"):
+        from channelhash.photos.stores import add_to_store, read_again
+
+        done = add_to_store(store, read_again(store, None), None, progress, prune=True)
+    return done.problems, _summary(done, store)
 
 
 def _say_problems(encoding: Future[Any]) -> None:

@@ -152,6 +152,8 @@ def index_source(
     written, done = set[int](), 0
     encoded = {row for batch in ready for row in (*batch.rows, *batch.unread)}
     rest = [row for row in todo if row not in encoded]
+    if todo:
+        advance(0, len(todo))
     for batch in chain(ready, _encode_rest(load(), source, rest) if rest else ()):
         _write(store, ids, batch, stored)
         unread |= batch.unread

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, FastAPI, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
@@ -21,11 +21,12 @@ from channelhash.models.description import QueryEncoder
 from channelhash.search import STORES, find_or_keep, open_store
 from channelhash.search.query import load_encoder, load_query_encoder
 from channelhash.search.store import Store
-from channelhash.serve import items, middleware, search
+from channelhash.serve import items, local, middleware, search
 from channelhash.serve.middleware import PROBLEMS, Tokens
 from channelhash.serve.routing import Route
-from channelhash.serve.schemas import MOST, Health, Info, Labels
+from channelhash.serve.schemas import MOST, Health, Indexing, Info, Labels
 from channelhash.serve.service import CurrentService, Limits, Service
+from channelhash.utils.watch import Report
 
 _TOKEN = re.compile(r"[!-~]{16,}")
 # The description of a token, for the API's description; `Tokens` checks it.
@@ -40,10 +41,13 @@ def create_app(
     hosts: Collection[str] | None = None,
     image_folder: Path | None = None,
     load: Callable[[], QueryEncoder] | None = None,
+    report: Report | None = None,
 ) -> FastAPI:
     """Create a web application that searches a store, and closes the store when it ends."""
     tokens = token if isinstance(token, Tokens) else Tokens(token)
-    service = Service(store, limits or Limits(), tokens, image_folder, load or (lambda: model))
+    is_local = hosts is not None and all(map(local.is_loopback, hosts))
+    parts = (limits or Limits(), tokens, image_folder, load or (lambda: model), report or Report.new(), is_local)
+    service = Service(store, *parts)
     if load is None:
         service.encoding.result()
 
@@ -64,7 +68,7 @@ def create_app(
     )
     app.state.service = service
     needs_token: dict[str, Any] = {"dependencies": [Depends(_BEARER)], "responses": middleware.TOKEN_PROBLEM}
-    readers, page = (search.router, items.readers, _router), _make_page_router()
+    readers, page = (search.router, items.readers, local.router, _router), _make_page_router()
     for router in readers:
         app.include_router(router, **(needs_token if tokens.read else {}))
     app.include_router(items.writers, **needs_token)
@@ -92,6 +96,7 @@ def open_app(
     hosts: Collection[str] | None,
     read_token_file: Path | None = None,
     mapped: bool = False,
+    report: Report | None = None,
 ) -> FastAPI:
     """Open a store and create its application; see `create_app`."""
     check_address(address)
@@ -109,7 +114,7 @@ def open_app(
     # Uploaded images are kept beside the codes where the store is a folder of its own.
     image_folder = find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
     load = partial(_load, store, folder, token is not None) if folder else None
-    return create_app(store, None, limits, tokens, hosts, image_folder, load)
+    return create_app(store, None, limits, tokens, hosts, image_folder, load, report)
 
 
 def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
@@ -149,9 +154,9 @@ _health_router = APIRouter(tags=["server"], responses=_STATUSES)
 
 
 @_router.get("/info")
-def info(service: CurrentService) -> Info:
+def info(request: Request, service: CurrentService) -> Info:
     """Return what is searched, which queries can be encoded, and the limits of requests."""
-    facts = service.store.info()
+    facts, report = service.store.info(), service.report
     encoding = service.encoding.result() if service.encoding.done() else None
     return Info(
         items=facts["items"],
@@ -162,6 +167,10 @@ def info(service: CurrentService) -> Info:
         words_alone=encoding is not None and encoding.words_alone,
         writable=service.tokens.write is not None and service.store.writable,
         loading=list(service.warm_up.steps),
+        version=service.store.version,
+        indexing=Indexing.model_validate(report, from_attributes=True) if report.stage else None,
+        problem=local.describe_problem(request, service),
+        local=local.is_local(request, service),
         limits=asdict(service.limits) | MOST,
     )
 

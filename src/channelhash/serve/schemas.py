@@ -380,6 +380,14 @@ class Labels(BaseModel):
     labels: dict[str, int]
 
 
+class Indexing(BaseModel):
+    """How far the server is that indexes what is new in its folder."""
+
+    stage: str = Field(description="``encode`` while photographs are read, of which ``done`` are in the store.")
+    done: int
+    total: int
+
+
 class Info(BaseModel):
     """The store of this server, and its limits."""
 
@@ -391,7 +399,24 @@ class Info(BaseModel):
     words_alone: bool = Field(description="Whether a text, which it cannot encode, is looked for by its words.")
     writable: bool
     loading: list[str] = Field([], description="What is not ready yet and makes the first requests slower, in words.")
+    version: int = Field(description="Another number after each write.")
+    indexing: Indexing | None = Field(description="The indexing that is under way.")
+    problem: str = Field(description="Why the folder could not be indexed the last time, empty if it could.")
+    local: bool = Field(description="Whether ``/reveal`` answers this client.")
     limits: dict[str, int]
+
+
+class Reveal(_Request):
+    """An item whose picture is to be found in its folder."""
+
+    id: Text
+    show: bool = Field(False, description="Also show the file in its folder, in a window of this machine.")
+
+
+class Revealed(BaseModel):
+    """Where the picture of an item lies on this machine."""
+
+    path: str
 
 
 class Health(BaseModel):

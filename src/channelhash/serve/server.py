@@ -1,7 +1,6 @@
 """Run the application: a socket, connections that end in time, one process or several, and an orderly end."""
 
 import gc
-import ipaddress
 import logging
 import multiprocessing
 import os
@@ -22,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from channelhash.errors import InputError, JobError
+from channelhash.serve.local import is_loopback
 from channelhash.serve.middleware import SHARED
 from channelhash.utils.processes import end_with_parent, interrupts_held
 from channelhash.utils.typed_settings import trusting
@@ -78,11 +78,7 @@ def allowed_hosts(host: str, names: Collection[str]) -> frozenset[str] | None:
     >>> sorted(allowed_hosts("127.0.0.1", ["photos.local"]))
     ['127.0.0.1', '::1', 'localhost', 'photos.local']
     """
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host.lower() == "localhost"
-    if is_loopback:
+    if is_loopback(host):
         return _LOOPBACK | {host.lower(), *map(str.lower, names)}
     return frozenset({host.lower(), *map(str.lower, names)}) if names else None
 

@@ -33,6 +33,7 @@ from channelhash.search.query import encode_items, has_unknown_words
 from channelhash.search.store import Item, Store
 from channelhash.serve.images import Thumbnails, open_upload
 from channelhash.serve.middleware import Metrics, Tokens
+from channelhash.utils.watch import Report
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
@@ -176,6 +177,8 @@ class Service:
         image_folder: folder of the copies of uploaded images; None keeps none.
         load: returns the model, or None if there is none; called in the background, and its error is that of
             ``encoding``.
+        report: of the indexing of the folder that is watched, if one is.
+        local: whether only this machine has access, under its own names.
         metrics: counters.
         thread: thread that runs the model.
         search_thread: thread of quick searches.
@@ -202,6 +205,8 @@ class Service:
     tokens: Tokens
     image_folder: Path | None
     load: Callable[[], QueryEncoder | None]
+    report: Report
+    local: bool
 
     def __post_init__(self) -> None:
         self.metrics = Metrics(lambda: len(self.store))

@@ -23,7 +23,11 @@ _EXTRAS = {
     "raw": ("rawpy",),
     "report": ("matplotlib", "jinja2", "markupsafe"),
     "mat": ("scipy", "h5py"),
-    "serve": ("fastapi", "starlette", "anyio", "uvicorn", "prometheus_client", "python_multipart", "multipart"),
+    "serve": (
+        *("fastapi", "starlette", "anyio", "uvicorn", "prometheus_client", "python_multipart", "multipart"),
+        "watchfiles",
+    ),
+    "mcp": ("mcp",),
 }
 
 

@@ -63,6 +63,7 @@ function about(item) {
     narrowers.length ? element("div", { className: "chips", role: "group", "aria-label": "Only those of" }, ...narrowers) : null,
     element("div", { className: "ways" }, ...ways(item)),
     element("section", { className: "why", "aria-label": "Why this one", "aria-live": "polite" }),
+    item.image ? placeOf(item) : null,
     detailsOf(item),
   ].filter(Boolean);
 }
@@ -93,6 +94,25 @@ function ways(item) {
   if (answer && item.distance !== null) found.push(button("Why this one?", showWhy));
   if (item.image) found.push(button("Original", () => showPicture(dialog.querySelector("figure img"), `originals/${encodeURIComponent(item.id)}`)));
   return found;
+}
+
+/** Where a photograph lies: the whole path for the person at the server's machine, who can look at its folder. */
+function placeOf(item) {
+  const path = element("code", {}, item.id), place = element("div", { className: "place ways" }, path);
+  const reveal = (show) => fetched("reveal", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ id: item.id, show }) });
+  const open = () => reveal(true).catch((error) => place.append(element("p", { className: "error", role: "alert" }, error.message)));
+  const copy = async ({ target }) => {
+    await navigator.clipboard.writeText(path.textContent);
+    target.textContent = "Copied";
+  };
+  if (navigator.clipboard) place.append(button("Copy path", copy)); // which pages have over HTTPS or on loopback
+  if (page.info.local) {
+    reveal(false).then((found) => {
+      path.textContent = found.path;
+      place.append(button("Show in folder", open));
+    }, () => {}); // a server behind a proxy tells nobody
+  }
+  return place;
 }
 
 /** What a machine knows of an item: its hash is asked for when it is looked at. */

@@ -5,7 +5,7 @@ import { addressOf, bitsWord, button, count, element, nameOf, nearness, picture 
 import { clear, showItems } from "./grid.js";
 import { openPhoto } from "./photo.js";
 import { fetched, showPicture } from "./requests.js";
-import { offerFacets, sayBusy } from "./store.js";
+import { follow, offerFacets } from "./store.js";
 
 const PART = 60; // items that are fetched at one time
 const by = (id) => document.getElementById(id);
@@ -170,13 +170,22 @@ function fail(error) {
   by("error").hidden = false;
 }
 
+/** Show what has been written meanwhile, unless someone is in the middle of something; whether it is shown. */
+function refresh() {
+  const reads = window.scrollY || document.querySelector("dialog[open]") || by("results").contains(document.activeElement);
+  if (reads || words.value.trim() !== asked.q) return false;
+  offerFacets();
+  show(asked);
+  return true;
+}
+
 async function start() {
   try {
     info = await fetched("info");
   } catch (error) {
     return fail(error);
   }
-  sayBusy(info);
+  follow(info, refresh);
   offerFacets();
   by("modalities").hidden = !(info.codes.image && info.codes.text);
   radius.max = info.n_bits ?? 0;

@@ -1,0 +1,175 @@
+"""A folder that is watched: a job runs whenever something has changed in it.
+
+That is done by a process of its own, at the lowest priority: it shares no interpreter with a server's answers, and
+its memory goes when it ends. It may be ended at any time, so the job must be one that goes on where it was.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import wait
+from ctypes import Structure, c_char, c_long
+from multiprocessing.sharedctypes import RawValue
+from pathlib import Path
+
+from channelhash.errors import InputError, JobError
+from channelhash.utils.optional_imports import library
+from channelhash.utils.processes import interrupts_held, process_pool
+from channelhash.utils.progress import Progress, StageProgress
+
+#: Milliseconds between two looks at what the system has noticed; without a change until the job runs; and between two
+#: looks at all files, where the system notices nothing, or not in so many folders.
+_PACE = {"step": 500, "rust_timeout": 2000, "poll_delay_ms": 30_000}
+#: Seconds after which a folder is indexed that is never quiet.
+_LONGEST = 60.0
+#: Seconds after which it is indexed anyway: drives of the network do not say what others change on them.
+_REGULAR = 600.0
+#: Seconds until a folder that could not be watched is tried again.
+_AGAIN = 30.0
+_NAME, _LINE = 16, 1000
+
+#: Brings a store up to date; returns a line for each picture that was left out, and what has changed, if anything.
+Job = Callable[[StageProgress], tuple[Sequence[str], str]]
+
+# Of the process that runs a job.
+_report: "Report"
+
+
+class Report(Structure):
+    """What all processes of a server see of the indexing of its folder, in memory that they share without a lock: a
+    process that is ended might hold it for ever.
+
+    Attributes:
+        stage: what the run does that is under way; empty if there is none.
+        done, total: how far it is.
+        problem: why the last run failed; empty if it did not.
+
+    >>> Report.new().stage
+    b''
+    """
+
+    stage: bytes
+    done: int
+    total: int
+    problem: bytes
+    _fields_ = [("stage", c_char * _NAME), ("done", c_long), ("total", c_long), ("problem", c_char * _LINE)]
+
+    @classmethod
+    def new(cls) -> "Report":
+        """Return an empty one in shared memory."""
+        return RawValue(cls)
+
+    def progress(self, stage: str) -> Progress:
+        """Begin a stage, and return its callback."""
+
+        def show(done: int, total: int) -> None:
+            self.stage, self.done, self.total = stage.encode()[: _NAME - 1], done, total
+
+        show(0, 0)
+        return show
+
+
+class Watch(threading.Thread):
+    """Runs a job at first and whenever something has changed in a folder, until the block ends.
+
+    Args:
+        folder: the photographs.
+        store: what changes in here does not count.
+        job: must be one that can be pickled.
+        report: shows how far the job is, and what is wrong.
+        say: takes a line for people.
+        said: lines on what was left out that were said before.
+
+    Example::
+
+        with Watch(Path("photos"), Path("photos/.channelhash"), job, Report.new(), print):
+            run_server(app, listening, ready)
+    """
+
+    def __init__(
+        self, folder: Path, store: Path, job: Job, report: Report, say: Callable[[str], None], said: Sequence[str] = ()
+    ) -> None:
+        super().__init__(name="watch")
+        self._folder, self._store, self._job, self._report, self._say = folder, store.resolve(), job, report, say
+        self._said, self._ended = set(said), threading.Event()
+
+    def __enter__(self) -> None:
+        self._watch = library("watchfiles", "serve").watch
+        self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
+
+    def run(self) -> None:
+        """Watch the folder; again and again where it is not there, as on a drive that is unplugged."""
+        polls = False
+        while not self._ended.is_set():
+            try:
+                self._follow(self._folder.resolve(), polls)
+            except OSError as error:
+                self._set_problem(f"{self._folder}: cannot be watched ({error.strerror or error})")
+                polls = self._folder.is_dir()  # more folders than the system watches
+                self._ended.wait(_AGAIN)
+
+    def _follow(self, folder: Path, polls: bool) -> None:
+        """Index a folder when it is quiet after a change, as long as it is the same one."""
+        before, due, since, looked, rest = folder.stat(), True, time.monotonic(), 0.0, 0.0
+        options = {"watch_filter": None, "yield_on_timeout": True, "ignore_permission_denied": True} | _PACE
+        for changes in self._watch(folder, stop_event=self._ended, force_polling=polls or None, **options):
+            now, news = time.monotonic(), any(self._counts(Path(path), folder) for _, path in changes)
+            if not os.path.samestat(folder.stat(), before):
+                return
+            if not due and (news or now - looked > _REGULAR):
+                due, since = True, now
+            if due and now - looked >= rest and (not news or now - since > _LONGEST):
+                due = False
+                self._index()
+                looked = time.monotonic()
+                rest = min(looked - now, _LONGEST)  # where something always changes, half of the time is left
+
+    def _counts(self, path: Path, folder: Path) -> bool:
+        """Return whether a change may be one of photographs: not in the store, nor in what is hidden."""
+        hidden = any(name.startswith(".") for name in path.parts[len(folder.parts) :])
+        return not hidden and not path.is_relative_to(self._store)
+
+    def _index(self) -> None:
+        """Run the job; say what it has left out for the first time, and what has changed."""
+        try:
+            with process_pool(1, _begin, (self._report,)) as pool:
+                with interrupts_held():
+                    running = pool.submit(_work, self._job)
+                while not wait([running], 0.2).done:
+                    if self._ended.is_set():
+                        raise InterruptedError
+                left_out, summary = running.result()
+            new = [f"left out: {line}" for line in left_out if line not in self._said]
+            self._said, self._report.problem = set(left_out), b""
+            for line in [*new, summary] if summary else new:
+                self._say(line)
+        except InterruptedError:  # the server ends
+            pass
+        except (InputError, JobError, OSError, RuntimeError) as error:  # the last one of a process that was killed
+            self._set_problem(str(error))
+        finally:
+            self._report.stage = b""
+
+    def _set_problem(self, line: str) -> None:
+        """Report a problem, and say it once."""
+        content = " ".join(line.split()).encode(errors="replace")[: _LINE - 1]
+        if content != self._report.problem:
+            self._say(content.decode(errors="replace"))
+        self._report.problem = content
+
+
+def _begin(report: Report) -> None:
+    """Begin the process of a job."""
+    global _report
+    _report = report
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(19)
+
+
+def _work(job: Job) -> tuple[Sequence[str], str]:
+    return job(_report.progress)
