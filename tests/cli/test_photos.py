@@ -1,15 +1,21 @@
 """A plain folder of photographs in the place of a store, as a person uses it."""
 
+import base64
+import io
 import json
 import shutil
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
+import anyio
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from PIL import Image
 
 import channelhash as ch
@@ -17,7 +23,10 @@ from channelhash.models.fitted import MIN_PAIRS
 from channelhash.search.items import date_of
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve.app import Limits, open_app
+from channelhash.utils.progress import no_stage_progress
+from serve.test_server import ask, started
 from small_runs import assert_refused, run_command, run_json, run_text
+from utils.test_watch import until
 
 
 def colours(images):
@@ -34,6 +43,7 @@ def words(texts):
 ENCODER = ("--encoder", f"image=python:{__name__}:colours", "--encoder", f"text=python:{__name__}:words")
 ENCODER += ("--trust-code",)
 N = MIN_PAIRS + 2
+EXAMPLES = Path(__file__).parents[2] / "examples" / "photographs"
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
 
@@ -239,6 +249,8 @@ for line in {commands!r}:
     print("END")
 from fastapi.testclient import TestClient
 from channelhash.serve.app import Limits, open_app
+from channelhash.utils.progress import no_stage_progress
+from serve.test_server import ask, started
 with TestClient(open_app("photos", None, Limits(), None, None), base_url="http://127.0.0.1") as client:
     answer = client.post("/search", json={{"text": "the Eiffel tower", "k": 1}})
 print(answer.text)
@@ -262,10 +274,10 @@ print(json.dumps(reads))
 @pytest.fixture(scope="module")
 def animals(tmp_path_factory) -> Path:
     """Eleven real photographs without captions."""
-    folder, examples = tmp_path_factory.mktemp("animals"), Path(__file__).parents[2] / "examples" / "photographs"
+    folder = tmp_path_factory.mktemp("animals")
     names = "polar-bear giraffes kingfisher kangaroo hedgehog goldfish sunset sheep coffee tiger-snow panda"
     for name in names.split():
-        shutil.copy(examples / f"{name}.jpg", folder)
+        shutil.copy(EXAMPLES / f"{name}.jpg", folder)
     return folder
 
 
@@ -350,3 +362,83 @@ def test_what_cannot_be_read_is_named_each_time_and_exclusions_are_remembered(fe
         assert json.loads(out)["problems"] == [f"empty picture {few}/cut.png"]
         assert "left out: empty picture" in err
     assert "1.png" not in ch.open_store(few)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_server_takes_up_what_changes_in_its_folder(animals, tmp_path, capsys, workers):
+    photos, store = tmp_path / "photos", tmp_path / "photos.store"
+    shutil.copytree(animals, photos, ignore=shutil.ignore_patterns(".channelhash"))
+    macaw = (EXAMPLES / "macaw.jpg").read_bytes()
+    run_text(capsys, "index", "create", store, photos)
+    (photos / "panda.jpg").unlink()
+    process, address = started(store, "--workers", workers)
+    try:
+        info = partial(ask, address, "info")
+        until(lambda: info()["items"] == 10)  # what changed while no server ran
+        (photos / "macaw.jpg").write_bytes(macaw[: len(macaw) // 2])
+        with StoreFolder(store).hold_run(no_stage_progress):  # as another command that indexes
+            until(lambda: (info()["indexing"] or {}).get("stage", "").startswith("waiting"))
+        until(lambda: info()["indexing"] is None)
+        assert info()["items"] == 10
+        (photos / "macaw.jpg").write_bytes(macaw)
+        until(lambda: info()["items"] == 11)
+        assert ask(address, "search", {"text": "a parrot"})["results"][0]["id"] == "macaw.jpg"
+        (photos / "macaw.jpg").rename(photos / "bird.jpg")
+        until(lambda: ask(address, "search", {"text": "a parrot"})["results"][0]["id"] == "bird.jpg")
+        kept = photos.rename(tmp_path / "unplugged")
+        photos.mkdir()  # as a place where a drive was mounted
+        until(lambda: info()["problem"])
+        assert (info()["items"], info()["problem"]) == (11, f"{photos}: no pictures in this folder or below it")
+        photos.rmdir()
+        kept.rename(photos)
+        until(lambda: not info()["problem"])
+    finally:
+        process.terminate()
+        said = process.communicate(timeout=60)[1]
+    lines = [line.partition(" (")[0] for line in said.splitlines()]
+    assert [line for line in lines if "macaw" in line] == [f"left out: unreadable picture {photos}/macaw.jpg"]
+    counts = [line.partition(":")[0] for line in lines if line.endswith(str(store))]
+    assert counts == ["1 removed", "1 added", "1 moved"]
+    assert len(lines) == 6, said  # two of the folder that was away, and how to go on
+    assert len(ch.open_store(store)) == 11
+
+
+def test_a_language_model_searches_a_folder_and_looks_at_photographs(animals, tmp_path):
+    photos = tmp_path / "photos"
+    shutil.copytree(animals, photos, ignore=shutil.ignore_patterns(".channelhash"))
+    panda = Image.open(photos / "panda.jpg")
+    panda.resize((4 * panda.width, 4 * panda.height)).save(photos / "large.jpg")
+    (photos / "cut.jpg").write_bytes(b"")
+    questions = [
+        ("search", {"text": "a white bear", "k": 2}), ("similar", {"id": "panda.jpg", "k": 3}), ("duplicates", {}),
+        ("show", {"id": "large.jpg"}),
+        ("show", {"id": "no.jpg"}), ("show", {"id": "large.jpg"}), ("similar", {"id": "no.jpg"}),
+        ("search", {"text": " "}), ("search", {"text": "a", "where": "year >"}), ("duplicates", {"k": 0}),
+    ]  # fmt: skip
+
+    async def talk():
+        program = StdioServerParameters(command=sys.executable, args=["-m", "channelhash", "mcp", str(photos)])
+        async with stdio_client(program) as streams, ClientSession(*streams) as session:
+            await session.initialize()
+            names = {tool.name for tool in (await session.list_tools()).tools}
+
+            async def call(name, **values):
+                result = await session.call_tool(name, values)
+                return result.content[0].text if result.is_error else result.structured_content or result.content
+
+            answers = [await call(name, **values) for name, values in questions[:4]]
+            (photos / "large.jpg").unlink()
+            return names, *answers, [await call(name, **values) for name, values in questions[4:]]
+
+    names, found, similar, duplicates, shown, wrong = anyio.run(talk)
+    assert names == {"search", "similar", "duplicates", "show"}
+    assert (len(found["results"]), found["results"][0]["id"], found["close"]) == (2, "polar-bear.jpg", True)
+    assert [len(similar["results"]), similar["results"][0]["id"]] == [3, "large.jpg"]
+    assert (sorted(duplicates["groups"][0]), duplicates["found"]) == (["large.jpg", "panda.jpg"], 1)
+    text, picture = shown
+    assert json.loads(text.text)["image"] == str(photos / "large.jpg")
+    with Image.open(io.BytesIO(base64.b64decode(picture.data))) as opened:
+        assert (picture.mime_type, opened.format, max(opened.size)) == ("image/jpeg", "JPEG", 1024)
+    says = ["no item has the id 'no.jpg'", "large.jpg: cannot be read", "--like no.jpg", "is empty", "where", "-k 0"]
+    assert [part in line and "\n" not in line for line, part in zip(wrong, says, strict=True)] == [True] * 6

@@ -40,25 +40,26 @@ def mcp(
 
     Programs that use language models start it. Example: channelhash mcp photos
     """
+    from mcp.server.mcpserver import MCPServer
+
     from channelhash.search.query import open_filled_store
     from channelhash.utils.watch import Report
 
-    with (
-        watch_store(store, Report.new(), trust_code, model=model, encoder=encoder, exclude=exclude),
-        closing(open_filled_store(store)) as opened,
-    ):
-        _make_server(opened, model).run()
+    server: MCPServer[None] = MCPServer("channelhash", version=__version__, instructions=_PURPOSE, log_level="WARNING")
+    making = (model, encoder, None, exclude)
+    with watch_store(store, Report.new(), trust_code, making), closing(open_filled_store(store)) as opened:
+        _add_tools(server, opened, model)
+        server.run()
 
 
-def _make_server(store: "Store", model: Path | None) -> "MCPServer[Any]":
-    """Return a server whose tools search a store, with its own model or another one."""
-    from mcp.server.mcpserver import Image, MCPServer
+def _add_tools(server: "MCPServer[None]", store: "Store", model: Path | None) -> None:
+    """Let a server search a store, with its own model or another one."""
+    from mcp.server.mcpserver import Image
 
     from channelhash.search.duplicates import find_duplicates
     from channelhash.search.hits import SearchOptions
     from channelhash.search.query import load_query_encoder, search_store
 
-    server: MCPServer[Any] = MCPServer("channelhash", version=__version__, instructions=_PURPOSE, log_level="WARNING")
     load = cache(lambda: load_query_encoder(store, model))
 
     @server.tool()
@@ -89,8 +90,6 @@ def _make_server(store: "Store", model: Path | None) -> "MCPServer[Any]":
         """Return what is known of a photograph, and the photograph, its long side at most 1024 pixels."""
         facts = {"id": id, **store.get([id])[0].metadata}
         return [facts, Image(data=_draw(str(facts["image"])), format="jpeg")] if facts.get("image") else [facts]
-
-    return server
 
 
 _calls = Lock()

@@ -39,6 +39,8 @@ _By = Literal["all", "image", "text", "words"]
 _Side = StrEnum("_Side", ["image", "text"])
 _Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
 StoreModel = Annotated[Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")]
+#: The model of a store of photographs, or else its encoder, and their captions and exclusions.
+Making = tuple[Path | None, Sequence[str], Path | None, Sequence[str]]
 # Groups of a table or a sheet, and ids of a group there; JSON has all.
 _GROUPS, _IDS = 50, 8
 # Lines about what cannot be read that a search begins with; JSON has all.
@@ -386,7 +388,7 @@ def serve(
     when_stopped(f"{store} keeps every write that was answered")
     with listen(host, port) as listening:
         report, hosts = Report.new(), allowed_hosts(host, allow_host)
-        background = watch_store(store, report, trust_code, watch, model, encoder, captions, exclude)
+        background = watch_store(store, report, trust_code, (model, encoder, captions, exclude), watch)
         make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1, report)
 
         def ready() -> None:
@@ -406,27 +408,25 @@ def serve(
 
 
 def watch_store(
-    store: str,
-    report: "Report",
-    trust_code: bool = False,
-    watch: bool = True,
-    model: Path | None = None,
-    encoder: Sequence[str] = (),
-    captions: Path | None = None,
-    exclude: Sequence[str] = (),
+    store: str, report: "Report", trust_code: bool, making: Making, watch: bool = True
 ) -> AbstractContextManager[None]:
     """Bring a store of photographs up to date, and again within the block that is returned whenever they change.
 
     Where it was made before, and is to be as it was made, the first time is within the block, too. Nothing is done for
     other stores, and those that can only be read. Errors as in `_bring_up_to_date`.
+
+    Example::
+
+        with watch_store("photos", report, False, (None, [], None, [])):
+            run_server(app, listening, ready)
     """
     from channelhash.utils.watch import Watch
 
-    first = not (watch and _watched(store)) or model or encoder or captions or exclude
-    photos = _bring_up_to_date(store, model, encoder, captions, exclude) if first else None
+    watched = _watched(store) if watch else None
+    photos = None if watched and not any(making) else _bring_up_to_date(store, *making)
     if photos:
         photos.store.close()
-    watched = _watched(store) if watch else None
+        watched = _watched(store) if watch else None
     said = photos.indexed.problems if photos else ()
     return Watch(*watched, partial(_index_again, store, trust_code), report, say, said) if watched else nullcontext()
 

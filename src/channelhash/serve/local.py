@@ -46,7 +46,7 @@ def describe_problem(request: Request, service: Service) -> str:
 
 
 @router.post("/reveal")
-def _reveal(wanted: schemas.Reveal, request: Request, service: CurrentService) -> schemas.Revealed:
+def _reveal(wanted: schemas.Reveal, request: Request, service: CurrentService) -> dict[str, str]:
     """Return where the picture of an item lies, and perhaps show it there; only to the page, on the server's machine.
 
     Whatever another site or a proxy lets a browser send has another ``Origin`` than the address of the server.
@@ -59,7 +59,7 @@ def _reveal(wanted: schemas.Reveal, request: Request, service: CurrentService) -
         raise HTTPException(404, "the picture of this item is not there any more")
     if wanted.show:
         _show_in_folder(path)
-    return schemas.Revealed(path=str(path))
+    return {"path": str(path)}
 
 
 def _show_in_folder(path: Path) -> None:

@@ -413,12 +413,6 @@ class Reveal(_Request):
     show: bool = Field(False, description="Also show the file in its folder, in a window of this machine.")
 
 
-class Revealed(BaseModel):
-    """Where the picture of an item lies on this machine."""
-
-    path: str
-
-
 class Health(BaseModel):
     """The state of a working server."""
 
