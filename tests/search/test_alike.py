@@ -10,6 +10,7 @@ from PIL import ExifTags, Image, ImageDraw, ImageEnhance, ImageFont
 from tests.search.contract import KINDS, N_BITS
 
 import channelhash as ch
+from channelhash.search import copies as small
 from channelhash.search import duplicates as module
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.utils.seeds import generator
@@ -28,7 +29,7 @@ def copies_of(draws, n):
     noise = generator(1, "greys", draws).normal(0, 30, (n, 16, 16))
     colours = generator(2, "greys", draws).integers(0, 256, (n, 4, 4, 3), dtype=np.uint8)
     greys = [np.clip(kinds[i % 3] + noise[i], 0, 255).astype(np.uint8) for i in range(n)]
-    return [module._Copy("", grey, colour // 2, False) for grey, colour in zip(greys, colours, strict=True)]
+    return [small.SmallCopy("", grey, colour // 2, False) for grey, colour in zip(greys, colours, strict=True)]
 
 
 def literally_alike(one, other, least=0.85):
@@ -49,9 +50,7 @@ def without_means(grey):
 @given(st.integers(0, 1000), st.integers(1, 12))
 def test_alike_is_the_correlation_and_the_colours_that_it_says(draws, n):
     copies = copies_of(draws, n)
-    assert module._alike(copies, copies[::-1]).tolist() == [
-        [literally_alike(a, b) for b in copies[::-1]] for a in copies
-    ]
+    assert small.alike(copies, copies[::-1]).tolist() == [[literally_alike(a, b) for b in copies[::-1]] for a in copies]
 
 
 @settings(max_examples=15)
@@ -75,8 +74,8 @@ def test_groups_are_those_of_all_pairs_whose_pictures_are_all_alike(draws, n, ra
         expected += [group for group in groups if len(group) > 1]
     for tile in (4, 1024):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "_TILE", tile)
-            assert sorted(group.tolist() for group in module._split_alike(codes, copies, radius)) == sorted(expected)
+            patch.setattr(small, "_TILE", tile)
+            assert sorted(group.tolist() for group in small.group_copies(codes, copies, radius)) == sorted(expected)
 
 
 def test_a_chain_joins_no_two_different_pictures():
@@ -84,16 +83,16 @@ def test_a_chain_joins_no_two_different_pictures():
     draw = generator(0, "chain")
     one, other = (draw.normal(0, 40, (16, 16)) for _ in range(2))
     greys = [(128 + one * np.cos(turn) + other * np.sin(turn)).clip(0, 255).astype(np.uint8) for turn in (0, 0.5, 1)]
-    copies = [module._Copy("", grey, np.zeros((4, 4, 3), np.uint8), False) for grey in greys]
-    near = module._alike(copies, copies)
+    copies = [small.SmallCopy("", grey, np.zeros((4, 4, 3), np.uint8), False) for grey in greys]
+    near = small.alike(copies, copies)
     assert near[0, 1]
     assert near[1, 2]
     assert not near[0, 2]
-    assert [group.tolist() for group in module._split_alike(np.zeros((3, 1), np.uint8), copies, None)] == [[0, 1]]
+    assert [group.tolist() for group in small.group_copies(np.zeros((3, 1), np.uint8), copies, None)] == [[0, 1]]
 
 
 def read(path):
-    copy = module._read_small(str(path))
+    copy = small.read_copy(str(path))
     assert copy is not None
     return copy
 
@@ -118,10 +117,10 @@ def test_pages_of_one_layout_are_alike_only_to_their_copies(tmp_path):
         ImageEnhance.Brightness(page).enhance(0.9).save(tmp_path / f"{number}-dark.webp")
     files = sorted(tmp_path.iterdir())
     copies = [read(file) for file in files]
-    groups = module._split_alike(np.zeros((len(files), 1), np.uint8), copies, None)
+    groups = small.group_copies(np.zeros((len(files), 1), np.uint8), copies, None)
     assert [[files[place].name[0] for place in group] for group in groups] == [[number] * 4 for number in "01"]
     shapes = [copy._replace(text=False) for copy in copies]
-    assert module._alike(shapes, shapes).all(), "small copies alone do not tell them apart"
+    assert small.alike(shapes, shapes).all(), "small copies alone do not tell them apart"
 
 
 def test_one_changed_line_makes_another_page(tmp_path):
@@ -130,10 +129,10 @@ def test_one_changed_line_makes_another_page(tmp_path):
     page.paste(lines(1).crop((370, 380, 490, 410)), (370, 380))
     page.save(tmp_path / "b.png")
     one, other = read(tmp_path / "a.png"), read(tmp_path / "b.png")
-    assert not module._alike([one], [other]).any()
+    assert not small.alike([one], [other]).any()
     (tmp_path / "b.png").unlink()
-    module._read_detail.cache_clear()
-    assert not module._alike([one], [other]).any(), "it has gone since its small copy was read"
+    small._read_detail.cache_clear()
+    assert not small.alike([one], [other]).any(), "it has gone since its small copy was read"
 
 
 def test_pictures_without_shape_are_compared_by_colour(tmp_path):
@@ -153,7 +152,7 @@ def test_pictures_without_shape_are_compared_by_colour(tmp_path):
         image.save(tmp_path / f"{name}.png")
         image.resize((60, 60)).save(tmp_path / f"{name}-half.jpg", quality=50)
     files = sorted(tmp_path.iterdir())
-    groups = module._split_alike(np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None)
+    groups = small.group_copies(np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None)
     assert sorted([files[place].name for place in group] for group in groups) == [
         [f"{name}-half.jpg", f"{name}.png"] for name in sorted(images)
     ]
@@ -177,16 +176,16 @@ def test_copies_are_alike_and_other_photographs_are_not(tmp_path):
     turned.save(tmp_path / "telephone.jpg", exif=exif)
     turned.save(tmp_path / "lying.png")
     itself = [read(tmp_path / "itself.png")]
-    assert module._alike(itself, [read(tmp_path / name) for name in (*copies, "telephone.jpg")]).all()
+    assert small.alike(itself, [read(tmp_path / name) for name in (*copies, "telephone.jpg")]).all()
     for number in range(1, 9):
         photograph(number).save(tmp_path / f"{number}.png")
     others = [read(tmp_path / f"{number}.png") for number in range(1, 9)]
-    assert not module._alike([*itself, read(tmp_path / "lying.png")], others).any()
+    assert not small.alike([*itself, read(tmp_path / "lying.png")], others).any()
     for size in ((1024, 32), (32, 1024)):
         panoramas = [tmp_path / f"{size}.{ending}" for ending in ("png", "jpg")]
         for path in panoramas:
             photograph(3).resize(size).save(path)
-        assert module._alike(*([read(path)] for path in panoramas)).all()
+        assert small.alike(*([read(path)] for path in panoramas)).all()
 
 
 def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_path):
@@ -194,11 +193,11 @@ def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_pat
     photograph(0).save(file)
     first = read(file)
     photograph(1).save(file)
-    assert not module._alike([first], [read(file)]).any()
+    assert not small.alike([first], [read(file)]).any()
     file.write_bytes(file.read_bytes()[:200])
     (tmp_path / "a.eps").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
     for name in (file, tmp_path / "gone.png", tmp_path / "a.eps", ""):
-        assert module._read_small(str(name)) is None
+        assert small.read_copy(str(name)) is None
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from tests.search.test_alike import lines
 
-from channelhash.search.duplicates import _read_small, _split_alike
+from channelhash.search.copies import group_copies, read_copy
 
 PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).parents[2] / "examples" / "photographs"))
 # Least share that is found, of photographs and of pages.
@@ -56,8 +56,8 @@ def test_copies_are_found_and_nothing_else(column, tmp_path):
         image = lines(number) if column else Image.open(photographs[number]).convert("RGB")
         write_copies(image, number, tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
-    copies = [copy for name in names if (copy := _read_small(str(tmp_path / name)))]
-    groups = _split_alike(np.zeros((len(names), 1), np.uint8), copies, None)
+    copies = [copy for name in names if (copy := read_copy(str(tmp_path / name)))]
+    groups = group_copies(np.zeros((len(names), 1), np.uint8), copies, None)
     mixed = [group for group in groups if len({names[place][:3] for place in group}) > 1]
     group_of = {names[place]: number for number, group in enumerate(groups) for place in group.tolist()}
     shares = {}
