@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import typer
 
-from channelhash.cli import data, evaluate, index, mcp, search, train
+from channelhash.cli import data, duplicates, evaluate, index, mcp, search, train
 from channelhash.cli.interrupts import next_command, obey_signals
 from channelhash.cli.options import command_group
 from channelhash.cli.output import printable
@@ -21,7 +21,7 @@ _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "search": search.search,
     "serve": search.serve,
     "mcp": mcp.mcp,
-    "duplicates": search.duplicates,
+    "duplicates": duplicates.duplicates,
     "index": index.app,
     "encode": evaluate.encode,
     "explain": search.explain,

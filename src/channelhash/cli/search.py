@@ -1,4 +1,4 @@
-"""``channelhash search``, ``duplicates``, ``explain`` and ``serve``.
+"""``channelhash search``, ``explain`` and ``serve``.
 
 A plain folder of photographs may stand in the place of a store: it is indexed first, and then only what changed.
 """
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from channelhash.explanation.bit_labels import Bit
     from channelhash.photos.encode import Indexed
     from channelhash.photos.stores import Index
-    from channelhash.search.duplicates import DuplicateGroup
     from channelhash.search.hits import Hits, SearchOptions
     from channelhash.search.store import Store
     from channelhash.utils.progress import StageProgress
@@ -37,12 +36,10 @@ if TYPE_CHECKING:
 _By = Literal["all", "image", "text", "words"]
 # Typer takes no list of literals.
 _Side = StrEnum("_Side", ["image", "text"])
-_Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
+Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
 StoreModel = Annotated[Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")]
 #: The model of a store of photographs, or else its encoder, and their captions and exclusions.
 Making = tuple[Path | None, Sequence[str], Path | None, Sequence[str]]
-# Groups of a table or a sheet, and ids of a group there; JSON has all.
-_GROUPS, _IDS = 50, 8
 # Lines about what cannot be read that a search begins with; JSON has all.
 _MOST = 20
 # Photographs that --open shows.
@@ -63,12 +60,12 @@ def search(
     radius: int | None = typer.Option(None, help="Return all items within this many bits, instead of -k."),
     where: options.Where = None,
     rerank: int | None = typer.Option(None, help="Reorder this many nearest items by the query's real-valued outputs."),
-    collapse: bool = typer.Option(False, "--collapse", help="Fold near-duplicates into the first of them."),
+    collapse: bool | None = typer.Option(None, help="Fold near-duplicates into the first: pictures, unless --radius."),
     model: StoreModel = None,
     encoder: options.Encoder = [],
     captions: options.Captions = None,
     exclude: options.Exclude = [],
-    sheet: _Sheet = None,
+    sheet: Sheet = None,
     view: bool = typer.Option(False, "--open", help="Open the sheet, or else the first photographs."),
     everything: bool = typer.Option(False, "--all", help="Also show answers that are less likely to fit."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Print nothing but paths, one a line."),
@@ -87,9 +84,10 @@ def search(
         raise InputError("--text: the query is given twice; leave one of them out")
     text = text if question is None else question
     settings = SearchOptions(k, radius, None, modality, where, rerank)
-    opened, problems = _open_searched(store, model, encoder, captions, exclude, by == "words")
-    if collapse:
-        settings = replace(settings, collapse=default_radius(opened.n_bits or 0))
+    opened, problems = open_searched(store, model, encoder, captions, exclude, by == "words")
+    pictures = "image" in opened.modalities and modality != "text"
+    if collapse or (collapse is None and pictures and radius is None and rerank is None):
+        settings = replace(settings, collapse=default_radius(opened.n_bits or 0, pictures))
     hits = search_store(
         opened,
         settings,
@@ -177,52 +175,6 @@ def _closeness(hits: "Hits") -> list[str]:
     return cells
 
 
-def duplicates(
-    store: options.SearchableStore,
-    radius: int | None = typer.Option(None, help="Bits in which codes differ at most; any where pictures decide."),
-    modality: options.Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
-    where: options.Where = None,
-    pictures: bool = typer.Option(True, help="Compare pictures; without, near codes are enough."),
-    exclude: options.Exclude = [],
-    sheet: _Sheet = None,
-    trust_code: options.TrustCode = False,
-    as_json: options.AsJson = False,
-) -> None:
-    """Find groups of near-duplicates: pictures that are copies of each other.
-
-    The largest group comes first. Example: channelhash duplicates photos.store --sheet groups.png
-    """
-    from channelhash.search.duplicates import draw_groups, find_duplicates
-
-    opened, problems = _open_searched(store, exclude=exclude)
-    groups = find_duplicates(opened, radius, modality, where, pictures)
-    if sheet and groups:
-        draw_groups(opened, groups[:_GROUPS], sheet, _IDS)
-    opened.close()
-    if as_json:
-        distances = [group.distances for group in groups]
-        print_json({"groups": [group.ids for group in groups], "distances": distances, "problems": problems})
-        return
-    if not groups:
-        typer.echo(f"No near-duplicates{'' if radius is None else f' within {radius} bits'} in {store}")
-        return
-    _print_groups(groups)
-    if sheet:
-        typer.echo(f"Pictures in {sheet}")
-
-
-def _print_groups(groups: "list[DuplicateGroup]") -> None:
-    """Print a line for each of the first groups: its size, the farthest item's distance from the first, its ids."""
-    n_items = sum(len(group.ids) for group in groups)
-    rows = []
-    for group in groups[:_GROUPS]:
-        more = len(group.ids) - _IDS
-        ids = list(map(printable, group.ids[:_IDS])) + ([f"… and {more} more"] if more > 0 else [])
-        rows.append([str(len(group.ids)), str(max(group.distances)), "\n".join(ids)])
-    first = f", the first {_GROUPS} of them (--json prints all)" if len(groups) > _GROUPS else ""
-    print_table(f"{n_items} items in {len(groups)} groups{first}", ["items", "bits apart", "ids"], rows)
-
-
 def explain(
     store: str = typer.Argument(..., metavar="RUN", help="A run's folder, or a store or file of codes (see `search`)."),
     image: list[Path] = typer.Option([], help="A picture of the pair."),
@@ -283,7 +235,7 @@ def _describe_bit(explanation: "Explanation", bit: "Bit") -> str:
     return ", ".join(names) or "no clear meaning"
 
 
-def _open_searched(
+def open_searched(
     store: str,
     model: Path | None = None,
     encoder: Sequence[str] = (),

@@ -37,6 +37,7 @@ class Photo(NamedTuple):
 
     Attributes:
         id: of the item.
+        path: of its file.
         width: in pixels, 0 if unknown.
         height: likewise.
         size: of the file in bytes.
@@ -44,11 +45,12 @@ class Photo(NamedTuple):
         taken: whether the date is the camera's.
         sharpness: see `channelhash.search.copies`.
 
-    >>> Photo("a.jpg", 640, 480, 90_000).taken
+    >>> Photo("a.jpg", size=90_000).taken
     False
     """
 
     id: str
+    path: str = ""
     width: int = 0
     height: int = 0
     size: int = 0
@@ -60,7 +62,8 @@ class Photo(NamedTuple):
     def facts(self) -> str:
         """Size, date and bytes in one line."""
         pixels = f"{self.width} × {self.height}" if self.width else ""
-        return ", ".join(filter(None, [pixels, self.date[:10], f"{self.size / 1e6:.1f} MB" if self.size else ""]))
+        size = f"{self.size / 1e6:.1f} MB" if self.size >= 1e6 else f"{self.size / 1e3:.0f} kB"
+        return ", ".join(filter(None, [pixels, self.date[:10], size if self.size else ""]))
 
 
 # Why to keep a picture, what is compared, and the least share of the best that counts as equal: the first decides.
@@ -76,8 +79,8 @@ _REASONS: tuple[tuple[str, Callable[[Photo], float], float], ...] = (
 def propose_keeper(photos: Sequence[Photo]) -> tuple[str, str]:
     """Return the id of the best of several copies, and why it is.
 
-    >>> propose_keeper([Photo("b (1).jpg", 640, 480), Photo("b.jpg", 640, 480), Photo("a.jpg", 320, 240)])
-    ('b.jpg', 'most pixels, name of an original')
+    >>> propose_keeper([Photo("b (1).jpg", size=9), Photo("b.jpg", size=9), Photo("a.jpg", size=8)])
+    ('b.jpg', 'largest file, name of an original')
     """
     left, reasons = list(photos), []
     for reason, measure, share in _REASONS:
@@ -173,15 +176,15 @@ def _items(store: Store, ids: Sequence[str]) -> list[Item]:
 
 
 def _describe(item: Item, sharpness: float) -> Photo:
-    metadata, width, height, size = item.metadata, item.metadata.get("width"), item.metadata.get("height"), 0
+    metadata, path, size = item.metadata, str(item.metadata.get("image") or ""), 0
+    width, height = metadata.get("width"), metadata.get("height")
     with suppress(OSError):
-        path = str(metadata.get("image") or "")
         size = os.stat(path).st_size
         if not isinstance(width, int) or not isinstance(height, int):
             with open_image(path) as opened:
                 width, height = upright_size(opened)
     pixels = (int(width or 0), int(height or 0))
-    return Photo(item.id, *pixels, size, date_of(metadata), bool(metadata.get("taken")), sharpness)
+    return Photo(item.id, path, *pixels, size, date_of(metadata), bool(metadata.get("taken")), sharpness)
 
 
 def _by_codes(codes: PackedCodes, n_bits: int, radius: int | None) -> list[NDArray[np.int64]]:
@@ -225,16 +228,18 @@ def _by_pictures(
 def fold(codes: PackedCodes, radius: int, most: int | None = None, images: Sequence[str] = ()) -> dict[int, list[int]]:
     """Fold each code into the first earlier one within ``radius`` bits that is not folded itself.
 
-    With ``images``, pictures decide, too; those that cannot be read are alike.
+    With ``images``, pictures decide, too; of those that cannot be read, codes within `default_radius` do.
 
     >>> fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
     {0: [2], 1: [4], 3: []}
     """
     copies = _read_near(codes, radius, images) if images else {}
+    narrow = min(radius, default_radius(8 * codes.shape[1])) if images else radius
     folded: dict[int, list[int]] = {}
     for place in range(len(codes)):
         stay, copy = list(folded), copies.get(place)
-        near = np.flatnonzero(hamming_distances(codes[place : place + 1], codes[stay])[0] <= radius).tolist()
+        bits_apart = hamming_distances(codes[place : place + 1], codes[stay])[0]
+        near = np.flatnonzero(bits_apart <= (narrow if copy is None else radius)).tolist()
         fitting = [stay[n] for n in near if (copies.get(stay[n]) is None) == (copy is None)]
         if copy is not None and fitting:
             is_alike = alike([copy], [other for n in fitting if (other := copies[n])])[0]

@@ -21,7 +21,7 @@ from channelhash.models.description import QueryEncoder
 from channelhash.search import STORES, find_or_keep, open_store
 from channelhash.search.query import load_encoder, load_query_encoder
 from channelhash.search.store import Store
-from channelhash.serve import items, local, middleware, search
+from channelhash.serve import duplicates, items, local, middleware, search
 from channelhash.serve.middleware import PROBLEMS, Tokens
 from channelhash.serve.routing import Route
 from channelhash.serve.schemas import MOST, Health, Indexing, Info, Labels
@@ -68,13 +68,15 @@ def create_app(
     )
     app.state.service = service
     needs_token: dict[str, Any] = {"dependencies": [Depends(_BEARER)], "responses": middleware.TOKEN_PROBLEM}
-    readers, page = (search.router, items.readers, local.router, _router), _make_page_router()
+    readers, page = (search.router, duplicates.readers, items.readers, local.router, _router), _make_page_router()
+    writers = (items.writers, duplicates.writers)
     for router in readers:
         app.include_router(router, **(needs_token if tokens.read else {}))
-    app.include_router(items.writers, **needs_token)
+    for router in writers:
+        app.include_router(router, **needs_token)
     for router in (_health_router, page):
         app.include_router(router)
-    middleware.handle_errors(app, partial(_allowed_methods, (*readers, items.writers, _health_router, page)))
+    middleware.handle_errors(app, partial(_allowed_methods, (*readers, *writers, _health_router, page)))
     # The last one is the outermost.
     app.add_middleware(middleware.answer_without_body)
     app.add_middleware(middleware.surround, metrics=service.metrics, hosts=hosts)

@@ -19,7 +19,7 @@ from channelhash.explanation.bit_labels import Outputs
 from channelhash.serve import schemas
 from channelhash.serve.images import WHOLE
 from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, content_tag
-from channelhash.serve.routing import Route
+from channelhash.serve.routing import Route, WriteRoute
 from channelhash.serve.service import CurrentService, Service
 from channelhash.utils.files import atomic_path
 from channelhash.utils.image_files import open_image
@@ -31,12 +31,6 @@ class _AnyText(PathConvertor):
     regex = r"[\s\S]+"
 
 
-class _WriteRoute(Route):
-    """A route that needs the token for writing."""
-
-    writes = True
-
-
 register_url_convertor("id", _AnyText())
 # Largest long side of a thumbnail in pixels.
 _MAX_SIDE = 1280
@@ -44,7 +38,7 @@ _CACHED = {"Cache-Control": "private, max-age=300"}
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _UNCHANGED = {"description": "The client has it already, as its header If-None-Match says."}
 readers = APIRouter(tags=["items"], responses=PROBLEMS, route_class=Route)
-writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS, route_class=_WriteRoute)
+writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS, route_class=WriteRoute)
 
 
 @readers.get("/items")

@@ -79,6 +79,16 @@ class Route(APIRoute):
             raise HTTPException(400, "the connection ended before the body did") from None
 
 
+class WriteRoute(Route):
+    """A route that needs the token for writing.
+
+    >>> WriteRoute.writes
+    True
+    """
+
+    writes = True
+
+
 async def _receive_body(request: Request, limit: int, service: Service, stack: AsyncExitStack) -> bytes:
     """Return a body of at most ``limit`` bytes. One larger than a question waits for a place: there are a few."""
     too_large = HTTPException(413, f"the request is larger than {limit / 1e6:g} MB, this server's limit")

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from channelhash.search.duplicates import Photo
 from channelhash.search.hits import Hit
 from channelhash.search.items import Order, date_of
 from channelhash.search.store import Item
@@ -201,11 +202,55 @@ class SearchResponse(BaseModel):
     seconds: float = Field(description="Time from the request's arrival to its response.")
 
 
+class CopyFacts(BaseModel):
+    """Sizes, 0 if unknown, and date of one of several copies."""
+
+    width: int
+    height: int
+    bytes: int
+    date: str
+
+    @classmethod
+    def of(cls, photo: Photo) -> Self:
+        """Return what is shown of a photograph."""
+        return cls(width=photo.width, height=photo.height, bytes=photo.size, date=photo.date)
+
+
+_Group = Annotated[list[_ItemId], Field(min_length=1, max_length=MOST["items"])]
+
+
+class NewDecision(_Request):
+    """What to keep about a group: that its items are different, or that all stay."""
+
+    kind: Literal["different", "keep"]
+    ids: _Group
+
+
+class NewMove(_Request):
+    """Copies to move, of a picture that stays."""
+
+    keeper: _ItemId
+    ids: _Group
+    dry_run: bool = Field(True, description="Only say what would be moved.")
+
+
+class Decided(BaseModel):
+    """What was moved, would be moved, or was taken back."""
+
+    kind: Literal["different", "keep", "move"]
+    ids: list[str] = Field(description="The items whose files were moved.")
+    problems: list[str] = Field(description="A line for each that stays.")
+    folder: str = Field("", description="Name of the folder, beside that of all pictures.")
+
+
 class DuplicatesResponse(BaseModel):
     """Groups of near-duplicates, the largest first, equally large ones by their first id."""
 
     groups: list[list[str]] = Field(description="The ids of each group, sorted; of a large one, the first of them.")
     distances: list[list[int]] = Field(description="Of each of them, the bits in which it differs from the first.")
+    photos: list[list[CopyFacts]] = Field(description="What is known of each of them.")
+    keepers: list[str] = Field(description="Of each group, the id of the one that is proposed to be kept.")
+    reasons: list[str] = Field(description="Why, such as: most pixels, sharpest.")
     sizes: list[int] = Field(description="Number of items of each group.")
     found: int = Field(description="Number of groups, also of those left out.")
     modality: str

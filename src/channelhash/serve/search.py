@@ -1,4 +1,4 @@
-"""``/search``, ``/duplicates`` and ``/explain``: the items nearest to a query, items alike, and why two match."""
+"""``/search`` and ``/explain``: the items nearest to a query, and why two match."""
 
 import asyncio
 import io
@@ -12,14 +12,13 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, File, HTTPException, Query, Response
+from fastapi import APIRouter, File, HTTPException, Response
 
 from channelhash.codes import PackedCodes, check_packed
 from channelhash.explanation.api import Side, explain_pair
 from channelhash.explanation.bit_labels import Outputs
 from channelhash.explanation.occlusion import Encode, MapSettings
 from channelhash.search import query as queries
-from channelhash.search.duplicates import find_duplicates
 from channelhash.search.hits import DEPTH, Hits, answer
 from channelhash.search.hits import Query as SearchQuery
 from channelhash.search.hits import SearchOptions as StoreOptions
@@ -33,8 +32,6 @@ from channelhash.serve.service import CurrentService, Service
 from channelhash.utils.image_files import RAW_ENDINGS, STORED_FORMATS, open_image
 
 router = APIRouter(responses=PROBLEMS, route_class=Route)
-# Ids that the response has of one group of duplicates.
-_IDS = 100
 
 
 @router.post("/search", tags=["search"], response_model=schemas.SearchResponse)
@@ -291,34 +288,6 @@ def _understood(options: schemas.SearchOptions, words: list[queries.Part]) -> li
 _QUERIES: dict[schemas.Kind, str] = {"item": "id", "code": "code"}
 _CONDITIONS: dict[schemas.Kind, str] = {"without": "minus", "without_item": "minus_ids", "label": "label"}
 _CONDITIONS |= {"folder": "folder", "month": "month", "where": "where"}
-
-
-@router.get("/duplicates", tags=["search"])
-async def duplicates(
-    service: CurrentService,
-    radius: Annotated[int | None, Query(ge=0, description="Bits that codes are apart at most.")] = None,
-    modality: Annotated[schemas.Modality | None, Query(description="Whose codes count; images if any.")] = None,
-    where: Annotated[schemas.Text | None, Query(description="Filter: label = 'dog' AND year > 2015.")] = None,
-    pictures: Annotated[bool, Query(description="Compare pictures, too; without, near codes are enough.")] = True,
-    k: Annotated[schemas.Count, Query(description="Number of groups, at most.")] = 100,
-) -> schemas.DuplicatesResponse:
-    """Return groups of items whose pictures are all alike; where there are none to compare, codes are near."""
-    start = time.perf_counter()
-
-    def work() -> schemas.DuplicatesResponse:
-        store = service.store
-        groups = service.retry(partial(find_duplicates, store, radius, modality, where or None, pictures))
-        return schemas.DuplicatesResponse(
-            groups=[group.ids[:_IDS] for group in groups[:k]],
-            distances=[group.distances[:_IDS] for group in groups[:k]],
-            sizes=[len(group.ids) for group in groups[:k]],
-            found=len(groups),
-            modality=modality or (store.choose_modality() if store.modalities else "image"),
-            radius=radius,
-            seconds=time.perf_counter() - start,
-        )
-
-    return await run_sync(work, limiter=service.grouping)
 
 
 @router.post("/explain", tags=["explain"], response_model=schemas.ExplainResponse)

@@ -164,7 +164,7 @@ def move_rest(store: Store, groups: dict[str, Sequence[str]], folder: Path, dry_
             elif os.path.samefile(paths[name], paths[keeper]):
                 problems.append(f"{name}: stays, is the same file as {keeper}")
             elif os.path.lexists(target):
-                problems.append(f"{name}: stays, {target} is there already")
+                problems.append(f"{name}: stays, {folder.name} holds such a file already")
             else:
                 planned[name] = items[name], target
         if not dry_run and planned:
@@ -174,7 +174,7 @@ def move_rest(store: Store, groups: dict[str, Sequence[str]], folder: Path, dry_
                     _move(Path(str(item.metadata["image"])), target)
                 except OSError as error:
                     del planned[name]
-                    problems.append(f"{name}: stays, cannot be moved to {target} ({error.strerror or error})")
+                    problems.append(f"{name}: stays, cannot be moved ({error.strerror or error})")
                     opened.execute("DELETE FROM decisions WHERE number = ? AND id = ?", (number, name))
             store.delete(list(planned))
     return Moved("move", {name: str(target) for name, (_, target) in planned.items()}, problems)

@@ -51,7 +51,7 @@ export async function fetchPart(state, info, offset, limit, signal) {
 }
 
 /** Bits within which pictures may be near-duplicates. */
-export const alikeWithin = (info) => Math.min(info.n_bits, Math.max(3, info.n_bits >> 4));
+export const alikeWithin = (info) => Math.min(info.n_bits, Math.max(3, (3 * info.n_bits) >> 4));
 
 /** A part of the words as it was typed. */
 function said({ kind, value, weight }) {
