@@ -358,7 +358,7 @@ def group_copies(
     is_new = np.ones(n, dtype=bool)
     if opened:
         is_new, rows, columns = _recall(opened, copies)
-        numbers = _joined(numbers, rows, columns)
+        numbers = join_groups(numbers, rows, columns)
     order, n_new = np.argsort(~is_new, kind="stable"), int(is_new.sum())
     tiles = [order[tile] for tile in _tiles(n)] if n_new else []
     parts = [_split([copies[place] for place in tile.tolist()]) for tile in tiles]
@@ -375,7 +375,7 @@ def group_copies(
                         near &= hamming_distances(codes[mine], codes[tile]) <= radius
                     one, other = ([copies[place] for place in places.tolist()] for places in (mine, tile))
                     rows, columns = np.nonzero(_confirm(one, other, near, _SHAPE))
-                    numbers = _joined(numbers, mine[rows], tile[columns])
+                    numbers = join_groups(numbers, mine[rows], tile[columns])
                 done += 1
                 progress(done, total)
             if opened:
@@ -408,7 +408,7 @@ def _recall(
     pairs = opened.execute("SELECT one, other FROM joined").fetchall()
     numbers = {path: number for number, path in enumerate({path: 0 for pair in pairs for path in pair})}
     ends = np.array([[numbers[path] for path in pair] for pair in pairs], dtype=np.int64).reshape(-1, 2)
-    groups = _joined(np.arange(len(numbers)), ends[:, 0], ends[:, 1])
+    groups = join_groups(np.arange(len(numbers)), ends[:, 0], ends[:, 1])
     lost = np.array([path not in places or path not in compared for path in numbers], dtype=bool)
     broken = np.isin(groups, groups[lost])
     stale = {path for path, number in numbers.items() if broken[number]} | (compared - places.keys())
@@ -471,8 +471,12 @@ def _tiles(n: int) -> list[slice]:
     return [slice(start, start + _TILE) for start in range(0, n, _TILE)]
 
 
-def _joined(numbers: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers of the groups ``(n,)`` after joining those of each row and its column."""
+def join_groups(numbers: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers of the groups ``(n,)`` after joining those of each row and its column.
+
+    >>> join_groups(np.arange(4), np.array([0, 3]), np.array([2, 2])).tolist()
+    [0, 1, 0, 0]
+    """
     roots = np.arange(len(numbers))  # of each group, the smallest number among those that it is joined with so far
     while True:
         one, other = roots[numbers[rows]], roots[numbers[columns]]

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.search.copies import alike, group_copies, read_copies, read_copy
+from channelhash.search.copies import alike, group_copies, join_groups, read_copies, read_copy
+from channelhash.search.index import find_distinct, rows_by_number
 from channelhash.search.items import check_count, date_of
 from channelhash.search.sqlite.decisions import decisions, open_decisions
 from channelhash.search.store import Item, Store
@@ -25,8 +26,8 @@ from channelhash.utils.progress import StageProgress, no_stage_progress
 
 # Bits of a code for one of the radius of codes alone, the least, and how much wider it is where pictures decide.
 _BITS, _LEAST, _WIDE = 16, 3, 3
-# Items that are read at a time.
-_ITEMS = 1000
+# Items that are read at a time, and distinct codes that are compared with as many.
+_ITEMS, _CODES = 1000, 250
 # Least share of the greatest sharpness that counts as equal: compression adds edges, too.
 _SHARP = 0.8
 _COPY_NAME = re.compile(r"(\(\d+\)|~\d*|[-_ .](copy|kopie|copie|copia|edited|bearbeitet)([-_ ]?\d+)?)$", re.IGNORECASE)
@@ -155,7 +156,7 @@ def find_duplicates(
         if pictures and store.choose_modality(modality) == "image":
             groups, sharpness = _by_pictures(store, opened, ids, codes, radius, where is None, progress)
         else:
-            groups = _by_codes(codes, store.n_bits, radius)
+            groups = group_codes(codes, store.n_bits, radius)
     groups = [rows for rows in groups if not set.intersection(*(decided.get(ids[row], set()) for row in rows.tolist()))]
     rows = [row for group in groups for row in group.tolist()]
     items = _items(store, [ids[row] for row in rows])
@@ -187,10 +188,32 @@ def _describe(item: Item, sharpness: float) -> Photo:
     return Photo(item.id, path, *pixels, size, date_of(metadata), bool(metadata.get("taken")), sharpness)
 
 
-def _by_codes(codes: PackedCodes, n_bits: int, radius: int | None) -> list[NDArray[np.int64]]:
-    from channelhash.search.index.duplicates import duplicate_groups  # compiled code, seconds to load
+def group_codes(codes: PackedCodes, n_bits: int, radius: int | None = None) -> list[NDArray[np.int64]]:
+    """Return the groups of rows whose codes are connected by steps of at most ``radius`` bits, the largest first.
 
-    return duplicate_groups(codes, n_bits, default_radius(n_bits) if radius is None else radius)
+    Each distinct code is compared with all others, which takes some 20 s for 10⁵ of 256 bits.
+
+    >>> codes = np.array([[0], [255], [1], [7], [255]], np.uint8)
+    >>> [group.tolist() for group in group_codes(codes, n_bits=8, radius=2)]
+    [[0, 2, 3], [1, 4]]
+    """
+    radius = default_radius(n_bits) if radius is None else radius
+    _, starts, rows = find_distinct(codes, n_bits)
+    distinct = codes[rows[starts[:-1]]]
+    numbers = np.arange(len(distinct))
+    for start in range(0, len(distinct), _CODES):
+        tile = slice(start, start + _CODES)
+        for first in range(start, len(distinct), _ITEMS):
+            other = slice(first, first + _ITEMS)
+            near = hamming_distances(distinct[tile], distinct[other]) <= radius
+            near &= numbers[tile, None] != numbers[other]
+            if near.any():
+                places, others = np.nonzero(near)
+                numbers = join_groups(numbers, places + start, others + first)
+    of_row = np.empty(len(rows), np.int64)
+    of_row[rows] = np.repeat(numbers, np.diff(starts))
+    groups = [group for group in rows_by_number(of_row) if len(group) > 1]
+    return sorted(groups, key=lambda group: (-len(group), int(group[0])))
 
 
 def _by_pictures(
@@ -206,7 +229,7 @@ def _by_pictures(
     how sharp each picture is.
     """
     n_bits, different = store.n_bits or 0, decisions(opened, "different")
-    near = [np.arange(len(ids))] if radius is None else _by_codes(codes, n_bits, radius)
+    near = [np.arange(len(ids))] if radius is None else group_codes(codes, n_bits, radius)
     rows = [row for group in near for row in group.tolist()]
     paths = [str(item.metadata.get("image") or "") for item in _items(store, [ids[row] for row in rows])]
     copies = dict(zip(rows, read_copies(opened, paths, progress("read pictures")), strict=True))
@@ -220,7 +243,7 @@ def _by_pictures(
         found = group_copies(codes[pictured], seen, radius, kept, apart, advance)
         groups += [pictured[places] for places in found]
         if len(others) > 1:
-            groups += [others[places] for places in _by_codes(codes[others], n_bits, radius)]
+            groups += [others[places] for places in group_codes(codes[others], n_bits, radius)]
     sharpness = {row: copy.sharpness for row, copy in copies.items() if copy is not None}
     return sorted(groups, key=lambda group: (-len(group), int(group[0]))), sharpness
 

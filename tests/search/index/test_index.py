@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.search import index as code_index
-from channelhash.search.index import CodeIndex, Matches, clustered_scan, duplicates, linear_scan
+from channelhash.search.duplicates import group_codes
+from channelhash.search.index import CodeIndex, Matches, clustered_scan, linear_scan
 from channelhash.search.index import brute_force as exact
-from channelhash.search.index.duplicates import duplicate_groups
 from refusals import check_refusal
 
 
@@ -223,7 +223,7 @@ def literal_groups(codes: np.ndarray, radius: int) -> list[list[int]]:
 
 
 def groups_of(codes: np.ndarray, n_bits: int, radius: int) -> list[list[int]]:
-    return [group.tolist() for group in duplicate_groups(codes, n_bits, radius)]
+    return [group.tolist() for group in group_codes(codes, n_bits, radius)]
 
 
 @settings(max_examples=60)
@@ -239,21 +239,9 @@ def test_groups_are_those_of_all_pairs(k, n, clusters, radius, seed):
     assert groups_of(codes, k, radius) == literal_groups(codes, radius)
 
 
-@settings(max_examples=40)
-@given(st.integers(2, 70), st.integers(1, 6), st.integers(0, 2**31), st.data())
-def test_every_cut_finds_all(k, radius, seed, data):
-    radius = min(radius, k - 1)
-    parts = data.draw(st.integers(radius, min(k, radius + 3)), "parts")
-    codes = draw(60, k, 3, seed)
-    with pytest.MonkeyPatch.context() as patch:
-        cut = lambda codes, n_bits, radius: duplicates._masks_of_cut(parts, codes.dtype, n_bits, radius)  # noqa: E731
-        patch.setattr(duplicates, "_masks", cut)
-        assert groups_of(codes, k, radius) == literal_groups(codes, radius)
-
-
 def test_many_equal_codes_are_one_code():
     """All pairs of these would be 2·10¹⁰."""
     codes = np.zeros((200_000, 8), np.uint8)
     codes[-1] = 255
-    (group,) = duplicate_groups(codes, n_bits=64)
+    (group,) = group_codes(codes, n_bits=64)
     assert group.tolist() == list(range(len(codes) - 1))
