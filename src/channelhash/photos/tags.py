@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import Any
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 from PIL import ExifTags, Image, ImageFile, IptcImagePlugin
 
@@ -24,9 +24,8 @@ _Said = Mapping[str, Any]
 _TAGGED = "tags_from"
 
 _LARGEST_XMP = 1 << 20
-_LONGEST = 2000  # characters of a text
-_RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
-_PROPERTIES = [f"{_RDF} RDF", f"{_RDF} Description"]  # lie in these
+_LONGEST, _MOST = 2000, 200  # characters of a text, and labels
+_RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
 _NAMESPACES = {
     "http://purl.org/dc/elements/1.1/": "dc",
     "http://ns.adobe.com/xap/1.0/": "xmp",
@@ -61,14 +60,13 @@ def read_header(path: Path, changed_ns: int) -> tuple[dict[str, Value], list[str
     ...     read_header(path, 0)[0]
     {'taken': None, 'date': '2019-07-14 10:20:30', 'width': 4, 'height': 3, 'tags_from': '- '}
     """
-    sidecar = _sidecar_of(path)
-    source = _state_of(sidecar)
+    sidecar, state = _sidecar_of(path)
     with open_image(path) as opened:
         width, height = upright_size(opened)
         tags, lines = _read_tags(opened, path, sidecar)
     date = None if "taken" in tags else date_of_name(path) or file_date(changed_ns)
     header = {"taken": None, "date": date, "width": width, "height": height, **tags}
-    return {**header, _TAGGED: f"{source} {','.join(tags)}"}, lines
+    return {**header, _TAGGED: f"{state} {','.join(tags)}"}, lines
 
 
 def are_tags_current(path: Path, metadata: Metadata) -> bool:
@@ -79,7 +77,7 @@ def are_tags_current(path: Path, metadata: Metadata) -> bool:
     >>> are_tags_current(Path("lost.jpg"), {"tags_from": "- rating"}), are_tags_current(Path("lost.jpg"), {})
     (True, False)
     """
-    return str(metadata.get(_TAGGED, "")).rpartition(" ")[0] == _state_of(_sidecar_of(path))
+    return str(metadata.get(_TAGGED, "")).rpartition(" ")[0] == _sidecar_of(path)[1]
 
 
 def former_tags(metadata: Metadata) -> dict[str, Value]:
@@ -92,20 +90,17 @@ def former_tags(metadata: Metadata) -> dict[str, Value]:
     return {key: None for key in keys.split(",") if key and key != "text"}
 
 
-def _sidecar_of(path: Path) -> Path | None:
-    """Return the file in which programs describe an image, if any: ``1.jpg.xmp`` (darktable), ``1.xmp`` (Lightroom)."""
-    names = (f"{start}{ending}" for ending in (".xmp", ".XMP") for start in (path, os.path.splitext(path)[0]))
-    return next((Path(name) for name in names if os.path.isfile(name)), None)
+def _sidecar_of(path: Path) -> tuple[Path | None, str]:
+    """Return the file in which programs describe an image, its size and times; None and ``-`` where there is none.
 
-
-def _state_of(sidecar: Path | None) -> str:
-    """Return size and times of a sidecar; ``-`` without one."""
-    if sidecar is None:
-        return "-"
-    with suppress(OSError):
-        stat = sidecar.stat()
-        return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
-    return "-"
+    It is ``1.jpg.xmp``, as darktable writes it, or ``1.xmp``, as Lightroom does.
+    """
+    stem = os.path.splitext(path)[0]
+    for name in (f"{path}.xmp", f"{stem}.xmp", f"{path}.XMP", f"{stem}.XMP"):
+        with suppress(OSError):
+            stat = os.stat(name)
+            return Path(name), f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
+    return None, "-"
 
 
 def _read_tags(image: Image.Image, path: Path, sidecar: Path | None) -> tuple[dict[str, Value], list[str]]:
@@ -127,8 +122,8 @@ def _read_tags(image: Image.Image, path: Path, sidecar: Path | None) -> tuple[di
     exif = read(lambda: _of_exif(image), path, "EXIF")
     tags = exif | read(lambda: _of_iptc(image), path, "IPTC") | read(lambda: _of_xmp(_xmp_in(image)), path, "XMP")
     tags |= {key: exif[key] for key in exif if key == "taken"} | beside
-    if city := nearest_city(tags["lat"], tags["lon"]) if "lat" in tags else None:  # type: ignore[arg-type]
-        tags |= {"place": city.name, "country": city.country}
+    if "lat" in tags:
+        tags |= nearest_city(tags["lat"], tags["lon"])  # type: ignore[arg-type]
     return tags, lines
 
 
@@ -162,43 +157,25 @@ def _of_xmp(content: bytes) -> _Said:
     }
 
 
-def _parse_xmp(content: bytes) -> dict[str, list[str]]:
-    """Return property -> its values, of those that are texts or lists of texts.
+class _NoDocumentType(ElementTree.TreeBuilder):
+    """What builds an XML tree, but none with a document type: entities, which it would define, may be of any size."""
 
-    A document type is refused: entities, which it would define, may be of any size.
-    """
-    if len(content) > _LARGEST_XMP:
-        raise ValueError("more than 1 MB")
-    values = dict[str, list[str]]()
-    path, text = list[str](), list[str]()
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        path.append(tag)
-        text.clear()
-        if path[-2:] == _PROPERTIES:
-            for name, value in attributes.items():
-                add(name, value)
-
-    def end(_: str) -> None:
-        if path[-3:-1] == _PROPERTIES:
-            add(path[-1], "".join(text))
-        elif path[-5:-3] == _PROPERTIES and path[-1] == f"{_RDF} li":
-            add(path[-3], "".join(text))
-        path.pop()
-        text.clear()
-
-    def add(name: str, value: str) -> None:
-        space, _, local = name.rpartition(" ")
-        if value.strip():
-            values.setdefault(f"{_NAMESPACES.get(space, space)}:{local}", []).append(value.strip())
-
-    def refuse(*_: Any) -> None:
+    def doctype(self, *_: object) -> None:
         raise ValueError("has a document type")
 
-    parser = expat.ParserCreate(namespace_separator=" ")
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = text.append, refuse
-    parser.Parse(content, True)
+
+def _parse_xmp(content: bytes) -> dict[str, list[str]]:
+    """Return property -> its values, of those that are texts or lists of texts."""
+    if len(content) > _LARGEST_XMP:
+        raise ValueError("more than 1 MB")
+    root = ElementTree.XML(content, ElementTree.XMLParser(target=_NoDocumentType()))
+    values = dict[str, list[str]]()
+    for description in root.iter(f"{_RDF}Description"):
+        listed = ((part.tag, item.text) for part in description for item in part.findall(f"*/{_RDF}li") or [part])
+        for name, value in (*description.items(), *listed):
+            space, _, local = name.rpartition("}")
+            if space[1:] in _NAMESPACES and value and value.strip():
+                values.setdefault(f"{_NAMESPACES[space[1:]]}:{local}", []).append(value.strip())
     return values
 
 
@@ -248,7 +225,9 @@ def _check(said: _Said) -> dict[str, Value]:
         if (rating := _number(said.get("rating"))) is not None and rating in range(-1, 6)
         else None,
         "title": _line(said.get("title")),
-        "labels": list(dict.fromkeys(filter(None, map(_line, labels if isinstance(labels, list) else [labels])))),
+        "labels": list(dict.fromkeys(filter(None, map(_line, labels if isinstance(labels, list) else [labels]))))[
+            :_MOST
+        ],
         "text": _line(said.get("text")),
     }
     return {key: value for key, value in checked.items() if value not in (None, "", [])}

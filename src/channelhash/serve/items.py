@@ -62,12 +62,11 @@ async def _facets(service: CurrentService) -> schemas.Facets:
         catalogue, store = service.browser.catalogue(), service.store
         kinds = {"labels": store.label_counts(), "folders": catalogue.folders, "months": catalogue.months}
         kinds |= {"cameras": store.value_counts("camera"), "places": store.value_counts("place")}
-        return schemas.Facets(
-            **{
-                kind: [schemas.Facet(name=name, count=count) for name, count in names.items()]
-                for kind, names in kinds.items()
-            }
-        )
+        facets = {
+            kind: [schemas.Facet(name=name, count=count) for name, count in counts.items()]
+            for kind, counts in kinds.items()
+        }
+        return schemas.Facets(**facets)
 
     return await run_sync(work, limiter=service.searching)
 
