@@ -105,12 +105,16 @@ def search(
     opened.close()
     if hits.note:
         say(hits.note)
+    if hits.phrases:
+        narrowed = ", ".join(f'{phrase.means} ("{phrase.words}")' for phrase in hits.phrases)
+        say(f"Narrowed to {narrowed}; what stands in double quotes within the question is searched for as words")
     if hits.suggestion:
         say(f"Did you mean: {hits.suggestion}")
     if as_json:
         results = [hit.as_dict() for hit in hits]
         said = {"close": hits.close, "did_you_mean": hits.suggestion, "problems": problems}
-        print_json({"results": results, **said})
+        phrases = [{"kind": phrase.kind, "words": phrase.words, "means": phrase.means} for phrase in hits.phrases]
+        print_json({"results": results, **said, "narrowed": phrases})
     elif quiet:
         for hit in shown:
             typer.echo(printable(hit.image or hit.id))

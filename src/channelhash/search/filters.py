@@ -361,6 +361,15 @@ def literals_of(test: Test) -> tuple[Literal, ...]:
     return tuple(value for name, value in vars(test).items() if name != "operator")
 
 
+def quoted(text: str) -> str:
+    """Return a string as a literal of a filter.
+
+    >>> quoted("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
 def kind_of(value: Literal) -> str:
     """Return the kind of a literal: strings, numbers or Booleans.
 

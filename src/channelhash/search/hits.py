@@ -25,6 +25,7 @@ from channelhash.search.items import Value
 from channelhash.search.match import FITS, find_reference
 from channelhash.search.rank import FIRST, Ranking, fuse_partial, rerank
 from channelhash.search.store import Item, Store
+from channelhash.text.dates import Phrase
 from channelhash.utils.image_grid import Cell, write_contact_sheet
 
 
@@ -224,6 +225,7 @@ class Hits(list[Hit]):
             say, see `channelhash.search.match`.
         note: what the question could not be compared with, and what to do; a line, empty if there is nothing to say.
         suggestion: what the question may have meant, if one of its words is unknown; empty otherwise.
+        phrases: the dates and places of the question that the hits are narrowed to.
 
     >>> Hits([Hit("a", 2, "a dog", ["dog"], "")], close=False).close
     False
@@ -234,6 +236,7 @@ class Hits(list[Hit]):
     ) -> None:
         super().__init__(hits)
         self.close, self.note, self.suggestion = close, note, suggestion
+        self.phrases: list[Phrase] = []
 
     def draw(self, query: str | Path, path: Path) -> None:
         """Draw a query, words or an image file, and the hits as one row of a PNG."""
@@ -339,6 +342,23 @@ def _make_hit(item: Item, distance: int | None, modality: str) -> Hit:
         metadata,
         item.codes[modality],
         tuple(sorted(item.codes)),
+    )
+
+
+def list_hits(store: Store, ids: Sequence[str], options: SearchOptions) -> Hits:
+    """Return items that no query found, in the order of their ids.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
+    >>> [hit.id for hit in list_hits(store, ["b"], SearchOptions())]
+    ['b']
+    """
+    if options.radius is not None or options.rerank is not None:
+        raise InputError("--radius, --rerank: only dates and places are asked for, which have no code; leave them out")
+    searched = store.choose_modality(options.modality)
+    return Hits(
+        _make_hit(item, None, searched if searched in item.codes else min(item.codes)) for item in store.get(ids)
     )
 
 

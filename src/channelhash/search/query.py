@@ -26,7 +26,9 @@ from channelhash.errors import InputError
 from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
 from channelhash.search import STORES, open_store
-from channelhash.search.hits import Hits, Query, SearchOptions, answer
+from channelhash.search.hits import Hits, Query, SearchOptions, answer, list_hits
+from channelhash.search.items import Catalogue
+from channelhash.search.narrow import Narrowed, narrow
 from channelhash.search.store import Item, Store
 from channelhash.text.spelling import Spelling
 from channelhash.utils.optional_imports import naming_extra
@@ -331,6 +333,8 @@ def search_store(
 ) -> Hits:
     """Search a store with a question: words, an image and an item's id, or several of them together.
 
+    Dates and places narrow the search (`channelhash.search.narrow`); alone, they are answered newest first.
+
     Words alone, ``by="words"``, need no model. Where the model does not encode texts, what is written is looked for by
     its words, and `Hits.note` says so.
     """
@@ -340,11 +344,22 @@ def search_store(
     if not len(store):
         raise InputError(f"{store.address}: this store has no items yet; add some with `channelhash index add`")
     store.choose_modality(options.modality)  # before a model is loaded in vain
+    narrowed = Narrowed("", options.where, [])
+    if text is not None and text.strip():
+        narrowed = narrow(store, text, options.where)
+        text, options = narrowed.text or None, replace(options, where=narrowed.where)
     alone = text is None and image is None and not minus and not minus_like
-    if like is not None and alone:
-        is_modality = by in (None, "image", "text")
-        query = query_like(store, like, options.modality, by if is_modality else None)
-        return answer(store, query, options if is_modality else replace(options, by=by))
+    if alone:
+        if like is None:  # only dates and places are left
+            catalogue = Catalogue.of((item.id, item.metadata) for item in store.listed())
+            newest = catalogue.places("newest", among=set(store.ids(options.where)))[: options.k]
+            hits = list_hits(store, [catalogue.ids[place] for place in newest], options)
+        else:
+            is_modality = by in (None, "image", "text")
+            query = query_like(store, like, options.modality, by if is_modality else None)
+            hits = answer(store, query, options if is_modality else replace(options, by=by))
+        hits.phrases = narrowed.phrases
+        return hits
     parts, by = _question_parts(store, text, image, like, minus, minus_like), by or options.by
     encoder = None
     needed = {modality for part in parts if (modality := part.modality)}
@@ -358,7 +373,8 @@ def search_store(
         if has_unknown_words(encoder, text) and (corrected := correct(store, text)) != text:
             others = _question_parts(store, corrected, image, like, minus, minus_like)
             if finds_better(store, make_query(others, _encode_parts(encoder, others)), options, hits):
-                hits.suggestion = corrected
+                hits.suggestion = narrowed.suggest(corrected)
+    hits.phrases = narrowed.phrases
     return hits
 
 

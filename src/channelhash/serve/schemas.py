@@ -60,7 +60,9 @@ Count = Annotated[int, Field(ge=1, le=MOST["k"])]
 _Picture = Annotated[
     UploadFile, Field(description="JPEG, PNG, WebP, GIF, BMP or TIFF.", json_schema_extra={"format": "binary"})
 ]
-Kind = Literal["words", "without", "image", "item", "without_item", "code", "label", "folder", "month", "where"]
+Kind = Literal[
+    "words", "without", "date", "place", "image", "item", "without_item", "code", "label", "folder", "month", "where"
+]
 # Generators of clients take each entry of "anyOf" or "oneOf" for a whole request, so neither is used.
 _NO_QUERY: dict[str, JsonValue] = {"properties": {name: {"type": "null"} for name in ("text", "id", "code")}}
 
@@ -182,6 +184,7 @@ class Understood(BaseModel):
     kind: Kind
     value: str = Field(description="The words, id, code, name or filter; empty for an uploaded picture.")
     weight: float = Field(1.0, description="How much words count beside other parts.")
+    means: str = Field("", description="What dates and places in the words narrow the search to.")
 
 
 class SearchResponse(BaseModel):

@@ -19,10 +19,11 @@ from channelhash.explanation.api import Side, explain_pair
 from channelhash.explanation.bit_labels import Outputs
 from channelhash.explanation.occlusion import Encode, MapSettings
 from channelhash.search import query as queries
-from channelhash.search.hits import DEPTH, Hits, answer
+from channelhash.search.hits import DEPTH, Hits, answer, list_hits
 from channelhash.search.hits import Query as SearchQuery
 from channelhash.search.hits import SearchOptions as StoreOptions
 from channelhash.search.items import choose_modality, date_of
+from channelhash.search.narrow import Narrowed, narrow
 from channelhash.search.store import Item, Store
 from channelhash.serve import schemas
 from channelhash.serve.images import WHOLE, open_upload
@@ -32,24 +33,49 @@ from channelhash.serve.service import CurrentService, Service
 from channelhash.utils.image_files import RAW_ENDINGS, STORED_FORMATS, open_image
 
 router = APIRouter(responses=PROBLEMS, route_class=Route)
+# A corrected question, in words and as a query.
+_Other = tuple[str, SearchQuery]
+
+
+class _Asked(NamedTuple):
+    """A request, its words without dates and places, the parts that these are, and when it came."""
+
+    options: schemas.SearchOptions
+    narrowed: Narrowed
+    words: list[queries.Part]
+    start: float
+
+
+async def _read(service: Service, options: schemas.SearchRequest | schemas.ImageSearch) -> _Asked:
+    start, text = time.perf_counter(), options.text or ""
+
+    def work() -> Narrowed:
+        where = service.browser.narrow(options.where, options.label, options.folder, options.month)
+        return narrow(service.store, text, where)
+
+    narrowed = await run_sync(work, limiter=service.searching) if text.strip() else Narrowed("", None, [])
+    words = queries.parse_question(narrowed.text) if narrowed.text else []
+    return _Asked(options, narrowed, words, start)
 
 
 @router.post("/search", tags=["search"], response_model=schemas.SearchResponse)
 async def search(request: schemas.SearchRequest, service: CurrentService) -> Response:
     """Return the items that answer words, an item of the store or a code, or words and one of the others together."""
-    start = time.perf_counter()
+    asked = await _read(service, request)
+    if not (asked.words or request.minus or request.minus_ids or request.id or request.code):  # only dates and places
+        nothing = SearchQuery(np.zeros(0, np.uint8))
+        return await service.search(partial(_search, service, asked, nothing, ""), quick=False)
     if request.text is not None or request.minus or request.minus_ids:
-        words = [] if request.text is None else queries.parse_question(request.text)
         if request.id is None and not request.minus_ids:
-            parts = _parts(service, request, words)  # no item to read
+            parts = _parts(service, request, asked.words)  # no item to read
         else:
-            parts = await run_sync(_parts, service, request, words, limiter=service.searching)
-        return await _search_parts(service, request, words, parts, start)
+            parts = await run_sync(_parts, service, request, asked.words, limiter=service.searching)
+        return await _search_parts(service, asked, parts)
     if request.rerank:
         raise HTTPException(422, "rerank: needs the query's real-valued outputs; ask with words or a picture")
 
     def work() -> Response:
-        return _search(service, request, *_stored_query(service, request), [], start)
+        return _search(service, asked, *_stored_query(service, request))
 
     return await service.search(work, _is_quick(request))
 
@@ -57,13 +83,10 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
 @router.post("/search/image", tags=["search"], response_model=schemas.SearchResponse)
 async def search_by_image(service: CurrentService, request: Annotated[schemas.ImageSearch, File()]) -> Response:
     """Return the items nearest to an uploaded picture, and to words if there are any. The picture is not kept."""
-    start = time.perf_counter()
-    words = queries.parse_question(request.text) if request.text.strip() else []
+    asked = await _read(service, request)
     async with service.open_image(request.image) as (opened, _):
-        parts = queries.check_parts(
-            [queries.Part(opened), *words, *(queries.Part(what, -1.0) for what in request.minus)]
-        )
-        return await _search_parts(service, request, words, parts, start)
+        minus = (queries.Part(what, -1.0) for what in request.minus)
+        return await _search_parts(service, asked, queries.check_parts([queries.Part(opened), *asked.words, *minus]))
 
 
 def _unpack_hex(service: Service, code: str) -> PackedCodes:
@@ -105,10 +128,9 @@ def _parts(service: Service, request: schemas.SearchRequest, words: list[queries
     return queries.check_parts([*parts, *(queries.Part(what, -1.0) for what in request.minus)])
 
 
-async def _search_parts(
-    service: Service, options: schemas.SearchOptions, words: list[queries.Part], parts: list[queries.Part], start: float
-) -> Response:
+async def _search_parts(service: Service, asked: _Asked, parts: list[queries.Part]) -> Response:
     """Encode the parts in batches shared with other requests, and search with their sum."""
+    options, narrowed, words, _ = asked
 
     async def outputs_of(part: queries.Part) -> Outputs | None:
         modality = part.modality
@@ -121,7 +143,7 @@ async def _search_parts(
     async def query_of(wanted: list[queries.Part]) -> SearchQuery:
         return queries.make_query(wanted, await asyncio.gather(*map(outputs_of, wanted)))
 
-    query, text, other = await query_of(parts), getattr(options, "text", None) or "", None
+    query, text, other = await query_of(parts), narrowed.text, None
     modality = (parts[0].modality or "") if query.words_coded else query.modality
     model = None if options.by == "words" else (await service.get_encoding()).model
     if words and queries.has_unknown_words(model, text):
@@ -131,9 +153,9 @@ async def _search_parts(
                 *queries.parse_question(corrected),
                 *(part for part in parts if not any(part is word for word in words)),
             ]
-            other = (corrected, await query_of(wanted))
-    call = partial(_search, service, options, query, modality, words, start, queries.unread(model, text), other)
-    return await service.search(call, other is None and _is_quick(options))
+            other = (narrowed.suggest(corrected), await query_of(wanted))
+    call = partial(_search, service, asked, query, modality, queries.unread(model, text), other)
+    return await service.search(call, other is None and not narrowed.phrases and _is_quick(options))
 
 
 def _is_quick(options: schemas.SearchOptions) -> bool:
@@ -199,15 +221,14 @@ def answer_page(
 
 def _search(
     service: Service,
-    options: schemas.SearchOptions,
+    asked: _Asked,
     query: SearchQuery,
     query_modality: str,
-    words: list[queries.Part],
-    start: float,
     note: str = "",
-    other: tuple[str, SearchQuery] | None = None,
+    other: _Other | None = None,
 ) -> Response:
     """Search, and serialise the response in this thread: a long one would block the event loop."""
+    options = asked.options
     store = service.store
     n_bits = store.n_bits or 8 * len(query.code)
     for key in ("radius", "collapse"):
@@ -217,7 +238,7 @@ def _search(
     page = _Page(Hits(), None)
     if store.modalities:  # otherwise it is empty
         modality = store.choose_modality(options.modality)
-        page = service.retry(partial(_answer, service, options, query, other))
+        page = service.retry(partial(_answer, service, asked, query, other))
     response = schemas.SearchResponse(
         query_code=query.code.tobytes().hex(),
         query_modality=query_modality,
@@ -226,32 +247,37 @@ def _search(
         results=[schemas.make_result(hit) for hit in page.hits],
         close=page.hits.close,
         offset=options.offset,
-        understood=_understood(options, words),
+        understood=_understood(asked),
         duplicates=page.alike,
         note=page.hits.note or note,
         unlikely=page.unlikely,
         did_you_mean=page.hits.suggestion,
-        seconds=time.perf_counter() - start,
+        seconds=time.perf_counter() - asked.start,
     )
     return Response(response.model_dump_json(), media_type="application/json")
 
 
-def _answer(
-    service: Service, options: schemas.SearchOptions, query: SearchQuery, other: tuple[str, SearchQuery] | None
-) -> _Page:
+def _answer(service: Service, asked: _Asked, query: SearchQuery, other: _Other | None) -> _Page:
     """Return the page of answers that a request asks for.
 
     A corrected question, and that as a query, are suggested with the first answers if it is better answered.
     """
+    options = asked.options
+    where = service.browser.narrow(options.where, options.label, options.folder, options.month)
+    where = asked.narrowed.where if asked.narrowed.phrases else where
     store_options = StoreOptions(
         k=options.k,
         radius=options.radius,
         modality=options.modality,
-        where=service.browser.narrow(options.where, options.label, options.folder, options.month),
+        where=where,
         rerank=options.rerank or None,
         collapse=options.collapse,
         by=options.by,
     )
+    if not len(query.code) and not query.words:  # only dates and places
+        part = slice(options.offset, options.offset + options.k)
+        _, ids = service.browser.select(where, options.order or "newest", 0, part)
+        return _Page(list_hits(service.store, ids, store_options), None)
     left_out = options.id if isinstance(options, schemas.SearchRequest) and options.exclude_self else None
     most, by_date = schemas.MOST["k"], options.order is not None
     if by_date:
@@ -267,17 +293,20 @@ def _answer(
     return _Page(Hits(hits, page.hits.close, page.hits.note, suggestion), page.alike, unlikely)
 
 
-def _understood(options: schemas.SearchOptions, words: list[queries.Part]) -> list[schemas.Understood]:
+def _understood(asked: _Asked) -> list[schemas.Understood]:
     """Return the parts of a search: what is wanted, what is not, and what the answers are narrowed to."""
+    options = asked.options
     parts = [schemas.Understood(kind="image", value="")] if isinstance(options, schemas.ImageSearch) else []
     parts += [
         schemas.Understood(kind=kind, value=value)
         for kind, key in _QUERIES.items()
         if (value := getattr(options, key, ""))
     ]
-    for part in words:
+    for part in asked.words:
         kind = "without" if part.weight < 0 else "words"
         parts.append(schemas.Understood(kind=kind, value=part.content, weight=abs(part.weight)))
+    for phrase in asked.narrowed.phrases:
+        parts.append(schemas.Understood(kind=phrase.kind, value=phrase.words, means=phrase.means))
     for kind, key in _CONDITIONS.items():
         value = getattr(options, key, None) or []
         parts += [schemas.Understood(kind=kind, value=one) for one in ([value] if isinstance(value, str) else value)]

@@ -25,6 +25,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.explanation.bit_labels import BitLabels, Outputs
 from channelhash.models.description import QueryEncoder
 from channelhash.models.fitted import FittedModel
+from channelhash.search.filters import quoted
 from channelhash.search.hits import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.items import Catalogue, Order
@@ -436,9 +437,9 @@ class _Browser:
         """Return the filter of all of these together; None where there are none."""
         parts = []
         if labels:
-            parts.append(f"label IN ({', '.join(map(_quoted, labels))})")
+            parts.append(f"label IN ({', '.join(map(quoted, labels))})")
         if folder:
-            parts.append(f"(id >= {_quoted(f'{folder}/')} AND id < {_quoted(f'{folder}0')})")  # 0 comes after /
+            parts.append(f"(id >= {quoted(f'{folder}/')} AND id < {quoted(f'{folder}0')})")  # 0 comes after /
         if month:
             parts.append(self._store.date_filter(f"{{0}} >= '{month}' AND {{0}} < '{month}~'"))
             if not parts[-1]:
@@ -447,10 +448,6 @@ class _Browser:
             self._store.check_filter(where)  # alone: what is unbalanced may be balanced among the others
             parts.append(f"({where})")
         return " AND ".join(parts) or where or None
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 async def _service(request: Request) -> Service:

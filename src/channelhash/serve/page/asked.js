@@ -53,18 +53,23 @@ export async function fetchPart(state, info, offset, limit, signal) {
 /** Bits within which pictures may be near-duplicates. */
 export const alikeWithin = (info) => Math.min(info.n_bits, Math.max(3, (3 * info.n_bits) >> 4));
 
-/** A part of the words as it was typed. */
-function said({ kind, value, weight }) {
-  const quoted = /\s/.test(value) && (kind === "without" || Math.abs(weight) !== 1) ? `"${value}"` : value;
+/** Parts of a question as it is typed; what stands in quotes in the former one stays in quotes. */
+const typed = (parts, former) => parts.map((part) => said(part, former.replace(/[“”]/g, '"'))).join(" ");
+
+function said({ kind, value, weight }, former) {
+  const apart = /\s/.test(value) && (kind === "without" || Math.abs(weight) !== 1);
+  const quoted = apart || (kind === "words" && former.includes(`"${value}"`)) ? `"${value}"` : value;
   return `${kind === "without" ? "-" : ""}${quoted}${Math.abs(weight) === 1 ? "" : `^${Math.abs(weight)}`}`;
 }
 
-/** What was understood, as chips: [words, the state without it, the id or code whose picture stands beside it]. */
+/** The words of a question that pictures are compared with: without dates and places. */
+export const shownWords = (state, understood) => typed(understood.filter(({ kind }) => kind === "words" || kind === "without"), state.q);
+
+/** What was understood, as chips: [words, the state without it, the id or code whose picture stands beside it, what it means]. */
 export function chipsOf(state, understood, name) {
-  const words = understood.filter(({ kind }) => kind === "words" || kind === "without");
+  const words = understood.filter(({ kind }) => ["words", "without", "date", "place"].includes(kind));
   const chips = words.map((part) => [
-    part.kind === "without" ? `not ${part.value}` : part.value,
-    { ...state, q: words.filter((other) => other !== part).map(said).join(" ") },
+    part.kind === "without" ? `not ${part.value}` : part.value, { ...state, q: typed(words.filter((other) => other !== part), state.q) }, null, part.means,
   ]);
   if (state.id !== null) chips.push([`${(state.by ?? "image") === (state.in ?? "image") ? "like" : "for"} ${name ?? state.id}`, { ...state, id: null, by: null }, state.id]);
   if (state.code) chips.push(["your picture", { ...state, code: null }, state.code]);

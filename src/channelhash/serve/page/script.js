@@ -1,6 +1,6 @@
 // The page: what is asked stands in the address, so that a search can be shared and the back button works.
 
-import { chipsOf, DATED, fetchPart, hasQuestion, readState, unasked, writeState } from "./asked.js";
+import { chipsOf, DATED, fetchPart, hasQuestion, readState, shownWords, unasked, writeState } from "./asked.js";
 import { addressOf, bitsWord, button, count, element, nameOf, nearness, picture } from "./draw.js";
 import { clear, showItems } from "./grid.js";
 import { openPhoto } from "./photo.js";
@@ -103,7 +103,8 @@ async function explain(state, answer, item, signal) {
     for (const [name, value] of Object.entries({ image: file, id: item.id, modality: answer.modality })) upload.append(name, value);
     return { found: await fetched("explain/image", { method: "POST", body: upload, signal }), asking };
   }
-  const first = state.q ? { text: state.q } : state.id !== null ? { id: state.id, modality: answer.query_modality } : { code: state.code };
+  const text = state.q && shownWords(state, answer.understood);
+  const first = text ? { text } : state.id !== null ? { id: state.id, modality: answer.query_modality } : { code: state.code };
   const body = JSON.stringify({ first, second: { id: item.id, modality: answer.modality } });
   return { found: await fetched("explain", { method: "POST", headers: { "Content-Type": "application/json" }, body, signal }), asking };
 }
@@ -125,8 +126,8 @@ function setControls(state) {
 }
 
 function drawChips(state, understood, name) {
-  const chips = chipsOf(state, understood, name).map(([what, without, from]) => {
-    const chip = button(what, () => go(without), { className: "chip", "aria-label": `${what}: remove` });
+  const chips = chipsOf(state, understood, name).map(([what, without, from, means]) => {
+    const chip = button(what, () => go(without), { className: "chip", title: means ?? "", "aria-label": `${what}: remove` });
     if (from) {
       const img = element("img", { alt: "", onerror: () => img.remove() });
       if (uploads.has(from)) showPicture(img, URL.createObjectURL(uploads.get(from)));
@@ -142,7 +143,7 @@ function drawChips(state, understood, name) {
 /** Say what was found, and what was understood. */
 function sayFound(state, part, name) {
   drawChips(state, part.understood ?? [], name);
-  const narrowed = state.labels.length || state.folder || state.month || state.where;
+  const narrowed = state.labels.length || state.folder || state.month || state.where || part.understood?.some(({ means }) => means);
   by("export").hidden = !part.items.length;
   if (!part.items.length) {
     by("title").textContent = part.unlikely ? "Nothing fits" : "Nothing found";
@@ -153,8 +154,9 @@ function sayFound(state, part, name) {
   } else {
     by("title").textContent = part.close === false ? "Nothing close" : state.q ? `Found for “${state.q}”` : "Found";
     const time = part.seconds * 1000;
-    const alone = part.query_code ? "" : " by words alone: a text cannot be compared with the codes of these pictures";
-    by("status").textContent = `${part.close === false ? "These are the least far off. " : ""}${DATED.includes(state.order) ? "By date" : "Best first"}${alone}, in ${time < 10 ? time.toFixed(1) : time.toFixed(0)} ms`;
+    const dated = DATED.includes(state.order) || !(part.query_code || shownWords(state, part.understood));
+    const alone = part.query_code || dated ? "" : " by words alone: a text cannot be compared with the codes of these pictures";
+    by("status").textContent = `${part.close === false ? "These are the least far off. " : ""}${dated ? "By date" : "Best first"}${alone}, in ${time < 10 ? time.toFixed(1) : time.toFixed(0)} ms`;
   }
 }
 
