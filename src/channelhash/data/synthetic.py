@@ -1,10 +1,11 @@
 """The embedded data set: drawn scenes with hashtags, in MIRFLICKR-25k's layout.
 
-A scene is a place with things in it: both are tables here, and what is drawn decides the labels. Hashtags are such as
-people write.
+A scene is a place with things in it: both are tables in ``scenes.txt``, and what is drawn decides the labels. Hashtags
+are such as people write.
 """
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -21,127 +22,24 @@ from channelhash.utils.seeds import generator
 _Color = tuple[int, ...]
 
 
-def _table(text: str) -> dict[str, str]:
+def _entries(text: str) -> dict[str, str]:
     """Return name -> entry of the entries ``name = entry``, with semicolons between them."""
     entries = (entry.partition("=") for entry in " ".join(text.split()).split(";"))
     return {name.strip(): entry.strip() for name, _, entry in entries}
 
 
-#: The 24 potential labels of MIRFLICKR-25k -> words that people use for them; some words belong to several labels.
-_WORDS = _table("""
-animals = animal animals pet cute wildlife; baby = baby newborn infant child;
-bird = bird birds seagull feathers wings; car = car cars auto vehicle driving; clouds = clouds cloud cloudy cumulus;
-dog = dog puppy doggy canine hound; female = girl woman lady female dress;
-flower = flower flowers blossom bloom petals; food = food dinner lunch delicious cooking yummy;
-indoor = home room indoors interior house; lake = lake pond lakeside reflection; male = man boy guy male dude;
-night = night nighttime dark lights evening; people = people friends person crowd;
-plant_life = green nature plants garden grass; portrait = portrait face selfportrait eyes headshot;
-river = river stream riverbank creek; sea = sea ocean beach waves coast; sky = sky blue skies heaven;
-structures = building architecture city urban street; sunset = sunset dusk sundown goldenhour orange;
-transport = transport traffic travel ride; tree = tree trees forest woods leaves; water = water wet reflection blue
-""")
+def _read_tables(file: Path) -> dict[str, dict[str, str]]:
+    """Return the entries of each section of a file, whose parts stand in the place of their names in braces."""
+    text = re.sub("^# .*", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    _, *sections = re.split(r"\[(\w+)\]", text)
+    tables = {name: _entries(body) for name, body in zip(sections[::2], sections[1::2], strict=True)}
+    for name in ("things", "places"):
+        tables[name] = {key: entry.format(**tables["parts"]) for key, entry in tables[name].items()}
+    return tables
 
-_ADJECTIVES = ("beautiful", "big", "blue", "red", "my", "old", "little", "amazing", "sunny", "green")
-_IRRELEVANT_TAGS = """
-nikon canon 2007 2008 photo explore interestingness d80 macro hdr bw london usa flickr art love color light summer
-winter me fun bravo topf25 geotagged instadaily abigfave closeup photography eos italy spring 50mm film
-"""
 
-#: label -> the label that follows from it.
-_IMPLIED = _table("""
-sea = water; lake = water; river = water; sunset = sky; clouds = sky; dog = animals; bird = animals; tree = plant_life;
-flower = plant_life; female = people; male = people; baby = people; portrait = people; car = transport
-""")
-
-#: Colours by name; one of them is drawn for a thing. The others that shapes name are fixed.
-_COLORS = _table("""
-skin = #f0cdaf #e1af8c #aa7350 #6e4b37; hair = #3c2819 #191414 #cda555 #964623;
-fur = #966437 #463228 #e1cdaa #5f5f5f #d78c3c; leaf = #2d732d #3c8232 #285f28 #be6e28;
-petal = #e12d3c #fac828 #cd5ac8 #faf5f5 #f078aa; wall = #a5785f #96969e #cdbea5 #825f5a #6e7d96;
-paint = #c82328 #284bb9 #f0c832 #e1e1e4 #232328 #328246; feather = #3c78c8 #be3c32 #f0f0f0 #6e553c;
-cloth = #c8323c #325ab4 #f0e6dc #3c965a #e6aa32 #8c3c96; bite = #c83c28 #5a9632 #e6b446 #8c5028 #dc6e3c;
-any = #c8323c #325ab4 #f0e6dc #3c965a #e6aa32 #8c3c96 #808080
-""")
-
-_FACE = """ellipse skin: -.42 -1.52 .42 -.48|ellipse #fafafa: -.24 -1.15 -.08 -1.05, .08 -1.15 .24 -1.05
-  |ellipse #282d3c: -.2 -1.14 -.12 -1.06, .12 -1.14 .2 -1.06|ellipse #be4650: -.13 -.785 .13 -.695"""
-_LIMBS = "line skin .05: -.1 -.73 -.19 -.48, .1 -.73 .19 -.48|ellipse skin: -.08 -.98 .08 -.78"
-_WINDOWS = ", ".join(f"{x} {y / 10} {x + 0.2:.1f} {y / 10 + 0.2:.1f}" for y in range(-18, 0, 4) for x in (-0.4, 0.1))
-#: The labels of a thing, and its shapes, each a kind, a colour and, after the colon, points in shares of the thing's
-#: size, upwards negative. Shapes of one kind and colour share these, with commas between their points. The points are
-#: the corners of a polygon; the left top and the right bottom corner of a rectangle, or of that around an ellipse; or
-#: those of a line, whose width follows its colour.
-_THINGS = _table(f"""
-tree = tree / rectangle #5f4128: -.07 -.5 .07 0|ellipse leaf: -.36 -.79 .04 -.41, -.05 -.84 .35 -.46, -.2 -.99 .2 -.61;
-fir = tree / rectangle #5f4128: -.05 -.3 .05 0|polygon leaf: -.3 -.2 0 -.65 .3 -.2, -.23 -.4 0 -.85 .23 -.4, -.16 -.6 0
-  -1 .16 -.6;
-flower = flower / line #32782d .15: 0 2.5 0 0|ellipse petal: .25 -.45 1.15 .45, -1.15 -.45 -.25 .45, -.1 .15 .8 1.05,
-  -.8 .15 .1 1.05, -.1 -1.05 .8 -.15, -.8 -1.05 .1 -.15|ellipse #f5be32: -.4 -.4 .4 .4;
-tower = structures / rectangle wall: -.5 -2 .5 0|rectangle window: {_WINDOWS};
-house = structures / rectangle wall: -.5 -.8 .5 0|polygon #963c2d: -.6 -.8 0 -1.2 .6 -.8|rectangle window: -.37 -.6
-  -.12 -.3, .12 -.6 .37 -.3;
-car = car / polygon paint: -.28 -.2 -.17 -.4 .17 -.4 .3 -.2|rectangle paint: -.5 -.22 .5 -.02|rectangle window: -.16
-  -.36 -.01 -.22, .02 -.36 .17 -.22|ellipse #191919: -.39 -.11 -.17 .11, .17 -.11 .39 .11|ellipse #969696: -.33 -.05
-  -.23 .05, .23 -.05 .33 .05;
-bus = transport / rectangle #d2322d: -.5 -.55 .5 0|rectangle window: -.45 -.47 -.2 -.28, -.15 -.47 .1 -.28, .15 -.47 .4
-  -.28|ellipse #191919: -.39 -.09 -.21 .09, .21 -.09 .39 .09;
-boat = transport / polygon #8c4632: -1 -.3 1 -.3 .6 0 -.6 0|polygon #f5f5f0: 0 -2 0 -.4 .9 -.4;
-bird = bird / polygon feather: -1 .1 -2 .7 -.7 .6|ellipse feather: -1.2 -.75 1.2 .75, .6 -1.1 1.6 -.1|polygon #f0a01e:
-  1.5 -.7 2.1 -.55 1.5 -.35|ellipse #0f0f0f: 1.1 -.8 1.3 -.6;
-flock = bird / line #28282d .4: -1 -.5 0 0 1 -.5, 2 -1.5 3 -1 4 -1.5, -4 -2 -3 -1.5 -2 -2;
-dog = dog / rectangle fur: -.46 -.4 -.34 0, .28 -.4 .4 0|line fur .09: -.45 -.55 -.72 -.9|ellipse fur: -.52 -.73 .52
-  -.27, .28 -1.04 .76 -.6, .58 -.86 .86 -.66|ellipse #503c28: .32 -1 .48 -.6|ellipse #141414: .785 -.835 .875
-  -.745|ellipse #0f0f0f: .545 -.935 .615 -.865;
-cat = animals / line fur .09: .25 -.1 .6 -.5|ellipse fur: -.3 -.64 .3 .04, -.24 -1.02 .24 -.58|polygon fur: -.23 -.85
-  -.2 -1.18 0 -.98, .23 -.85 .2 -1.18 0 -.98|ellipse #78c85a: -.145 -.875 -.055 -.785, .055 -.875 .145 -.785;
-woman = female / ellipse hair: -.11 -1.03 .11 -.71|rectangle skin: -.09 -.3 -.02 0, .02 -.3 .09 0|polygon cloth: 0 -.8
-  -.2 -.22 .2 -.22|{_LIMBS};
-man = male / ellipse hair: -.09 -1.02 .09 -.84|rectangle #323750: -.1 -.44 -.02 0, .02 -.44 .1 0|rectangle cloth: -.11
-  -.78 .11 -.42|{_LIMBS};
-woman-face = portrait female / ellipse cloth: -.75 -.5 .75 .5|ellipse hair: -.58 -1.65 .58 -.15|{_FACE};
-man-face = portrait male / ellipse cloth: -.75 -.5 .75 .5|ellipse hair: -.47 -1.62 .47 -.72|{_FACE};
-baby-face = portrait baby / ellipse cloth: -.5 -.4 .5 .4|{_FACE}|ellipse #afd7f5: -.26 -1.63 .26 -1.27;
-window = / rectangle #f5f5f5: -.5 -1 .5 0|rectangle #96c3eb: -.44 -.94 .44 -.06;
-sofa = / rectangle cloth: -.5 -.4 .5 0, -.6 -.25 -.45 .05, .45 -.25 .6 .05;
-river = river / polygon #4682aa: -.03 -1 .03 -1 .2 -.5 .45 0 -.3 0 -.1 -.5;
-hills = / polygon #5f6e78: -1 0 -.6 -.2 -.3 -.06 0 -.17 .4 -.05 .6 -.2 1 0;
-foam = / line #9bc3dc .1: -1 0 0 -.1 1 0;
-plate = food / ellipse #f5f5f2: -1 -1 1 1|ellipse #e4e4e1: -.8 -.8 .8 .8;
-bite = / ellipse bite: -1 -.8 1 .8;
-spot = / ellipse any: -1 -.6 1 .6;
-stripe = / line any .3: -5 -5 5 5;
-sun = / ellipse #fff4aa: -1 -1 1 1;
-cloud = clouds / ellipse #f5f7fa: -2.3 -.4 -.3 .6, -1.3 -.95 1.3 .55, .3 -.4 2.3 .6
-""")
-_SKIES = {"day": ("#3c7ddc", "#afd2f5"), "sunset": ("#5f3c78", "#ff8c32"), "night": ("#080a23", "#1e1e46")}
-
-_SKY = "sun .25 1 .06 .3 .05 .06|cloud .4 4 .06 .25 .05 .1"
-_PEOPLE = "woman,man .35 3 .93 1 .25 .5"
-#: How often a place is drawn, its labels, how often it is night there, its bands and its things, in order. A band, from
-#: the top down, is where it ends and its colours there and above; ``sky`` has those of the hour. A thing is its name,
-#: or several to choose from, how probable it is, how often it comes at most, from where to where its foot is, and from
-#: which to which size. The last place has no label, as images of real collections may have none; the filter removes it.
-_PLACES = f"""
-.24 /  / .33 / sky .67|#7d7d80 #55555a 1 / {_SKY}|tower,house 1 6 .67 .72 .16 .32|tree,fir .25 1 .7 .75 .25 .45|car .4
-  2 .84 .95 .28 .5|bus .2 1 .85 .92 .4 .55|{_PEOPLE};
-.18 / indoor / 0 / #e1d2b9 #cdb9a5 .72|#8c5f3c #644128 1 / window .5 1 .4 .55 .25 .35|sofa .6 1 .78 .84 .45 .6|cat .2
-  1 .9 .95 .25 .4|dog .12 1 .9 .95 .3 .45|flower .1 3 .6 .65 .02 .03|woman,man .5 3 .94 1 .4 .7;
-.07 / indoor / 0 / #a5968c #6e645a 1 / woman-face,man-face,baby-face 1 1 .9 1 .45 .6;
-.08 / plant_life / 0 / #6ea546 #3c7328 1 / woman-face,man-face,baby-face 1 1 .9 1 .45 .6;
-.13 / plant_life / .1 / sky .45|#6ea546 #3c7328 1 / {_SKY}|tree,fir 1 4 .5 .9 .3 .7|flower .25 6 .6 .95 .02 .03|dog
-  .22 1 .9 .95 .25 .45|bird,flock .15 1 .1 .4 .03 .07|{_PEOPLE};
-.06 / sea / .1 / sky .42|#2369af #143c69 .8|#e6cd9b #cdaf78 1 / {_SKY}|foam 1 9 .45 .78 .06 .2|boat .3 1 .48 .6 .05
-  .1|bird,flock .25 1 .1 .35 .03 .06|{_PEOPLE}|dog .12 1 .93 .97 .2 .3;
-.06 /  / .1 / sky 1 / {_SKY}|cloud .4 5 .2 .8 .06 .12|bird,flock .35 1 .25 .75 .05 .12;
-.045 / plant_life / 0 / #5f964b #285a23 1 / flower 1 5 .15 .7 .07 .17;
-.035 / plant_life / .1 / sky .4|#6ea546 #3c7328 1 / {_SKY}|river 1 1 1 1 .7 .9|tree,fir .8 4 .5 .95 .25 .5|house .3 1
-  .44 .5 .15 .25|boat .2 1 .75 .85 .06 .08;
-.035 / lake plant_life / .1 / sky .42|#78aabe #3c6e87 .75|#6ea546 #3c7328 1 / {_SKY}|hills 1 1 .42 .42 1 1.4|tree,fir
-  .6 3 .76 .88 .3 .55|bird .3 1 .5 .7 .04 .07|{_PEOPLE};
-.035 / indoor / 0 / #966941 #785032 1 / plate 1 1 .45 .55 .3 .4|bite 1 12 .4 .6 .04 .09;
-.03 /  / 0 / #808080 #808080 1 / spot 1 8 0 1 .03 .2|stripe .7 4 0 1 .02 .1
-"""
-
+_TABLES = _read_tables(Path(__file__).with_name("scenes.txt"))
+_WORDS, _IMPLIED = _TABLES["words"], _TABLES["implied"]
 # Drawn twice as large and reduced: smooth edges.
 _SUPERSAMPLING = 2
 
@@ -154,7 +52,7 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
     ('RGB', True)
     """
     width, height = (int(side) for side in random.integers(80, 129, 2))
-    places = [place.split("/") for place in " ".join(_PLACES.split()).split(";")]
+    places = [place.split("/") for place in _TABLES["places"].values()]
     place = random.choice(len(places), p=[float(weight) for weight, *_ in places])
     _, own_labels, night, bands, things = places[place]
     hour = "night" if random.random() < float(night) else "sunset" if random.random() < 0.2 else "day"
@@ -164,7 +62,7 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
     for *colors, end in (band.split() for band in bands.split("|")):
         bottom = min(1.0, float(end) + random.uniform(-0.06, 0.06)) if float(end) < 1 else 1.0
         if colors == ["sky"]:
-            colors = list(_SKIES[hour])
+            colors = _TABLES["skies"][hour].split()
             labels |= {"sky"} if hour == "day" else {hour}
         _draw_band(image, top, bottom, *(_tinted(color, random) for color in colors))
         top = bottom
@@ -175,7 +73,7 @@ def _draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str
         if random.random() < probability:
             for _ in range(random.integers(1, int(most) + 1)):
                 name = str(random.choice(names.split(",")))
-                thing_labels, _, shapes = _THINGS[name].partition("/")
+                thing_labels, _, shapes = _TABLES["things"][name].partition("/")
                 x, y = random.uniform(0.05, 0.95) * image.width, random.uniform(low, high) * image.height
                 size = random.uniform(least, largest) * image.width
                 _draw_thing(image, shapes, (x, y), size, light, random)
@@ -202,7 +100,7 @@ def _draw_thing(
     for style, _, figures in (shape.partition(":") for shape in shapes.split("|")):
         kind, color, *width = style.split()
         if color not in colors:
-            colors[color] = _tinted(str(random.choice(_COLORS.get(color, color).split())), random, light)
+            colors[color] = _tinted(str(random.choice(_TABLES["colors"].get(color, color).split())), random, light)
         options = {"width": max(1, round(float(width[0]) * size))} if kind == "line" else {}
         for numbers in figures.split(","):
             points = np.array(numbers.split(), dtype=float).reshape(-1, 2) * size + foot
@@ -244,7 +142,7 @@ def _write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list
     words = [str(random.choice(_WORDS[label].split())) for label in named for _ in range(1 + (random.random() < 0.25))]
     tags = [_as_typed(word, random) for word in words]
     irrelevant = random.poisson(1.8 if random.random() < 0.93 else 10)
-    tags += [str(tag) for tag in random.choice(_IRRELEVANT_TAGS.split(), irrelevant)]
+    tags += [str(tag) for tag in random.choice(_TABLES["tags"]["irrelevant"].split(), irrelevant)]
     if random.random() < 0.08:
         tags.append(f"geo:lat={random.uniform(-60, 60):.4f}")
     unique = list(dict.fromkeys(tags))
@@ -255,7 +153,7 @@ def _as_typed(word: str, random: np.random.Generator) -> str:
     """Change a word as somebody in a hurry types it."""
     chance = random.random()
     if chance < 0.10:
-        return str(random.choice(_ADJECTIVES)) + word
+        return str(random.choice(_TABLES["tags"]["adjectives"].split())) + word
     if chance < 0.17 and len(word) > 3:  # two letters swapped, one left out or doubled, never the first
         i = int(random.integers(1, len(word) - 1))
         start, end = word[:i], word[i:]
