@@ -153,46 +153,6 @@ def split_source(pretrained: str) -> tuple[str | None, Path | None]:
     return tag or None, Path(file) if file else None
 
 
-_HEAD = """---
-library_name: channelhash
-tags: [cross-modal-hashing, {tags}]
----
-
-# {title}
-
-Maps {modalities} to codes of {n_bits} bits ({n_bytes} bytes an item) that are compared by Hamming distance: items that
-share labels are near, whatever their modality. Architecture `{name}`, {parameters:,} trained parameters, fingerprint
-`{fingerprint}`.
-
-## Use
-
-```python
-import channelhash as ch
-
-model = ch.load_model("this/folder")
-codes = model.{encode}
-```
-
-`channelhash search`, `index` and `serve` take the folder as `--model`. Codes of two models can be compared only if one
-was made for the other's: the fingerprint is kept with every set of codes, and others are refused.
-"""
-_TRAINING = """
-## Training
-
-```yaml
-{settings}```
-"""
-_LIMITS = """
-## Limits
-
-* The codes know the labels that the model was trained on and what goes with them. For other questions, and other kinds
-  of pictures and words, nothing was measured here.
-* What is near follows the training data, with its gaps and prejudices: whoever labelled it decided what is alike.
-* Whether weights may be passed on depends on the licences of the training data and of any backbone, which this card
-  does not know.
-"""
-
-
 def model_card(
     name: str,
     n_bits: int,
@@ -209,7 +169,9 @@ def model_card(
     encode = 'encode_images(["photo.jpg"])' if "image" in modalities else 'encode_texts(["a dog on a beach"])'
     if name == "features":
         encode = f'encode("{modalities[0]}", features)  # rows (n, d) of what it was trained on'
-    card = _HEAD.format(
+    training = f"\n## Training\n\n```yaml\n{yaml.safe_dump(dict(settings), sort_keys=False)}```\n" if settings else ""
+    template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    return template.format(
         name=name,
         n_bits=n_bits,
         n_bytes=-(-n_bits // 8),
@@ -219,10 +181,8 @@ def model_card(
         tags=", ".join(modalities),
         title=f"{' and '.join(modalities)} hashing, {n_bits} bits".capitalize(),
         encode=encode,
+        training=training,
     )
-    if settings is not None:
-        card += _TRAINING.format(settings=yaml.safe_dump(dict(settings), sort_keys=False))
-    return card + _LIMITS
 
 
 _CHECKSUM = "checksum"
