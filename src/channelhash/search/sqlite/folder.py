@@ -109,29 +109,6 @@ def damaged(name: str, reason: str) -> InputError:
     )
 
 
-# A code never changes in place and its serial is never used again, so that whoever has read the codes up to some serial
-# is up to date with those of higher serials and without those in `removed`.
-# The checksum of a code holds for the projection beside it too, which only some stores keep.
-_SCHEMA = """
-CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL, checksum INTEGER);
-CREATE TABLE codes (
-    serial INTEGER PRIMARY KEY, item INTEGER NOT NULL, modality TEXT NOT NULL, code BLOB NOT NULL,
-    checksum INTEGER, projection BLOB, UNIQUE (modality, item)
-);
-CREATE TABLE removed (serial INTEGER PRIMARY KEY);
-CREATE TABLE labels (label TEXT NOT NULL, item INTEGER NOT NULL, PRIMARY KEY (label, item)) WITHOUT ROWID;
-CREATE INDEX labels_of_item ON labels (item);
-CREATE TABLE keys (name TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE state (
-    version INTEGER NOT NULL, last_serial INTEGER NOT NULL,
-    snapshot TEXT NOT NULL, snapshot_serial INTEGER NOT NULL, snapshot_size INTEGER NOT NULL, writes INTEGER NOT NULL,
-    checksum INTEGER NOT NULL
-);
-CREATE TABLE about (description TEXT NOT NULL);
-CREATE TRIGGER code_removed AFTER DELETE ON codes BEGIN INSERT INTO removed VALUES (old.serial); END;
-"""
-
-
 class State(NamedTuple):
     """Where the database is.
 
@@ -200,7 +177,8 @@ def code_checksum(item_id: Any, number: Any, serial: Any, modality: Any, code: A
 def create_tables(connection: sqlite3.Connection, description: str) -> None:
     """Make the tables of a new database, within a transaction; ``description`` is that of `Manifest`."""
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
-    for statement in _SCHEMA.split(";\n"):  # `executescript` would end the transaction
+    schema = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+    for statement in schema.split(";\n"):  # `executescript` would end the transaction
         connection.execute(statement)
     connection.execute("INSERT INTO about VALUES (?)", (description,))
     state = State(0, 0, "", 0, 0, 0)
