@@ -22,7 +22,6 @@ from channelhash.search import filters
 from channelhash.search.items import Facts, NewItems, Value, check_format
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.optional_imports import library
-from channelhash.utils.processes import tell_of_fork
 
 #: Where the token of a server is read from; an address ends up in logs, this does not.
 _TOKEN_VARIABLE = "MILVUS_TOKEN"
@@ -81,7 +80,6 @@ class MilvusStore(Store):
         self._key_sets: set[str] = set()  # read by `_keys`, which every call with a filter begins with
         self._lock = threading.RLock()
         self._look()
-        tell_of_fork(self)
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -95,10 +93,6 @@ class MilvusStore(Store):
         rows = self._walk(_FIRST, ["key", "labels"]) if self._look() else ()
         counts = Counter(label for row in rows for label in set(row["labels"]))
         return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
-
-    def after_fork(self) -> None:
-        """Let a forked child refuse at once: another thread may have held the lock."""
-        self._lock = threading.RLock()
 
     def close(self) -> None:
         """Close the connection, if it is this process's."""
@@ -130,7 +124,7 @@ class MilvusStore(Store):
         return items
 
     def _write(self, new: NewItems) -> None:
-        with self._lock:
+        with self._alone():
             rows = [_to_rows(item) for item in new.merge(self._get(new.ids), self.address)]
             if not self._look():
                 self._create(new.n_bits)
@@ -142,7 +136,7 @@ class MilvusStore(Store):
                 sent += len(part)
 
     def _delete(self, ids: list[str]) -> int:
-        with self._lock:
+        with self._alone():
             names = sorted({_item_id(row["key"]) for row in self._rows_of(ids, [])})
             for start in range(0, len(names), _IDS):
                 among = f"id in {_quote(names[start : start + _IDS])}"
@@ -231,7 +225,7 @@ class MilvusStore(Store):
     def _look(self) -> Facts | None:
         """Return what the collection says of itself, None if it is not there; load it where it is not."""
         if self._stored is None:
-            with self._lock:
+            with self._alone():
                 if self._ask("describe", self._client.has_collection):
                     facts = self._description(self._ask("describe", self._client.describe_collection)["description"])
                     facts.check(self.address, self._new)
@@ -270,10 +264,18 @@ class MilvusStore(Store):
         # Without rows there is nothing to wait for.
         self._ask("create", self._client.create_index, index_params=index, sync=False)
 
+    def _alone(self) -> threading.RLock:
+        """Return the lock of this process's threads, which in a forked child another thread may hold for ever."""
+        self._check_process()
+        return self._lock
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:  # gRPC hangs
+            raise JobError(f"{self.address}: was opened before this process was forked; open it in each process")
+
     def _ask(self, what: str, request: Callable[..., Any], **options: Any) -> Any:
         """Send a request about the collection; what Milvus refuses is a `JobError` of one line."""
-        if os.getpid() != self._process:  # gRPC hangs
-            raise JobError(f"{self.address}: was opened before this process was forked; open it again here")
+        self._check_process()
         try:
             return request(self._name, timeout=_SECONDS, **options)
         except library("pymilvus", "milvus").MilvusException as error:

@@ -19,7 +19,6 @@ from channelhash.search.postgres_connections import MOST_EF_SEARCH, Bits, Connec
 from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
 from channelhash.search.sql_filters import SqlCondition, to_postgres
 from channelhash.search.store import Answers, Item, Store
-from channelhash.utils.processes import tell_of_fork
 
 _FORMAT = "channelhash postgres 1"
 # Encodings whose bytes, by which COLLATE "C" compares, are in the order of the code points.
@@ -63,7 +62,6 @@ class PostgresStore(Store):
         self._new = Facts(n_bits or 0, model, projections)
         self._stored: _Stored | None = None
         self._connections = Connections(address, database)
-        tell_of_fork(self._connections)
         try:
             self._look()
         except Exception:

@@ -3,8 +3,8 @@
 Codes are sent as `Bits`, metadata as jsonb that keeps every number.
 """
 
-import ctypes
 import json
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -136,6 +136,7 @@ class Connections:
         self._lock = threading.Lock()
         self._idle: list[Any] = []
         self._closed = False
+        self._process = os.getpid()
 
     def reading(self) -> AbstractContextManager[Any]:
         """Yield a cursor that reads what was committed before its first statement."""
@@ -147,18 +148,12 @@ class Connections:
 
     def close(self) -> None:
         """Close the connections; those that are in use when they are given back."""
+        if os.getpid() != self._process:  # they are the parent's, and another thread of it may hold the lock for ever
+            return
         with self._lock:
             idle, self._idle, self._closed = self._idle, [], True
         for connection in idle:
             connection.close()
-
-    def after_fork(self) -> None:
-        """Leave the parent's connections to the parent: a forked child opens its own."""
-        self._lock = threading.Lock()
-        for connection in self._idle:
-            # Kept from being destroyed, also when the process ends: that would close it for the parent.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-        self._idle = []
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Any]:
@@ -180,6 +175,8 @@ class Connections:
 
     def _begun(self, begin: str) -> Any:
         """Return a connection on which a transaction has begun, not one that was lost since it was used last."""
+        if os.getpid() != self._process:
+            raise JobError(f"{self._address}: was opened before this process was forked; open it in each process")
         while True:
             with self._lock:
                 if self._closed:

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -80,22 +79,12 @@ def end_with_parent(end: Callable[[], object]) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-_told: "weakref.WeakSet[Any]" = weakref.WeakSet()
-
-
 def install() -> None:
     """Make forked children of this process safe to work in. Call it once a process."""
     if hasattr(os, "register_at_fork"):  # Windows does not fork
         os.register_at_fork(after_in_child=_after_fork)
 
 
-def tell_of_fork(thing: Any) -> None:
-    """Call ``thing.after_fork()`` in every forked child while the object lives."""
-    _told.add(thing)
-
-
 def _after_fork() -> None:
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
-    for thing in list(_told):
-        thing.after_fork()
