@@ -1,6 +1,8 @@
 """Records: rows chosen by labels, collections joined, rows matched, and what is refused."""
 
+import csv
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
 
+from channelhash.data import collection
 from channelhash.data.collection import (
-    _PROTOCOLS,
     Collection,
     DataSource,
     Partners,
@@ -257,11 +259,14 @@ def labels_of(width: int, images: int, unlabelled: int) -> np.ndarray:
     return labels
 
 
-@pytest.mark.parametrize("numbers", _PROTOCOLS, ids=str)
-def test_each_variant_is_known_by_its_three_numbers(numbers):
-    labels, images, _ = numbers
-    line = _recognise(labels_of(*numbers))
-    assert line == f"{_PROTOCOLS[numbers][0]}, {labels} labels, {images:,} images: {_PROTOCOLS[numbers][1]}"
+_, *VARIANTS = csv.reader(Path(collection.__file__).with_name("protocols.csv").read_text("utf-8").splitlines())
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_each_variant_is_known_by_its_three_numbers(variant):
+    labels, images, unlabelled = map(int, variant[:3])
+    line = _recognise(labels_of(labels, images, unlabelled))
+    assert line == f"{variant[3]}, {labels} labels, {images:,} images: {variant[4]}"
     assert _recognise(labels_of(labels, images - 1, 0)) == ""
 
 

@@ -73,7 +73,7 @@ def test_one_space_shares_a_map_around_each_mean_and_centres_missing_texts_on_ph
     assert model.encode_texts(["a dog"]).shape == (1, 1)
     model = fit_codes(encoder, {"image": views(widths=(("image", 24),))["image"]}, 8)
     assert model.modalities == ("image", "text")
-    outputs = model.outputs("text", fitted._PHRASES)
+    outputs = model.outputs("text", fitted._PHRASES.read_text().splitlines())
     np.testing.assert_allclose(outputs.mean(axis=0), 0, atol=1e-5)
     model.save_pretrained(tmp_path / "model")
     again = load_model(tmp_path / "model")

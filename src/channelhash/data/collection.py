@@ -3,6 +3,7 @@
 That of a run holds the items of the runs that it extends, then its new ones.
 """
 
+import csv
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -379,49 +380,18 @@ def _chance(labels: NDArray[np.bool_]) -> float:
     return pairs / (n * (n - 1)) if n > 1 else 0.0
 
 
-# Where other projects make these variants: repository, commit, file.
-_DSPH = "QinLab-WFU/DSPH 01ae75cc dataset/make_mirflickr25k.py"
-_DEEPHASH = "swuxyj/DeepHash-pytorch 8fd4fbbd data/mirflickr/code.py, HyP²"
-_EXCLUSION_LIST = "QinLab-WFU/DSPH 7a5d3dc1 dataset/not-used-id.txt"
-
-_FILTERED = "the images with a label and a tag that occurs 20 times, as in this paper"
-_POTENTIAL = "mAP over all 25,000, 24,581 or 20,015 images are three different figures"
-_RELEVANT = (
-    f"the 24 potential labels and the 14 relevant ones ({_DEEPHASH}), usual are the 24: label similarities differ"
-)
-_LIST = (
-    f"this is the cut by the list of 73,814 rows that many toolboxes carry ({_EXCLUSION_LIST}): it drops 3,055 images "
-    "that have one of the 21 labels and keeps 3,055 that have none. Make the subset from the label files "
-    "(data.kind nuswide): also 195,834 images"
-)
-
-
-_M, _N = "MIRFLICKR-25k", "NUS-WIDE"
-#: Numbers of labels, of images, and of images without a label -> collection, and what sets this variant apart.
-_PROTOCOLS = {
-    (24, 20015, 0): (_M, _FILTERED),
-    (24, 24581, 0): (_M, f"all images with a label ({_DSPH}); {_POTENTIAL}"),
-    (24, 25000, 419): (_M, f"nothing is left out, 419 images have no label; {_POTENTIAL}"),
-    (38, 20015, 0): (_M, f"{_FILTERED}; {_RELEVANT}"),
-    (38, 24581, 0): (_M, f"all images with a label; {_RELEVANT}"),
-    (38, 25000, 419): (_M, f"nothing is left out, 419 images have no label; {_RELEVANT}"),
-    (21, 195834, 0): (_N, "the images with one of the 21 most frequent labels, as in this paper"),
-    (21, 195834, 3055): (_N, _LIST),
-    (21, 192779, 0): (_N, f"195,834 without 3,055 unlabelled ones: {_LIST}"),
-    (21, 269648, 73814): (_N, "nothing is left out; usual are the 195,834 with one"),
-    (10, 186577, 0): (_N, "the images with one of the 10 most frequent labels; usual are 21 labels, 195,834"),
-    (10, 269648, 83071): (_N, "nothing is left out; usual are the 186,577 with one"),
-    (81, 209347, 0): (_N, "the images with a label; usual are 21 labels, 195,834"),
-    (81, 269648, 60301): (_N, "nothing is left out; usual are 21 labels, 195,834"),
-}
-
-
 def _recognise(labels: NDArray[np.bool_]) -> str:
     """Return a line that says which protocol of the literature a collection follows, empty if none is known.
+
+    Where other projects make these variants, their notes say: repository, commit, file.
 
     >>> _recognise(np.ones((10, 24), dtype=bool)), _recognise(np.ones((20015, 24), dtype=bool)).split(":")[0]
     ('', 'MIRFLICKR-25k, 24 labels, 20,015 images')
     """
     images, width = labels.shape
-    name, note = _PROTOCOLS.get((width, images, images - int(labels.any(axis=1).sum())), ("", ""))
-    return f"{name}, {width} labels, {images:,} images: {note}" if name else ""
+    counts = [str(count) for count in (width, images, images - int(labels.any(axis=1).sum()))]
+    with open(Path(__file__).with_name("protocols.csv"), encoding="utf-8", newline="") as file:
+        for *variant, name, note in csv.reader(file):
+            if variant == counts:
+                return f"{name}, {width} labels, {images:,} images: {note}"
+    return ""

@@ -174,17 +174,7 @@ N_BITS = 256
 #: Fewest pairs of an image and its caption from which two spaces are joined.
 MIN_PAIRS = 100
 #: What photographs show, as people describe it. The mean of their embeddings stands for that of texts not yet known.
-_PHRASES = (
-    "a photo of a dog", "a cat on a sofa", "two people on a beach", "a man riding a bicycle",
-    "a woman with a child", "a group of friends at a party", "a plate of food on a table", "a red car in a street",
-    "a city at night", "mountains with snow", "a lake in the forest", "flowers in a garden", "a bird in a tree",
-    "a horse in a field", "a train at the station", "a plane in the sky", "a boat on the water",
-    "a bedroom with a window", "a kitchen", "children playing football", "a wedding",
-    "a birthday cake with candles", "a sunset by the sea", "an old church", "a bridge over a river",
-    "a portrait of a man", "a crowd at a concert", "a sign with text", "a laptop on a desk",
-    "a close-up of a leaf", "skiing in winter", "a market with fruit",
-)  # fmt: skip
-
+_PHRASES = Path(__file__).with_name("phrases.txt")
 #: ρ of the canonical correlations is this times the features of both sides over the pairs: docs/how-to/encoders.md.
 _CCA_RHO = 3.0
 
@@ -430,5 +420,6 @@ def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, s
     means = {name: values.mean(axis=0) for name, values in views.items()}
     shared = method(np.concatenate([values - means[name] for name, values in views.items()]), n_bits, seed, "all")
     if "text" in encoder.sides and "text" not in means:
-        means["text"] = unit_rows(encoder.features("text", _PHRASES)).mean(axis=0)
+        phrases = _PHRASES.read_text(encoding="utf-8").splitlines()
+        means["text"] = unit_rows(encoder.features("text", phrases)).mean(axis=0)
     return {name: _LinearMap(mean, shared.weights) for name, mean in sorted(means.items())}
