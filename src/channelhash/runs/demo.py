@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.config import RunConfig, make_config
+from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection
 from channelhash.losses import RECOMMENDED
 from channelhash.models import HashModel, load_hash_model
 from channelhash.models.photo import missing_packages
+from channelhash.presets import preset_path
 from channelhash.runs.evaluate import evaluate_run
 from channelhash.runs.train import start_run
 from channelhash.search.index.brute_force import nearest
@@ -41,29 +42,15 @@ def demo_config(folder: Path, loss: str, quick: bool) -> RunConfig:
     >>> demo_config(Path("demo"), "dsch", quick=True).loss.kappa_q
     0.3
     """
-    n_images, queries, train, epochs = (2000, 150, 1200, 15) if quick else (3000, 400, 1800, 30)
-    networks = {"name": "aligned", "encoder": "photo-backbones"} if missing_packages() == [] else {"name": "small"}
-    return make_config(
-        {
-            "data": {
-                "kind": "synthetic",
-                "root": folder / f"data-{n_images}",
-                "n_images": n_images,
-                "queries": queries,
-                "train": train,
-                "validation_queries": queries // 2,
-            },
-            "model": {**networks, "n_bits": 64},
-            "loss": {"name": loss, **({"recommended": True} if loss in RECOMMENDED else {})},
-            "train": {
-                "epochs": epochs,
-                "batch_size": 128,
-                "learning_rate": 1e-3,
-                "validate_every": 10,
-                "checkpoint_every": 10,
-            },
-        }
-    )
+    sections = read_sections(preset_path("demo"))
+    if quick:
+        sections["data"] |= {"n_images": 2000, "queries": 150, "train": 1200, "validation_queries": 75}
+        sections["train"]["epochs"] = 15
+    sections["data"]["root"] = folder / f"data-{sections['data']['n_images']}"
+    sections["loss"] = {"name": loss, **({"recommended": True} if loss in RECOMMENDED else {})}
+    if missing_packages():
+        sections["model"] = {"name": "small", "n_bits": 64}
+    return make_config(sections)
 
 
 def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callable[[str], None]) -> dict[str, Any]:
