@@ -1,6 +1,5 @@
 """Files at any address: a path, or a URL that fsspec knows (``s3://…``, ``gs://…``, ``https://…``, ``memory://…``)."""
 
-import io
 import os
 import re
 import tempfile
@@ -100,7 +99,15 @@ def open_address(address: str, ahead: int = _AHEAD) -> IO[bytes]:
     system, path = _open_system(address)
     with _reaching(address):
         file = cast(IO[bytes], system.open(path, "rb", block_size=ahead))
-    return cast(IO[bytes], _RemoteStream(address, file)) if _is_remote(address) else file
+    if _is_remote(address):
+        read = file.read
+
+        def read_or_say(size: int = -1) -> bytes:
+            with _reaching(address):
+                return read(size)
+
+        file.read = read_or_say  # type: ignore[method-assign]
+    return file
 
 
 def read_bytes(address: str) -> bytes:
@@ -165,35 +172,6 @@ def _reaching(address: str) -> Iterator[None]:
         raise JobError(
             f"{address}: the server failed ({one_line(error)}); run the same command again to go on"
         ) from error
-
-
-class _RemoteStream(io.RawIOBase):
-    """A remote file whose errors are put into one line while it is read."""
-
-    def __init__(self, address: str, file: IO[bytes]) -> None:
-        self._address, self._file = address, file
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        with _reaching(self._address):
-            content = self._file.read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 def _address(system: "AbstractFileSystem", path: str) -> str:
