@@ -25,7 +25,7 @@ from channelhash.utils.files import atomic_path
 from channelhash.utils.seeds import generator
 
 
-class _Average:
+class _Average(nn.Module):
     """The exponential moving average of trained weights, without the bias of its start (as in Adam)::
 
         a_t = Σ_{s ≤ t} d^(t − s) w_s / Σ_{s ≤ t} d^(t − s)
@@ -45,15 +45,16 @@ class _Average:
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay, self.steps = decay, 0
+        super().__init__()
+        self.decay, self.steps = decay, nn.Buffer(torch.tensor(0))
         self.trained = [parameter.data for parameter in model.parameters() if parameter.requires_grad]
-        self.values = [values.clone() for values in self.trained]
+        self.values = nn.ParameterList(nn.Parameter(values.clone(), False) for values in self.trained)
 
     def update(self) -> None:
         """Take in the weights as they are after a step."""
-        self.steps += 1
-        share = (1 - self.decay) / (1 - self.decay**self.steps)
-        torch._foreach_lerp_(self.values, self.trained, share)
+        self.steps.add_(1)
+        share = (1 - self.decay) / (1 - self.decay ** self.steps.item())
+        torch._foreach_lerp_(list(self.values), self.trained, share)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -70,19 +71,6 @@ class _Average:
             copy = trained.clone()
             trained.copy_(values)
             values.copy_(copy)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the number of steps and the averages, without copying them."""
-        return {"steps": self.steps, "values": self.values}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set what `state_dict` returned; ValueError for weights of another model."""
-        saved: list[Tensor] = state["values"]
-        if [values.shape for values in saved] != [values.shape for values in self.values]:
-            raise ValueError("its average is of other weights")
-        self.steps = int(state["steps"])
-        for values, average in zip(self.values, saved, strict=True):
-            values.copy_(average)
 
 
 #: Share of a training over which the cosine schedule rises from 0.
