@@ -57,6 +57,16 @@ def own_signals():
 
 
 @pytest.fixture
+def in_folder(request, tmp_path, monkeypatch):
+    """A person's folder with the modules `OWN` of a test's file, which the interpreter knows from nowhere else."""
+    for name, text in request.module.OWN.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def few_english_words(tmp_path, monkeypatch):
     """The 8,000 most frequent words of SymSpell's dictionary for all 82,833, which take seconds to load."""
     from channelhash.text import word_vectors

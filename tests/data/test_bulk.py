@@ -107,41 +107,30 @@ def test_bad_rows_of_parquet_are_named_with_the_reason(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("form", ["paths", "bytes", "structs", "both"])
-def test_pictures_in_parquet_are_paths_or_bytes(tmp_path, form):
+@pytest.mark.parametrize("form", ["paths", "category", "view", "path bytes", "bytes", "structs", "both"])
+def test_pictures_in_parquet_are_paths_or_bytes_of_several_types(tmp_path, form):
     write_pictures(tmp_path, 4)
     names = [f"images/{i}.png" for i in range(4)]
     contents = [(tmp_path / name).read_bytes() for name in names]
     structs = [{"bytes": content, "path": name} for content, name in zip(contents, names, strict=True)]
-    columns = {"paths": [*names, "images/none.png"], "bytes": [*contents, None], "structs": [*structs, None]}
-    columns["both"] = [*structs[:2], *({"bytes": None, "path": name} for name in names[2:]), None]
-    pq.write_table(pa.table({"id": list("abcde"), "image": columns[form]}), tmp_path / "t.parquet")
-    (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("image",))
-    assert batch.items["image"] == contents
-    paths = [str(tmp_path / name) for name in names]
-    assert batch.image_addresses == {"paths": paths, "both": ["", "", *paths[2:]]}.get(form)
-    assert [bad.item for bad in batch.bad] == ["e"]
-    assert ("no such picture" in batch.bad[0].reason) == (form == "paths")
-
-
-@pytest.mark.parametrize("form", ["category", "view", "bytes", "struct"])
-def test_paths_of_pictures_come_in_several_types(tmp_path, form):
-    write_pictures(tmp_path, 2)
-    names = ["images/0.png", "images/1.png", None]
     column = {
-        "category": pa.array(names).dictionary_encode(),
-        "view": pa.array(names, pa.string_view()),
-        "bytes": pa.array([name and name.encode() for name in names]),
-        "struct": pa.array([name and {"bytes": None, "path": name} for name in names]),
+        "paths": [*names, "images/none.png"],
+        "category": pa.array([*names, None]).dictionary_encode(),
+        "view": pa.array([*names, None], pa.string_view()),
+        "path bytes": [*map(str.encode, names), None],
+        "bytes": [*contents, None],
+        "structs": [*structs, None],
+        "both": [*structs[:2], *({"bytes": None, "path": name} for name in names[2:]), None],
     }[form]
-    labels = pa.array(["a", None, "b"]).dictionary_encode()
-    ids = pa.array(["a", "b", "c"], pa.string_view())
+    labels = pa.array(["a", None, "b", "b", "b"]).dictionary_encode()
+    ids = pa.array([*"abcde"], pa.string_view())
     pq.write_table(pa.table({"id": ids, "image": column, "labels": labels}), tmp_path / "t.parquet")
     (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("image",))
-    assert (batch.ids, batch.labels) == (["a", "b"], [["a"], []])
-    assert batch.items["image"] == [(tmp_path / name).read_bytes() for name in names[:2]]
-    assert batch.image_addresses == [str(tmp_path / name) for name in names[:2]]
-    assert batch.bad == [("c", "no picture")]
+    assert (batch.ids, batch.labels, batch.items["image"]) == ([*"abcd"], [["a"], [], ["b"], ["b"]], contents)
+    paths = [str(tmp_path / name) for name in names]
+    assert batch.image_addresses == {"bytes": None, "structs": None, "both": ["", "", *paths[2:]]}.get(form, paths)
+    reason = f"no such picture {tmp_path / 'images/none.png'}" if form == "paths" else "no picture"
+    assert batch.bad == [("e", reason)]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_or_its_
     check_refusal("two losses are called DSCH", _choose_losses, ["dsch", "dsch"], losses)
 
 
-OWN = """
+OWN = {"study_of_mine": """
 from channelhash.lab.experiments.experiment import Experiment
 from channelhash.lab.experiments.tables import all_views, losses_table
 from channelhash.losses import HashLoss
@@ -42,21 +42,12 @@ MINE = Experiment(
     losses={"Length": {"name": "python:study_of_mine:Length"}},
     tables=lambda results: all_views(losses_table, results),
 )
-"""
-
-
-@pytest.fixture
-def in_folder(tmp_path, monkeypatch):
-    """A person's folder with a loss and an experiment, which the interpreter knows from nowhere else."""
-    (tmp_path / "study_of_mine.py").write_text(OWN)
-    grid_base(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+"""}  # fmt: skip
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_loss_of_ones_own_is_compared(in_folder, tmp_path, jobs):
-    command = ["experiment", "losses", "--losses", "dsch,python:study_of_mine:Length", "--config", "base.yaml"]
+    command = ["experiment", "losses", "--losses", "dsch,python:study_of_mine:Length", "--config", grid_base(tmp_path)]
     assert run_command(*command, "--bits", "8", "--seeds", "1", "--jobs", jobs, "--out", "grid") == 0
     results = read_grid(tmp_path / "grid")[1]
     assert [(result.method, result.status) for result in results] == [("DSCH", "finished"), ("Length", "finished")]
@@ -66,8 +57,8 @@ def test_a_loss_of_ones_own_is_compared(in_folder, tmp_path, jobs):
 
 
 def test_an_experiment_of_ones_own_runs(in_folder, tmp_path, capsys):
-    command = ["experiment", "python:study_of_mine:MINE", "--config", "base.yaml", "--bits", "8", "--seeds", "1"]
-    assert run_command(*command) == 0
+    command = ["experiment", "python:study_of_mine:MINE", "--config", grid_base(tmp_path), "--bits", "8"]
+    assert run_command(*command, "--seeds", "1") == 0
     title, results = read_grid(tmp_path / "experiments" / "mine-base")
     assert (title, [result.name for result in results]) == ("My losses, features", ["length-k8-seed0"])
     other = "python:study_of_mine:Length"

@@ -120,16 +120,6 @@ def test_value_and_gradient_are_the_equations(modalities):
     torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-10)
 
 
-def test_it_counts_differing_bits_of_codes_and_is_0_at_the_teachers():
-    _, targets = distilled(("image", "text"), n=6)
-    signs = torch.where(targets >= 0, 1.0, -1.0)
-    outputs = {name: 3 * signs[:, place] for place, name in enumerate(("image", "text"))}
-    assert DistillationLoss(8, ["image", "text"])(outputs, targets).item() == pytest.approx(0, abs=1e-5)
-    outputs["text"][2, :4] *= -1
-    value = DistillationLoss(8, ["image", "text"])(outputs, targets).item()
-    assert value == pytest.approx(4 / 12, abs=1e-5)
-
-
 def test_the_edges_are_finite_and_half_precision_is_not_used():
     outputs, targets = distilled(("text",))
     outputs = {"text": torch.zeros(5, 8, requires_grad=True)}

@@ -57,7 +57,7 @@ def test_a_loss_trains_its_anchor_alone_or_refuses_one(name):
             loss(outputs, labels, anchor="text")
 
 
-OWN = """
+OWN = {"broken_losses": "1 / 0", "losses_of_mine": """
 import torch
 from channelhash.losses import HashLoss
 
@@ -73,17 +73,7 @@ class Nothing(HashLoss):
 
 class Plain(torch.nn.Module):
     pass
-"""
-
-
-@pytest.fixture
-def in_folder(tmp_path, monkeypatch):
-    """A person's folder with a module of losses, which the interpreter knows from nowhere else."""
-    (tmp_path / "losses_of_mine.py").write_text(OWN)
-    (tmp_path / "broken_losses.py").write_text("1 / 0")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
+"""}  # fmt: skip
 
 
 def test_a_loss_of_ones_own_is_resolved_and_made(in_folder):

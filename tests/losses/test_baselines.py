@@ -335,17 +335,6 @@ def test_what_is_given_beside_recommended_weights_prevails():
     assert configured(name="dsch", recommended=False).loss.kappa_q == 0.01
 
 
-def test_the_recommended_loss_in_python():
-    outputs = {name: torch.randn(6, 16, generator=torch.Generator().manual_seed(3)) for name in ("image", "text")}
-    labels = torch.eye(6)[:, :3] + torch.eye(6)[:, 3:]
-    ours, literal = (
-        make_loss("dsch", 16, 3, **settings)(outputs, labels)
-        for settings in ({"recommended": True}, {"kappa_q": 0.3, "average_precision": 4.0})
-    )
-    assert ours == literal
-    assert ours != make_loss("dsch", 16, 3)(outputs, labels)
-
-
 def test_a_grid_compares_recommended_weights_at_each_code_length():
     chosen = _choose_losses(["dsch", "dsch:recommended"], {})
     assert list(chosen) == ["DSCH", "DSCH, recommended"]

@@ -16,7 +16,7 @@ from channelhash.utils.typed_settings import check_trusted, python_names, trusti
 from refusals import check_refusal, refusal
 from small_runs import run_command
 
-OWN = """
+OWN = {"code_of_mine": """
 import numpy as np
 from torch import nn
 from channelhash.data.records import Records
@@ -46,21 +46,13 @@ def load(n: int = 40):
     random = np.random.default_rng(0)
     items = {name: random.normal(size=(n, 3)) for name in ("image", "text")}
     return Records(tuple(map(str, range(n))), items, random.random((n, 2)) < 0.6, ("a", "b"))
-"""
+"""}  # fmt: skip
 SECTIONS = {
     "data": {"kind": "python:code_of_mine:load", "n": 50, "queries": 10, "train": 20},
     "model": {"name": "python:code_of_mine:LINEAR", "n_bits": 8, "bias": False},
     "loss": {"name": "python:code_of_mine:Length", "target": 2},
     "train": {"epochs": 2, "batch_size": 10, "validate_every": 0, "device": "cpu"},
 }
-
-
-@pytest.fixture
-def in_folder(tmp_path, monkeypatch):
-    (tmp_path / "code_of_mine.py").write_text(OWN)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
 
 
 def test_code_of_ones_own_is_trained_resumed_evaluated_and_loaded_by_consent(in_folder):
