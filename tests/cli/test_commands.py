@@ -307,7 +307,7 @@ def test_synthesize_then_describe(tmp_path, capsys):
 @pytest.mark.slow
 def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
     """The demo at a tenth of its quick size; `.ci/run` runs the quick one."""
-    from channelhash.runs import demo
+    from channelhash.lab import demo
 
     def tiny(folder: Path, loss: str, quick: bool, seed: int = 0):
         values = {

@@ -14,7 +14,7 @@ from channelhash.codes import binarize, pack
 from channelhash.config import read_run_config
 from channelhash.data.collection import Collection
 from channelhash.data.features import load_features
-from channelhash.runs.distill import student_config
+from channelhash.lab.distill import student_config
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.extend import _STORED, extension_config
 from channelhash.runs.train import start_run

@@ -32,7 +32,7 @@ def demo(
 
     Example: channelhash demo --quick
     """
-    from channelhash.runs.demo import run_demo
+    from channelhash.lab.demo import run_demo
 
     with output.progress_bars(f"finished parts are kept in {out}") as progress:
         result = run_demo(out, quick, progress, output.say)
@@ -200,7 +200,7 @@ def distill(
 
     Example: channelhash distill runs/features --student small --data items.csv --set data.root=images
     """
-    from channelhash.runs import distill as student_runs
+    from channelhash.lab import distill as student_runs
     from channelhash.runs.folder import open_run
     from channelhash.training.distributed import launched_rank
 

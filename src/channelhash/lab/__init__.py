@@ -1,1 +1,1 @@
-"""The laboratory: experiments and reports. Nothing below imports it."""
+"""The laboratory: the demo, distillation, experiments and reports. Nothing below imports it."""

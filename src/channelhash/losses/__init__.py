@@ -58,7 +58,7 @@ LOSSES: dict[str, type[HashLoss]] = {
     "contrastive": ContrastiveLoss,
 }
 
-#: Likewise, losses that compare with a teacher's outputs instead of labels (`channelhash.runs.distill`).
+#: Likewise, losses that compare with a teacher's outputs instead of labels (`channelhash.lab.distill`).
 TEACHER_LOSSES: dict[str, type[HashLoss]] = {"distillation": DistillationLoss}
 
 

@@ -1,1 +1,1 @@
-"""Runs: train, evaluate, extend and distil models, each in a folder of its own."""
+"""Runs: train, evaluate and extend models, each in a folder of its own."""

@@ -207,7 +207,7 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
 
     >>> import numpy as np
     >>> from pathlib import Path
-    >>> from channelhash.runs.demo import demo_config
+    >>> from channelhash.lab.demo import demo_config
     >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, np.ones((2, 1), dtype=bool), ("dog",))
     >>> create_model(demo_config(Path("demo"), "dsch", quick=True), records).modalities
     ('text',)
@@ -223,7 +223,7 @@ def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
     """Return the loss of a configuration for ``n_labels`` labels; its parameters are drawn from ``train.seed``.
 
     >>> from pathlib import Path
-    >>> from channelhash.runs.demo import demo_config
+    >>> from channelhash.lab.demo import demo_config
     >>> type(create_loss(demo_config(Path("demo"), "tdsrdh", quick=True), n_labels=3)).__name__
     'TDSRDHLoss'
     """
@@ -238,7 +238,7 @@ def _check_pairs(config: RunConfig, records: Records) -> None:
 
     >>> import numpy as np
     >>> from pathlib import Path
-    >>> from channelhash.runs.demo import demo_config
+    >>> from channelhash.lab.demo import demo_config
     >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, np.ones((2, 1), dtype=bool), ("dog",))
     >>> _check_pairs(demo_config(Path("demo"), "dsch", quick=True), records)
     """

@@ -2,8 +2,8 @@ import numpy as np
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.synthetic import _WORDS
-from channelhash.runs import demo
-from channelhash.runs.demo import _TEXT_QUERIES, _answer_rows, _answer_texts
+from channelhash.lab import demo
+from channelhash.lab.demo import _TEXT_QUERIES, _answer_rows, _answer_texts
 
 
 class OneAnswer:

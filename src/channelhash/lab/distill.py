@@ -40,7 +40,7 @@ _Sections = dict[str, dict[str, Any]]
 def student_config(teacher: RunConfig, student: str, data: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
     """Return the configuration that ``distill`` trains a student by.
 
-    >>> from channelhash.runs.demo import demo_config
+    >>> from channelhash.lab.demo import demo_config
     >>> student = student_config(demo_config(Path("demo"), "dsch", quick=True), "small", None, ["model.width=8"])
     >>> student.loss_name, student.n_bits, student.model.width
     ('distillation', 64, 8)
