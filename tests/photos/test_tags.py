@@ -1,5 +1,6 @@
 """What cameras and programs wrote of photographs, by the bytes that they write, and dates in names."""
 
+import io
 import math
 import struct
 from datetime import date, datetime
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
@@ -18,6 +20,8 @@ from channelhash.photos.places import _load_cities, nearest_city
 from channelhash.photos.source import Source
 from channelhash.photos.tags import _check, read_header
 from channelhash.search.items import check_metadata
+from channelhash.serve import create_app
+from channelhash.utils.image_files import decode, open_image, raw_problem
 from small_stores import encode_into, picture_folder
 
 places = pytest.mark.skipif(_load_cities() is None, reason="needs the extra places")
@@ -80,16 +84,12 @@ def photograph(path, exif=None, inner=None, gps=None, xmp=b"", block=b""):
 
 FULL = dict(
     exif={
-        0x010F: "NIKON CORPORATION",
-        0x0110: "NIKON D750",
-        0x010E: "Praça da Ribeira".encode(),
-        0x4746: 3,
-        0x9C9B: "Douro".encode("utf-16-le") + b"\0\0",
-        0x9C9E: "Fluß;Boot".encode("utf-16-le") + b"\0\0",
+        0x010F: "NIKON CORPORATION", 0x0110: "NIKON D750", 0x010E: "Praça da Ribeira".encode(), 0x4746: 3,
+        0x9C9B: "Douro".encode("utf-16-le") + b"\0\0", 0x9C9E: "Fluß;Boot".encode("utf-16-le") + b"\0\0",
     },
     inner={0x9003: "2018:01:02 03:04:05", 0xA434: "50.0 mm f/1.8", 0x920A: IFDRational(50, 1)},
     gps={1: "N", 2: (41, 8, IFDRational(5856, 100)), 3: "W", 4: (8, 36, IFDRational(3960, 100))},
-)
+)  # fmt: skip
 
 
 @places
@@ -129,22 +129,19 @@ def test_xmp_that_cannot_be_read_is_one_line_and_the_rest_counts(tmp_path, conte
     assert tags["camera"] == "D750"
 
 
-@pytest.mark.parametrize("gps", [
-    {1: "N", 2: (0, 0, 0), 3: "E", 4: (0, 0, 0)},
-    {1: "N", 2: (91, 0, 0), 3: "E", 4: (0, 0, 0)},
-    {1: "N", 2: (41, IFDRational(1, 0), 0), 3: "E", 4: (8, 0, 0)},
-    {1: "N", 2: (IFDRational(0, 0), 0, 0), 3: "E", 4: (8, 0, 0)},
-    {2: (41, 0, 0), 4: (8, 0, 0)},
-    {1: "N", 2: (41, 0, 0)},
+@pytest.mark.parametrize("said", [
+    *({"gps": gps} for gps in (
+        {1: "N", 2: (0, 0, 0), 3: "E", 4: (0, 0, 0)},
+        {1: "N", 2: (91, 0, 0), 3: "E", 4: (0, 0, 0)},
+        {1: "N", 2: (41, IFDRational(1, 0), 0), 3: "E", 4: (8, 0, 0)},
+        {2: (41, 0, 0), 4: (8, 0, 0)},
+        {1: "N", 2: (41, 0, 0)},
+    )),
+    *({"exif": {0x010E: text}} for text in ("OLYMPUS DIGITAL CAMERA", "SONY DSC", "DCIM\\100MEDIA\\DJI_0001.JPG", " ")),
+    {"exif": {0x4746: 6}, "inner": {0xA434: "----", 0x920A: IFDRational(0, 0)}},
 ])  # fmt: skip
-def test_impossible_coordinates_are_none(tmp_path, gps):
-    assert tags_of(photograph(tmp_path / "1.jpg", gps=gps)) == ({}, [])
-
-
-@pytest.mark.parametrize("caption", ["OLYMPUS DIGITAL CAMERA", "SONY DSC", "DCIM\\100MEDIA\\DJI_0001.JPG", "E-M1", " "])
-def test_captions_that_cameras_write_into_every_file_are_none(tmp_path, caption):
-    path = photograph(tmp_path / "1.jpg", {0x010F: "OLYMPUS", 0x0110: "E-M1", 0x010E: caption})
-    assert tags_of(path) == ({"camera": "E-M1"}, [])
+def test_impossible_values_and_captions_that_cameras_write_into_every_file_are_none(tmp_path, said):
+    assert tags_of(photograph(tmp_path / "1.jpg", **said)) == ({}, [])
 
 
 VALUES = st.one_of(st.none(), st.text(), st.binary(), st.integers(), st.floats(), st.lists(st.text() | st.binary()))
@@ -158,34 +155,19 @@ def test_a_store_takes_whatever_a_file_says(said):
     assert all(value not in ("", [], None) for value in tags.values())
 
 
-def test_damaged_files_are_opened_with_at_most_a_line_for_each_source(tmp_path):
-    path = photograph(tmp_path / "1.jpg", **FULL, xmp=LIGHTROOM.encode(), block=iptc(_25=[b"a"], _120=[b"b"]))
-    content, rng = path.read_bytes(), np.random.default_rng(0)
-    head = content.index(b"\xff\xdb")
-    for _ in range(300):
-        damaged = bytearray(content)
-        for place in rng.integers(20, head, rng.integers(1, 20)):
-            damaged[place] = rng.integers(256)
-        path.write_bytes(damaged)
-        try:
-            tags, lines = tags_of(path)
-        except OSError:  # no picture any more
-            continue
-        assert len(lines) <= 3
-        assert check_metadata([tags], ["a"])
-
-
 @places
 def test_the_nearest_city_is_that_of_the_haversine_formula():
     cities = _load_cities()
 
-    def nearest(latitude, longitude):
-        best = (50.0, {})
-        for (x, y, z), radius, name in zip(cities.vectors.tolist(), cities.radii.tolist(), cities.names, strict=True):
-            a, b, c, d = *map(math.radians, (latitude, longitude)), math.asin(z), math.atan2(y, x)
-            half = math.sin((c - a) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((d - b) / 2) ** 2
-            best = min(best, (2 * 6371.0 * math.asin(math.sqrt(half)) - radius, name), key=lambda pair: pair[0])
-        return best[1]
+    def distance(a, b, vector, radius):
+        c, d = math.asin(vector[2]), math.atan2(vector[1], vector[0])
+        half = math.sin((c - a) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((d - b) / 2) ** 2
+        return 2 * 6371.0 * math.asin(math.sqrt(half)) - radius
+
+    def nearest(*point):
+        discs = zip(cities.vectors.tolist(), cities.radii, strict=True)
+        least = [distance(*map(math.radians, point), *disc) for disc in discs]
+        return cities.names[np.argmin(least)] if min(least) <= 50 else {}
 
     found = {point: nearest_city(*point) for point in [(52.52, 13.37), (38.7, -9.1), (-17.8, 179.99), (89.9, 0.0)]}
     assert found == {point: nearest(*point) for point in found}
@@ -254,25 +236,20 @@ def test_what_is_no_date_in_a_name_is_none(name, expected):
 
 
 def test_captions_keywords_and_ratings_are_indexed_and_a_new_sidecar_is_noticed(tmp_path, model, store, no_encoding):
-    folder = picture_folder(tmp_path / "photos", 3)
-    photograph(folder / "p.jpg", **FULL)
-    photograph(folder / "q.jpg", **FULL)
-    captions = tmp_path / "c.csv"
+    folder, captions = picture_folder(tmp_path / "photos", 3), tmp_path / "c.csv"
+    for name in ("p.jpg", "q.jpg"):
+        photograph(folder / name, **FULL)
     captions.write_text("image,caption\nq.jpg,blue\n")
-    source = Source.read(folder, captions=captions)
+    source, sidecar = Source.read(folder, captions=captions), folder / "p.xmp"
     encode_into(store, model, source)
-    p, q = store.get(["p.jpg", "q.jpg"])
-    np.testing.assert_array_equal(p.codes["text"], model.encode_texts(["Praça da Ribeira"])[0])
-    np.testing.assert_array_equal(q.codes["text"], model.encode_texts(["blue"])[0])
-    assert (p.metadata["text"], q.metadata["text"]) == ("Praça da Ribeira", "blue")
+    for item, text in zip(store.get(["p.jpg", "q.jpg"]), ("Praça da Ribeira", "blue"), strict=True):
+        assert item.metadata["text"] == text
+        np.testing.assert_array_equal(item.codes["text"], model.encode_texts([text])[0])
     assert store.ids("camera = 'D750' AND rating >= 3 AND label = 'Boot'") == ["p.jpg", "q.jpg"]
-    sidecar = folder / "p.xmp"
     with no_encoding():
-        sidecar.write_text(XMP.format('xmp:Rating="5" aux:Lens="x"', ""))
+        sidecar.write_text(XMP.format('xmp:Rating="5" aux:Lens="x" exif:GPSLatitude="1,0N"', ""))
         assert encode_into(store, model, source).unchanged == 5
         assert store.ids("rating = 5 AND lens = 'x'") == ["p.jpg"]
-        sidecar.write_text("nonsense")
-        assert "p.xmp: its tags" in encode_into(store, model, source).problems[0]
         sidecar.unlink()
         store.update(["0.png"], [{"tags_from": None, "date": None}])  # as versions before this one left it
         assert encode_into(store, model, source).problems == ()
@@ -285,3 +262,65 @@ def test_captions_keywords_and_ratings_are_indexed_and_a_new_sidecar_is_noticed(
     sidecar.unlink()
     encode_into(store, model, source)
     assert "lens" not in store.get(["p.jpg"])[0].metadata
+
+
+def dng(preview=b"", size=(0, 0), orientation=1):
+    """A DNG file byte by byte: EXIF, GPS, the mosaic and, in the main directory, the preview or else the mosaic."""
+    out = bytearray(b"II*\0\0\0\0\0")
+
+    def place(data):
+        out.extend(data + b"\0" * (len(data) % 2))
+        return len(out) - len(data) - len(data) % 2
+
+    def directory(entries):
+        rows = struct.pack("<H", len(entries))
+        for tag, (kind, *values) in sorted(entries.items()):
+            data = values[0] if kind == 2 else struct.pack(f"<{len(values)}{'.B.HII'[kind]}", *values)
+            count = len(data) if kind == 2 else len(values) // (1 + (kind == 5))
+            rows += struct.pack("<HHI", tag, kind, count)
+            rows += data.ljust(4, b"\0") if len(data) <= 4 else struct.pack("<I", place(data))
+        return place(rows + bytes(4))
+
+    inner = {36867: (2, b"2019:07:14 10:20:30\0"), 37386: (5, 50, 1), 42036: (2, b"EF50mm\0")}
+    gps = {1: (2, b"N\0"), 2: (5, 41, 1, 8, 1, 5856, 100), 3: (2, b"W\0"), 4: (5, 8, 1, 36, 1, 3960, 100)}
+    raw = {
+        254: (4, 0), 256: (4, 32), 257: (4, 32), 258: (3, 16), 259: (3, 1), 262: (3, 32803), 279: (4, 2048),
+        273: (4, place(bytes(2048))), 277: (3, 1), 278: (4, 32), 33421: (3, 2, 2), 33422: (1, 0, 1, 1, 2),
+    }  # fmt: skip
+    shown = {
+        254: (4, 1), 256: (4, size[0]), 257: (4, size[1]), 258: (3, 8, 8, 8), 259: (3, 7), 262: (3, 6), 277: (3, 3),
+        273: (4, place(preview)), 278: (4, size[1]), 279: (4, len(preview)), 330: (4, directory(raw)),
+    }  # fmt: skip
+    main = {
+        271: (2, b"Canon\0"), 272: (2, b"Canon EOS 5D\0"), 274: (3, orientation), 34665: (4, directory(inner)),
+        34853: (4, directory(gps)), 50706: (1, 1, 4, 0, 0),
+    }  # fmt: skip
+    struct.pack_into("<I", out, 4, directory(main | (shown if preview else raw)))
+    return bytes(out)
+
+
+@places
+@pytest.mark.skipif(bool(raw_problem()), reason="needs the extra raw")
+def test_raw_photographs_are_seen_by_their_preview_unless_another_picture_shows_them(tmp_path, model, store):
+    seen, file = Image.new("RGB", (64, 48), "red"), io.BytesIO()
+    seen.paste("blue", (0, 0, 32, 48))
+    seen.save(file, "JPEG", quality=95)
+    for name in ("img_1.dng", "IMG_1.JPG.dng", "2.DNG"):
+        (tmp_path / name).write_bytes(dng(file.getvalue(), seen.size, orientation=6))
+    photograph(tmp_path / "IMG_1.jpg")
+    bare = tmp_path / "bare.dng"
+    bare.write_bytes(dng())
+    done = encode_into(store, model, Source.read(tmp_path, exclude=["store"]))
+    assert (store.ids(), done.skipped["raw beside its JPEG"]) == (["2.DNG", "IMG_1.JPG.dng", "IMG_1.jpg"], 1)
+    assert done.problems == (f"unreadable picture {bare} (no preview in it; develop it, and keep the JPEG beside it)",)
+    said = {"taken": "2019-07-14 10:20:30", "camera": "EOS 5D", "lens": "EF50mm", "focal_length": 50.0, **IN_PORTO}
+    assert tags_of(tmp_path / "2.DNG") == (said, [])
+    assert decode(open_image(tmp_path / "2.DNG")).getpixel((4, 4))[2] > 200
+    with TestClient(create_app(store, model, None, None, {"testserver"}, tmp_path / "pictures")) as client:
+        for address in ("originals/2.DNG", "images/2.DNG"):
+            assert Image.open(io.BytesIO(client.get(address).content)).size == (48, 64)
+        pair = {"first": {"text": "blue"}, "second": {"id": "2.DNG", "modality": "image"}, "maps": False}
+        assert "not there" not in str(client.post("/explain", json=pair).json())
+        facets = client.get("/facets").json()
+        assert facets["cameras"] == [{"name": "EOS 5D", "count": 2}]
+        assert facets["places"] == [{"name": "Porto", "count": 2}]
