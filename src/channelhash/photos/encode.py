@@ -39,6 +39,7 @@ _LOOK = 1000  # items between two calls of a progress callback
 _AT_ONCE = 1000  # items updated at once, or renamed in two transactions, the new ones first: a killed job has both
 
 _Header = dict[str, Value]
+_NOTHING: _Header = {}  # one for all items that stay as they are
 _Outputs = NDArray[np.float32]
 #: What a model takes of an image, the metadata of its file, and a line for what of these cannot be read.
 _Reading = tuple[NDArray[Any], _Header, list[str]]
@@ -347,8 +348,8 @@ def _find_changes(
             if source.folder is not None and _is_gone(item, source.folder, source.unread, images):
                 missing.append(item)
             continue
-        stored[row] = former_tags(item.metadata)
         news = _news(item, source, row, copied, problems)
+        stored[row] = former_tags(item.metadata) if news is None else _NOTHING
         if news is None:
             todo.append(row)
         elif news:

@@ -121,13 +121,12 @@ def _open_raw(path: Path | str) -> Image.Image:
     pixels = preview.data
     image = _open(io.BytesIO(pixels), ["JPEG"]) if isinstance(pixels, bytes) else Image.fromarray(pixels)
     image.format = "RAW"
-    exif = image.getexif()
-    inner, gps = exif.get_ifd(ExifTags.IFD.Exif), exif.get_ifd(ExifTags.IFD.GPSInfo)
-    if str(exif.get(ExifTags.Base.Software)).startswith("dcraw"):  # LibRaw's own EXIF, which garbles north and south
-        gps.clear()
-    with suppress(Exception), open(path, "rb") as file:  # most raw files are TIFF files, too
-        header = Image.Exif()
-        header.load_from_fp(file)
+    with suppress(Exception), open(path, "rb") as file:  # what is damaged counts as none
+        exif, header = image.getexif(), Image.Exif()
+        inner, gps = exif.get_ifd(ExifTags.IFD.Exif), exif.get_ifd(ExifTags.IFD.GPSInfo)
+        if str(exif.get(ExifTags.Base.Software)).startswith("dcraw"):  # LibRaw's own, which garbles north and south
+            gps.clear()
+        header.load_from_fp(file)  # most raw files are TIFF files, too
         exif.update({tag: header[tag] for tag in _HEADER_TAGS if tag in header and tag not in exif})
         inner.update(header.get_ifd(ExifTags.IFD.Exif))
         gps.update(header.get_ifd(ExifTags.IFD.GPSInfo))
