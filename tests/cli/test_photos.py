@@ -263,8 +263,6 @@ for line in {commands!r}:
     print("END")
 from fastapi.testclient import TestClient
 from channelhash.serve.app import Limits, open_app
-from channelhash.utils.progress import no_stage_progress
-from serve.test_server import ask, started
 with TestClient(open_app("photos", None, Limits(), None, None), base_url="http://127.0.0.1") as client:
     answer = client.post("/search", json={{"text": "the Eiffel tower", "k": 1}})
 print(answer.text)

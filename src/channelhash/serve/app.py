@@ -46,8 +46,8 @@ def create_app(
     """Create a web application that searches a store, and closes the store when it ends."""
     tokens = token if isinstance(token, Tokens) else Tokens(token)
     is_local = hosts is not None and all(map(local.is_loopback, hosts))
-    parts = (limits or Limits(), tokens, image_folder, load or (lambda: model), report or Report.new(), is_local)
-    service = Service(store, *parts)
+    limits, report = limits or Limits(), report or Report.new()
+    service = Service(store, limits, tokens, image_folder, load or (lambda: model), report, is_local)
     if load is None:
         service.encoding.result()
 

@@ -104,12 +104,14 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         """Watch the folder; again and again where it is not there, as on a drive that is unplugged."""
-        polls = False
+        polls = seen = False
         while not self._ended.is_set():
+            seen = seen or self._folder.is_dir()
             try:
                 self._follow(self._folder.resolve(), polls)
             except OSError as error:
-                self._set_problem(f"{self._folder}: cannot be watched ({error.strerror or error})")
+                if seen:  # a store may be served where its photographs never were
+                    self._set_problem(f"{self._folder}: cannot be watched ({error.strerror or error})")
                 polls = self._folder.is_dir()  # more folders than the system watches
                 self._ended.wait(_AGAIN)
 
