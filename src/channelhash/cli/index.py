@@ -40,6 +40,7 @@ def _create(
     root: options.TableRoot = None,
     exclude: options.Exclude = [],
     captions: options.Captions = None,
+    ocr: options.Ocr = None,
     trust_code: options.TrustCode = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -50,7 +51,8 @@ def _create(
     from channelhash.models.description import extra_of, read_words
     from channelhash.search import holds_files, kind_of
 
-    if source is not None and _holds_codes(source, model or encoder or root or captions or exclude or projections):
+    how = model or encoder or root or captions or exclude or projections or ocr
+    if source is not None and _holds_codes(source, how):
         from channelhash.photos.code_files import create_from_codes
 
         with progress_bars() as progress:
@@ -78,8 +80,8 @@ def _create(
         return ["channelhash", "index", "add", store, str(source), *run, *options]
 
     with progress_bars(f"{store} keeps the items written so far", go_on) as progress:
-        named = source is not None or exclude or captions is not None
-        items = read_again(store, source, root, exclude, captions) if named else None
+        named = source is not None or exclude or captions is not None or ocr
+        items = read_again(store, source, root, exclude, captions, ocr) if named else None
         done = create_store(store, new, items, progress, projections)
     _report(store, done, as_json)
 
@@ -94,6 +96,7 @@ def _add(
     root: options.TableRoot = None,
     exclude: options.Exclude = [],
     captions: options.Captions = None,
+    ocr: options.Ocr = None,
     prune: bool = typer.Option(False, "--prune", help="Remove items whose picture is no longer in the folder."),
     trust_code: options.TrustCode = False,
     as_json: options.AsJson = False,
@@ -102,7 +105,7 @@ def _add(
 
     Example: channelhash index add photos.store photos
     """
-    if source is not None and _holds_codes(source, model or root or captions or exclude or prune):
+    if source is not None and _holds_codes(source, model or root or captions or exclude or ocr or prune):
         from channelhash.photos.code_files import add_codes
 
         with progress_bars() as progress:
@@ -113,7 +116,7 @@ def _add(
         from channelhash.photos.stores import add_to_store, read_again
 
     with progress_bars(f"{store} keeps the items written so far") as progress:
-        items = read_again(store, source, root, exclude, captions)
+        items = read_again(store, source, root, exclude, captions, ocr)
         done = add_to_store(store, items, model, progress, prune)
     _report(store, done, as_json)
 

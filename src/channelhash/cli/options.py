@@ -33,6 +33,10 @@ Encoder = Annotated[
 Exclude = Annotated[
     list[str], typer.Option(metavar="PATTERN", help="Leave out such files of a folder, as in a .gitignore: 'raw/'.")
 ]
+Ocr = Annotated[
+    bool | None,
+    typer.Option(help="Read the text in pictures, stored ones, too; by default in a folder's new ones, if installed."),
+]
 Overrides = Annotated[list[str], typer.Option("--set", help="Override a key: section.key=value. May be repeated.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Use a small data set and few epochs, only to try it out.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]

@@ -152,6 +152,7 @@ def _print_answers(hits: "Hits", shown: "Hits", settings: "SearchOptions", store
             "file" if all(hit.image.endswith(hit.id) for hit in shown) else "id": [printable(hit.id) for hit in shown],
             "fits" if shown[0].fit is not None else "closer than": _closeness(shown),
             "text": [hit.text for hit in shown],
+            "text in it": [printable(hit.quote) for hit in shown],
             "labels": [", ".join(hit.labels) for hit in shown],
             "duplicates": [str(len(hit.duplicates or ()) or "") for hit in shown],
         }

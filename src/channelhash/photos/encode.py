@@ -20,6 +20,7 @@ from channelhash.codes import binarize, pack, unit_rows
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model, read_description
+from channelhash.photos.ocr import TEXT_SIDE, open_reader, read_text
 from channelhash.photos.source import Source, Unread
 from channelhash.photos.tags import are_tags_current, former_tags, read_header
 from channelhash.search.items import DATES, Value
@@ -27,6 +28,7 @@ from channelhash.search.store import Listed, Store
 from channelhash.search.transfer import upsert_items
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import content_hash, file_hash
+from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 
 #: Metadata key of an item's state, which identifies what it was encoded from: size, times (of the last modification and
@@ -250,10 +252,12 @@ def _take(source: Source, modality: str, rows: Sequence[int]) -> Any:
 def _read_images(source: Source, model: Model, batches: Sequence[list[int]]) -> Iterator[list[_Reading | Unread]]:
     """Yield the images of each batch of rows; while a batch is encoded, threads read the next one."""
     # An extractor may be anyone's code: it is called by one thread.
-    threads = ThreadPoolExecutor(1 if model.takes_rows("image") else usable_cores())
+    threads, reads_text = ThreadPoolExecutor(1 if model.takes_rows("image") else usable_cores()), source.reads_text
     try:
+        if reads_text:
+            open_reader()  # once, before threads need it
         waiting = (
-            [threads.submit(_read_image, model, Path(source.records.items["image"][row])) for row in rows]
+            [threads.submit(_read_image, model, Path(source.records.items["image"][row]), reads_text) for row in rows]
             for rows in batches
         )
         ahead = list(islice(waiting, 1))
@@ -264,7 +268,7 @@ def _read_images(source: Source, model: Model, batches: Sequence[list[int]]) -> 
         threads.shutdown(cancel_futures=True)
 
 
-def _read_image(model: Model, path: Path) -> _Reading | Unread:
+def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread:
     """Return what a model takes of an image and what its file says; an error that is not the file's fault is raised."""
     before = ""
     try:
@@ -272,13 +276,20 @@ def _read_image(model: Model, path: Path) -> _Reading | Unread:
         state = _state_of_file(path)
         image = np.asarray(model.prepare("image", [path])[0])
         header, problems = read_header(path, int(state.split()[1]))
-        return image, {**header, _STATE: state}, problems
+        header |= {"ocr": _text_in(path) if reads_text else None, _STATE: state}
+        return image, header, problems
     except (InputError, OSError) as error:
         if problem := image_problem(path):
             return Unread(problem, before)
         if isinstance(error, OSError) or _state_of_reading(path) != before:
             return Unread(f"{path}: changed while it was read; index it again", "")
         raise
+
+
+def _text_in(path: Path) -> str:
+    """Return the text in an image; it is decoded anew, as a model takes less, and codes must not depend on this."""
+    with open_image(path) as opened:
+        return read_text(decode(opened, TEXT_SIDE))
 
 
 def _keep_moved(store: Store, source: Source, new: Sequence[int], missing: Sequence[Listed]) -> set[int]:
@@ -389,6 +400,8 @@ def _news(item: Listed, source: Source, row: int, copied: bool, problems: list[s
     differing = {key: value for key, value in metadata.items() if item.metadata.get(key) != value}
     old = str(item.metadata.get(_STATE, ""))
     state = _current_state(source, row, old)
+    if source.ocr and source.reads_text and "ocr" not in item.metadata:
+        return None
     if "image" in differing and not (copied and state):
         _check_same_image(item, source, row)
     lacks_codes = not source.modalities_of(row) <= set(item.modalities)

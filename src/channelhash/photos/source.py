@@ -1,5 +1,6 @@
 """Read the items of a store: a folder of images, a table with all its columns, features, or a configuration's data."""
 
+import importlib.util
 import math
 import os
 import re
@@ -47,6 +48,7 @@ class PhotoSource:
         captions: file of their captions, see `find_captions`.
         exclude: patterns of the files that are left out.
         unread: by their ids, the images that could not be read the last time.
+        ocr: whether the text in them is read where that can be done.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as photos:
@@ -61,6 +63,7 @@ class PhotoSource:
     captions: Path | None = None
     exclude: tuple[str, ...] = ()
     unread: Mapping[str, Unread] = field(default_factory=dict)
+    ocr: bool = True
 
     @classmethod
     def read(cls, store: Path) -> "PhotoSource | None":
@@ -75,6 +78,7 @@ class PhotoSource:
                 None if captions is None else Path(os.path.normpath(home / captions)),
                 tuple(map(str, exclude)),
                 {name: Unread(problem, state) for name, (problem, state) in unread.items()},
+                bool(values.get("ocr", True)),
             )
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -101,6 +105,7 @@ class PhotoSource:
             "captions": None if self.captions is None else stored_path(self.captions),
             "exclude": list(self.exclude),
             "unread": {name: list(each) for name, each in self.unread.items() if each.state},
+            "ocr": self.ocr,
         }
         write_text(StoreFolder(store).source, dump_checked(values))
 
@@ -116,6 +121,8 @@ class Source:
         photos: what was read, if it is a folder of images.
         captions: of a folder, the captions of each image, if a file of them was given; an image may have none.
         unread: of a folder, paths in it that cannot be read now: what lies there is unknown, not gone.
+        ocr: whether the text in images is read, then also in those that were stored without; by default only that of
+            new images in a folder, where the extra ``ocr`` is installed.
 
     >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
     >>> Source(records, [{"text": "a dog"}]).folder is None
@@ -127,6 +134,7 @@ class Source:
     photos: PhotoSource | None = None
     captions: list[tuple[str, ...]] | None = None
     unread: tuple[str, ...] = ()
+    ocr: bool | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -137,6 +145,12 @@ class Source:
     def reads_files(self) -> bool:
         """Whether image files are encoded."""
         return "image" in self.records.items and not isinstance(self.records.items["image"], np.ndarray)
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether the text in image files is read."""
+        by_default = self.photos is not None and self.photos.ocr and importlib.util.find_spec("rapidocr") is not None
+        return self.reads_files and (by_default if self.ocr is None else self.ocr)
 
     def modalities_of(self, row: int) -> set[str]:
         """Return the modalities of which a row is to have codes: an image without caption has none of ``text``."""

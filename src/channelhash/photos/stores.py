@@ -19,6 +19,7 @@ from channelhash.models.description import FEATURES, Model, Word, fit_facts, in_
 from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open_encoder
 from channelhash.photos.code_files import claim_folder
 from channelhash.photos.encode import Batch, Indexed, described_fit, encode_batches, index_source
+from channelhash.photos.ocr import open_reader
 from channelhash.photos.source import PhotoSource, Source
 from channelhash.search import STORES, choose_place, find_or_keep, find_store, kind_of, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
@@ -183,6 +184,7 @@ def index(
     root: str | Path | None = None,
     exclude: Sequence[str] = (),
     captions: str | Path | None = None,
+    ocr: bool | None = None,
     prune: bool = False,
     trust_code: bool = False,
     progress: StageProgress = no_stage_progress,
@@ -201,6 +203,7 @@ def index(
         root: for a table, the folder of its images.
         exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``; those of the last time if none.
         captions: for a folder, a file with captions of its images, see `find_captions`; that of the last time if None.
+        ocr: whether the text in images is read, see `Source`; for a folder, False holds until True is given.
         prune: for a folder, remove the items whose image is no longer in it.
         trust_code: consent to run code of this machine that the model or the store names (``python:module:NAME``).
         progress: stage -> its callback.
@@ -218,7 +221,7 @@ def index(
     address = default_address(path) if store is None else str(store)
     folder, saved = None if root is None else Path(root), None if model is None else Path(model)
     with trusting(trust_code):
-        items = read_again(address, path, folder, exclude, None if captions is None else Path(captions))
+        items = read_again(address, path, folder, exclude, None if captions is None else Path(captions), ocr)
         with _only_run(address, progress):
             if _holds_items(address):
                 if encoder is not None:
@@ -248,18 +251,22 @@ def read_again(
     root: Path | None = None,
     exclude: Sequence[str] = (),
     captions: Path | None = None,
+    ocr: bool | None = None,
 ) -> Source:
-    """Read the items for a store; of a folder it holds already, exclusions and captions are those of the last time."""
+    """Read the items for a store; of a folder it holds, exclusions, captions and a refused ``ocr`` stay the same."""
+    if ocr:
+        open_reader()
     photos = None if "://" in address else PhotoSource.read(find_or_keep(Path(address)))
     if source is None and photos is None:
         raise InputError(f"{address}: was not made of a folder of pictures; name the SOURCE of its items")
     if photos is not None and (source is None or source.resolve() == photos.folder.resolve()):
         source, exclude, captions = photos.folder, exclude or photos.exclude, captions or photos.captions
     assert source is not None
-    items = Source.read(source, root, exclude, captions)
-    if items.photos is None or photos is None or items.photos.folder != photos.folder:
+    items = replace(Source.read(source, root, exclude, captions), ocr=ocr)
+    if items.photos is None:
         return items
-    return replace(items, photos=replace(items.photos, unread=photos.unread))
+    same = photos if photos is not None and items.photos.folder == photos.folder else items.photos
+    return replace(items, photos=replace(items.photos, unread=same.unread, ocr=same.ocr if ocr is None else ocr))
 
 
 def default_address(source: Path) -> str:

@@ -24,6 +24,7 @@ from channelhash.search.duplicates import fold
 from channelhash.search.items import Value
 from channelhash.search.match import FITS, find_reference
 from channelhash.search.rank import FIRST, Ranking, fuse_partial, rerank
+from channelhash.search.sqlite.words import quote
 from channelhash.search.store import Item, Store
 from channelhash.text.dates import Phrase
 from channelhash.utils.image_grid import Cell, write_contact_sheet
@@ -186,6 +187,7 @@ class Hit:
             say.
         duplicates: ids of the answers that were folded into this one; None where none were to be.
         by_words: whether its words helped to find it.
+        quote: the lines of the text in its picture that hold the question's words, if these helped to find it.
 
     >>> Hit("a", 2, "a dog", ["dog"], "").as_dict()["distance"]
     2
@@ -203,6 +205,7 @@ class Hit:
     fit: float | None = None
     duplicates: list[str] | None = None
     by_words: bool = False
+    quote: str = ""
 
     @property
     def fits(self) -> bool:
@@ -407,9 +410,7 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
         complete = store.search_words(query.words, len(order), options.where, query.without, coverage=1.0)
         close = not set(complete.ids).isdisjoint(order[:n_found])
     known = any(hit.fit is not None for hit in judged)
-    hits = [
-        replace(hit, by_words=True, fit=1.0 if known else None) if hit.id in set(by_words) else hit for hit in judged
-    ]
+    hits = [_quoted(hit, query.words, 1.0 if known else None) if hit.id in set(by_words) else hit for hit in judged]
     hits.sort(key=lambda hit: not hit.fits)
     if known:
         close = any(hit.fit is not None and hit.fits for hit in hits)
@@ -417,6 +418,11 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
         hits = _collapse(hits, options.collapse, store.choose_modality(), count)
     note = "" if query.words_coded or options.by == _WORDS else f"what you wrote is looked for by its words: {ALONE}"
     return Hits(hits[:count], close if coded or hits else False, note)
+
+
+def _quoted(hit: Hit, words: str, fit: float | None) -> Hit:
+    """Return a hit that words helped to find."""
+    return replace(hit, by_words=True, fit=fit, quote=quote(str(hit.metadata.get("ocr") or ""), words))
 
 
 def _fetch(store: Store, query: Query, names: Sequence[str], coded: dict[str, _RankedCodes], by_cosine: bool) -> Hits:

@@ -217,7 +217,7 @@ class Facts(NamedTuple):
 def check_format(place: object, written_as: object, expected: str, remedy: str) -> None:
     """Raise `InputError` unless a store or file is written as this version reads it.
 
-    >>> check_format("photos.store", "channelhash store 6", "channelhash store 6", "push it again")
+    >>> check_format("photos.store", "channelhash store 7", "channelhash store 7", "push it again")
     """
     if written_as != expected:
         raise InputError(f"{place}: written as {written_as!r}, this version reads {expected!r}; {remedy}")

@@ -176,6 +176,7 @@ class _Result(_Photograph):
         None, description="Probability that it answers the words; below 0.5 it is less likely to. Null if unknown."
     )
     duplicates: list[str] | None = Field(None, description="With collapse, the ids of results folded into this one.")
+    quote: str = Field("", description="Lines of the text in its picture that hold the words.")
 
 
 class Understood(BaseModel):
@@ -481,6 +482,7 @@ def make_result(hit: Hit) -> _Result:
     'images/a%2F1'
     """
     values = {"image": _image(hit.id, hit.image), "code": hit.code.tobytes().hex(), "modalities": list(hit.modalities)}
+    values["quote"] = hit.quote
     return _Result(**hit.as_dict() | values | _photograph(hit.metadata, hit.image))
 
 

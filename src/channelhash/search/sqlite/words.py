@@ -1,9 +1,12 @@
 """Full-text search in what is known of items: SQLite's FTS5 beside the items, written in the same transaction.
 
 The words of an item are those of its id (the path of its file), its text, its labels, its title, place, country and
-camera, its image's file name and its date (``taken``, with the month's name). The index holds no copy of them. The view
-``described`` says what they are; it is part of the database, so that what is taken out of the index is always what was
-put in.
+camera, what was read in its picture (``ocr``), its image's file name and its date (``taken``, with the month's name).
+The index holds no copy of them. The view ``described`` says what they are; it is part of the database, so that what is
+taken out of the index is always what was put in.
+
+Who reads a picture loses spaces and finds some, so that a second index finds parts of words in what was read there:
+three characters that follow each other are a word of it, and spaces are none.
 
 The index splits texts at what is neither letter nor digit, and so would take a Chinese sentence for one word, and a
 Thai or Hindi word for several, split at its vowel signs. Letters are therefore moved to planes of private use, all of
@@ -17,7 +20,7 @@ import math
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -39,6 +42,7 @@ _RUN = re.compile(f"[{_LETTERS}][{_LETTERS}{_UNSEEN}]*")
 _NOT_LETTER = re.compile(f"[{_UNSEEN}]")
 # Letters and signs of India's and Tibet's scripts, which put something between words.
 _SIGNED = re.compile("[\u0900-\u0963\u0966-\u096f\u0971-\u0df3\u0f40-\u0fbc]+")
+_ACCENT = re.compile("[\u0300-\u036f]")
 # Stands before a run, so that a phrase does not reach from one into the next.
 _BORDER = "\ue000"
 
@@ -81,12 +85,45 @@ def _moved(letter: str) -> str:
     return chr(0xF0000 + ord(letter)) if ord(letter) < 0x10000 else letter
 
 
+def _join(text: str) -> str:
+    """Return lines of text as their parts are looked for: small letters and digits alone, without accents.
+
+    >>> _join("Stop harper!\\nCafé 17.50")
+    'stopharper\\ncafe1750'
+    """
+    plain = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFKD", text))).casefold()
+    return "".join(sign for sign in plain if sign == "\n" or unicodedata.category(sign)[0] in "LMN")
+
+
+def _part(word: str) -> str:
+    """Return a word of the index, or a phrase, as a part of what `_join` returns.
+
+    >>> _part(_phrase("黒い猫"))
+    '黒い猫'
+    """
+    return _join("".join(chr(ord(sign) - 0xF0000) if 0xF0000 < ord(sign) <= 0xFFFFD else sign for sign in word))
+
+
+def quote(text: str, question: str) -> str:
+    """Return the lines of what was read in a picture that hold a question's words, of each word the first.
+
+    >>> quote("NO PARKING\\nSTOP\\nHARPER\\nSTOP", "stop harper")
+    'STOP HARPER'
+    """
+    lines, first = text.splitlines(), set[int]()
+    for part in map(_join, question.split()):
+        anywhere = len(part) > 2 or _RUN.search(part)
+        holds = (part in (_join(line) if anywhere else [*map(_join, line.split())]) for line in lines)
+        first.update([place for place, held in enumerate(holds) if held and part][:1])
+    return " ".join(lines[place] for place in sorted(first))
+
+
 _MONTHS = (
     "january", "february", "march", "april", "may", "june",
     "july", "august", "september", "october", "november", "december",
 )  # fmt: skip
 # Keys of metadata with names in them.
-_NAMES = ("title", "place", "country", "camera")
+_NAMES = ("title", "place", "country", "camera", "ocr")
 # FTS5 reads a view, but no table-valued functions in it. JSON's punctuation separates labels as spaces do.
 _VIEW = f"""
 CREATE VIEW described AS SELECT number, separate(id || ' ' || coalesce(json_extract(metadata, '$.text'), '')
@@ -94,7 +131,8 @@ CREATE VIEW described AS SELECT number, separate(id || ' ' || coalesce(json_extr
     {" ".join(f"|| ' ' || coalesce(json_extract(metadata, '$.{key}'), '')" for key in _NAMES)}
     || ' ' || coalesce(replace(image, rtrim(image, replace(image, '/', '')), ''), '')
     || ' ' || coalesce(taken, '') || ' ' || CASE substr(taken, 6, 2)
-    {" ".join(f"WHEN '{number:02}' THEN '{name}'" for number, name in enumerate(_MONTHS, start=1))} ELSE '' END) AS text
+    {" ".join(f"WHEN '{number:02}' THEN '{name}'" for number, name in enumerate(_MONTHS, start=1))} ELSE '' END)
+    AS text, joined('' || coalesce(json_extract(metadata, '$.ocr'), '')) AS part
 FROM (SELECT *, json_extract(metadata, '$.image') AS image, json_extract(metadata, '$.taken') AS taken FROM items)
 """
 # Words are split at characters that are neither letters nor digits, and have neither case nor accents.
@@ -104,8 +142,15 @@ CREATE VIRTUAL TABLE words USING fts5(
     text, content='described', content_rowid='number', columnsize=0, tokenize='{_TOKENIZER}'
 )
 """
+_PARTS = """
+CREATE VIRTUAL TABLE parts USING fts5(
+    part, content='described', content_rowid='number', columnsize=0, tokenize='trigram'
+)
+"""
 
 
+_Numbers = NDArray[np.int64]
+_NONE: _Numbers = np.zeros(0, np.int64)
 # Words of a question that are looked for.
 _WORDS = 24
 # Rows of rare words that are scored, all together.
@@ -124,8 +169,10 @@ class WordIndex:
     """A database's index of words, and searches in it, which remember how frequent words are.
 
     An item's score is the sum of the weights of the question's words that it has: ln(1 + n / m) for a word that m of n
-    items have. This is BM25 (Robertson and Zaragoza 2009) where a word counts once and all texts are equally long, as
-    captions nearly are. Frequent words make it slow, so where they are very frequent the search is cut short:
+    items have. A word may be a part of what was read in a picture; one of three or four letters counts half there, as
+    "hat" is a part of "that". This is BM25 (Robertson and Zaragoza 2009) where a word counts once and all texts are
+    equally long, as captions nearly are. Frequent words make it slow, so where they are very frequent the search is cut
+    short:
 
     1. Words that more than a tenth of over 10,000 items have are left out if there are rarer ones.
     2. Items with any of the rarest words, which have at most 2,000 rows together, are scored exactly by these and the
@@ -146,6 +193,7 @@ class WordIndex:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         connection.create_function("separate", 1, _separate, deterministic=True)  # for the view
+        connection.create_function("joined", 1, _join, deterministic=True)
         self._counts: dict[str, int] = {}
         self._n_items = 0
         self._state: tuple[int, int] | None = None
@@ -155,8 +203,8 @@ class WordIndex:
     def make(self) -> None:
         """Make the index of a new database, within a transaction, where SQLite has FTS5."""
         if self._is_supported():
-            self._connection.execute(_VIEW)
-            self._connection.execute(_TABLE)
+            for statement in (_VIEW, _TABLE, _PARTS):
+                self._connection.execute(statement)
 
     @property
     def usable(self) -> bool:
@@ -167,20 +215,22 @@ class WordIndex:
         return bool(self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchall())
 
     def _is_supported(self) -> bool:
-        return bool(self._connection.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchall())
+        has_fts = bool(self._connection.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchall())
+        return has_fts and sqlite3.sqlite_version_info >= (3, 34)  # the first that knows trigrams
 
     def add(self, numbers: Sequence[int]) -> None:
         """Put items into the index if there is one, within a transaction."""
-        self._change(numbers, "INSERT INTO words (rowid, text) SELECT number, text")
+        self._change(numbers, "INSERT INTO {0} (rowid, {1}) SELECT number, {1}")
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Take items out of the index, before they are changed or removed, within a transaction."""
-        self._change(numbers, "INSERT INTO words (words, rowid, text) SELECT 'delete', number, text")
+        self._change(numbers, "INSERT INTO {0} ({0}, rowid, {1}) SELECT 'delete', number, {1}")
 
     def _change(self, numbers: Sequence[int], sql: str) -> None:
         if numbers and self._is_there():
-            among = "FROM described WHERE number IN (SELECT value FROM json_each(?))"
-            self._connection.execute(f"{sql} {among}", (json.dumps(numbers),))
+            among = "FROM described WHERE {1} <> '' AND number IN (SELECT value FROM json_each(?))"
+            for index in (("words", "text"), ("parts", "part")):
+                self._connection.execute(f"{sql} {among}".format(*index), (json.dumps(numbers),))
 
     def search(self, text: str, without: Sequence[str], k: int, where: SqlCondition, coverage: float = 0.0) -> Ranking:
         """Return the best ``k`` of the items that pass a filter, equal scores in the order in which they were added."""
@@ -188,23 +238,37 @@ class WordIndex:
         split = self._split(text)
         weights = self._weights(split)
         words = list(weights)
-        unwanted = [f"({_all(phrase)})" for phrase in map(self._split, without) if phrase]
-        suffix = f" NOT ({' OR '.join(unwanted)})" if unwanted else ""
+        phrases = [phrase for phrase in map(self._split, without) if phrase]
+        unwanted = {"words": _any(map(_all, phrases))}
+        unwanted["parts"] = _any(_all(map(_part, phrase)) for phrase in phrases if all(_share(w) == 1 for w in phrase))
 
-        def rows(expression: str, limit: int) -> NDArray[np.int64]:
-            join = "" if where.sql == "true" else "CROSS JOIN items ON number = words.rowid"
-            sql = f"SELECT words.rowid FROM words {join} WHERE words MATCH ? AND {where.sql} LIMIT ?"
-            cursor = self._connection.execute(sql, (f"({expression}){suffix}", *where.parameters, limit))
+        def rows(expression: str, limit: int, table: str = "words", among: _Numbers = _NONE) -> _Numbers:
+            join = "" if where.sql == "true" else f"CROSS JOIN items ON number = {table}.rowid"
+            not_here = f" NOT ({unwanted[table]})" if unwanted[table] else ""
+            sql, parameters = f"{table} MATCH ? AND {where.sql}", [f"({expression}){not_here}", *where.parameters]
+            (other,) = unwanted.keys() - {table}
+            if unwanted[other]:
+                sql += f" AND {table}.rowid NOT IN (SELECT rowid FROM {other} WHERE {other} MATCH ?)"
+                parameters.append(unwanted[other])
+            if len(among):  # the index is read in turn; without the + each row would be sought
+                sql += f" AND +{table}.rowid IN (SELECT value FROM json_each(?))"
+                parameters.append(json.dumps(among.tolist()))
+            sql = f"SELECT {table}.rowid FROM {table} {join} WHERE {sql} LIMIT ?"
+            cursor = self._connection.execute(sql, (*parameters, limit))
             return np.fromiter((number for (number,) in cursor), np.int64)
 
         n_rare = int(np.searchsorted(np.cumsum([self._count(word) for word in words]), _ROWS, side="right"))
         rare, frequent = words[:n_rare], words[n_rare : n_rare + _FREQUENT]
-        scores: dict[int, float] = {}
-        if rare:
-            any_rare = " OR ".join(map(_all, zip(rare)))
-            of_rare = [(rows(_all([word]), _ROWS), weights[word]) for word in rare]
-            also = [(rows(f"{_all([word])} AND ({any_rare})", _ROWS), weights[word]) for word in frequent]
-            scores = _best(of_rare + also, k)
+        whole = {word: [rows(_all([word]), _ROWS)] for word in rare}
+        parts = {word: rows(_all([_part(word)]), _ROWS, "parts") for word in rare + frequent if _share(word)}
+        by_part = np.unique(np.concatenate([_NONE, *parts.values()]))
+        for word in frequent:
+            with_rare = [rows(f"{_all([word])} AND ({_any(map(_all, zip(rare)))})", _ROWS)] if rare else []
+            whole[word] = with_rare + ([rows(_all([word]), -1, among=by_part)] if len(by_part) else [])
+        scored = [(np.unique(np.concatenate([_NONE, *found])), weights[word]) for word, found in whole.items()]
+        for (numbers, weight), word in zip(tuple(scored), whole, strict=True):
+            scored.append((np.setdiff1d(parts.get(word, _NONE), numbers), weight * _share(word)))
+        scores = _best(scored, k) if scored else {}
         # As many of the following ones as possible first, then fewer and fewer.
         runs = [frequent[start:end] for start in range(len(frequent)) for end in range(len(frequent), start, -1)]
         while runs and len(scores) < k:
@@ -257,18 +321,39 @@ class WordIndex:
         return math.log(1 + self._n_items / max(count, 1))
 
     def _count(self, word: str) -> int:
-        """Return how many items have a word."""
+        """Return how many items have a word, as a part, too, unless that counts half and others have it as it is."""
         if word not in self._counts:
-            sql = "SELECT count(*) FROM words WHERE words MATCH ?"
-            self._counts[word] = int(self._connection.execute(sql, (_all([word]),)).fetchone()[0])
+            sql, whole = "SELECT count(*) FROM words WHERE words MATCH ?", _all([word])
+            count = int(self._connection.execute(sql, (whole,)).fetchone()[0])
+            if _share(word) > 0.5 * bool(count):
+                sql = "SELECT count(*) FROM parts WHERE parts MATCH ?"
+                sql += " AND rowid NOT IN (SELECT rowid FROM words WHERE words MATCH ?)"
+                count += int(self._connection.execute(sql, (_all([_part(word)]), whole)).fetchone()[0])
+            self._counts[word] = count
         return self._counts[word]
 
 
-def _all(words: Sequence[str]) -> str:
+def _share(word: str) -> float:
+    """Return how much of a word's weight counts where it is a part of what was read in a picture.
+
+    >>> [_share(word) for word in ("no", "hat", "stop2", "harper", _phrase("黒い猫"))]
+    [0.0, 0.5, 1.0, 1.0, 1.0]
+    """
+    part = _part(word)
+    if len(part) < 3:  # the index has three characters at least
+        return 0.0
+    return 1.0 if len(part) >= 5 or _RUN.search(part) or any(map(str.isdigit, part)) else 0.5
+
+
+def _all(words: Iterable[str]) -> str:
     return " AND ".join(f'"{word}"' for word in words)
 
 
-def _best(rankings: Sequence[tuple[NDArray[np.int64], float]], k: int) -> dict[int, float]:
+def _any(expressions: Iterable[str]) -> str:
+    return " OR ".join(f"({expression})" for expression in expressions)
+
+
+def _best(rankings: Sequence[tuple[_Numbers, float]], k: int) -> dict[int, float]:
     """Return the ``k`` numbers with the largest sums of weights, ties by number."""
     numbers, places = np.unique(np.concatenate([rows for rows, _ in rankings]), return_inverse=True)
     sums = np.bincount(places, np.concatenate([np.full(len(rows), weight) for rows, weight in rankings]), len(numbers))
