@@ -157,6 +157,26 @@ def test_what_was_understood_stands_in_chips_that_can_be_taken_away(page, addres
     expect(chips).to_have_count(5)
 
 
+def test_what_the_camera_wrote_is_shown_and_a_camera_narrows_in_place_of_another(page, address):
+    def tagged(route):
+        answer = route.fetch(url=route.request.url.partition("&where")[0]).json()  # no item has such keys
+        tags = {"camera": "D2", "rating": 4, "lens": "50 mm", "place": "Porto", "lat": 41.1496, "lon": -8.611}
+        names = [{"name": name, "count": 1} for name in ("X'1", "D2")]
+        items = [item | {"metadata": item["metadata"] | tags} for item in answer.get("items", [])]
+        route.fulfill(json=answer | ({"items": items} if items else {"cameras": names}))
+
+    page.route(re.compile(r"/facets$|/items\?"), tagged)
+    page.goto(address)
+    assert shown(page).locator(".tags").inner_text().split("\n\n") == ["50 mm", "★★★★☆", "Porto · 41.14960, -8.61100"]
+    page.keyboard.press("Escape")
+    page.select_option("#camera", "X'1")
+    expect(page).to_have_url(re.compile("where=camera"))
+    assert asked(page)["where"] == ["camera = 'X''1'"]
+    shown(page).get_by_role("button", name="D2").click()
+    expect(page).to_have_url(re.compile("D2"))
+    assert asked(page)["where"] == ["camera = 'D2'"]
+
+
 def test_a_picture_is_dropped_finds_itself_and_takes_words_beside_it(page, address, folder):
     page.goto(address)
     ids(page)
