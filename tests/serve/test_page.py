@@ -497,31 +497,28 @@ def test_copies_stand_side_by_side(page, address, folder):
     second.write_bytes(before)
 
 
-def test_new_photographs_appear_and_the_person_at_the_machine_sees_where_they_lie(page, model, tmp_path, monkeypatch):
+def test_new_photographs_appear_and_only_people_at_the_machine_see_where_they_lie(
+    page, address, model, tmp_path, monkeypatch
+):
     monkeypatch.setattr(local, "_runs", lambda _: False)  # no window opens
     app = create_app(small_store(tmp_path, model), model, hosts={"127.0.0.1"})
-    store, report = app.state.service.store, app.state.service.report
-    with on_loopback(app) as address:
+    report = app.state.service.report
+    with on_loopback(app) as here:
         report.progress("encode")(12, 1000)
-        page.goto(address)
+        page.goto(here)
         expect(page.locator("#reading")).to_have_text("Reading 12 of 1,000 new photographs")
-        store.delete(["item003"])
+        app.state.service.store.delete(["item003"])
         report.stage, report.problem = b"", b"/photos: no pictures"
         expect(page.get_by_role("heading", level=1)).to_have_text("30 photographs")
         expect(page.locator("#reading")).to_have_text("/photos: no pictures")
-        dialog = shown(page)
-        expect(dialog.locator(".place code")).to_have_text(re.compile(re.escape(f"{tmp_path}/")))
-        path = dialog.locator(".place code").inner_text()
+        place = shown(page).locator(".place")
+        expect(place.locator("code")).to_have_text(re.compile(re.escape(f"{tmp_path}/")))
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        dialog.get_by_role("button", name="Copy path").click()
-        expect(dialog.get_by_role("button", name="Copied")).to_be_visible()
-        assert page.evaluate("navigator.clipboard.readText()") == path
-        dialog.get_by_role("button", name="Show in folder").click()
-        expect(dialog.get_by_role("alert")).to_contain_text("no file manager")
-
-
-def test_a_visitor_from_elsewhere_sees_no_folder(page, address):
+        place.get_by_role("button", name="Copy path").click()
+        expect(place.get_by_role("button", name="Copied")).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()") == place.locator("code").inner_text()
+        place.get_by_role("button", name="Show in folder").click()
+        expect(place.get_by_role("alert")).to_contain_text("no file manager")
     page.goto(address)
-    item = shown(page).locator(".place")
-    expect(item.locator("code")).to_have_text(re.compile(r"^item\d+$"))
-    expect(item.get_by_role("button")).to_have_text(["Copy path"])
+    expect(shown(page).locator(".place code")).to_have_text(re.compile(r"^item\d+$"))
+    expect(page.locator(".place").get_by_role("button")).to_have_text(["Copy path"])

@@ -74,9 +74,9 @@ def _show_in_folder(path: Path) -> None:
 
 def _runs(command: list[str]) -> bool:
     """Start a program without a shell; return whether it works, as far as that shows soon."""
-    nothing = subprocess.DEVNULL
-    try:
-        status = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing).wait(_SECONDS)
+    no = subprocess.DEVNULL
+    try:  # in a session of its own, which Ctrl-C in the server's terminal does not end
+        status = subprocess.Popen(command, stdin=no, stdout=no, stderr=no, start_new_session=True).wait(_SECONDS)
     except subprocess.TimeoutExpired:
         return True
     except OSError:

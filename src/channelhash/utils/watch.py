@@ -9,11 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
+from contextlib import suppress
 from ctypes import Structure, c_char, c_long
 from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
 
-from channelhash.errors import InputError, JobError
 from channelhash.utils.optional_imports import library
 from channelhash.utils.processes import interrupts_held, process_pool
 from channelhash.utils.progress import Progress, StageProgress
@@ -139,21 +139,19 @@ class Watch(threading.Thread):
     def _index(self) -> None:
         """Run the job; say what it has left out for the first time, and what has changed."""
         try:
-            with process_pool(1, _begin, (self._report,)) as pool:
+            with suppress(InterruptedError), process_pool(1, _begin, (self._report,)) as pool:
                 with interrupts_held():
                     running = pool.submit(_work, self._job)
                 while not wait([running], 0.2).done:
                     if self._ended.is_set():
                         raise InterruptedError
                 left_out, summary = running.result()
-            new = [f"left out: {line}" for line in left_out if line not in self._said]
-            self._said, self._report.problem = set(left_out), b""
-            for line in [*new, summary] if summary else new:
-                self._say(line)
-        except InterruptedError:  # the server ends
-            pass
-        except (InputError, JobError, OSError, RuntimeError) as error:  # the last one of a process that was killed
-            self._set_problem(str(error))
+                for line in [*(f"left out: {line}" for line in left_out if line not in self._said), summary]:
+                    if line:
+                        self._say(line)
+                self._said, self._report.problem = set(left_out), b""
+        except Exception as error:  # whatever is wrong, the next change may have mended it
+            self._set_problem(str(error) or type(error).__name__)
         finally:
             self._report.stage = b""
 
