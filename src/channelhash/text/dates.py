@@ -20,9 +20,8 @@ _PERIODS = [
     "sept?|septemb(?:er|re)|settembre|septiembre|setembro", "oct|o[ck]tob(?:er|re)|ottobre|octubre|outubro",
     "nov|novemb(?:er|re)|noviembre|novembro", "dec|de[cz]ember|decembre|dezembro|dicembre|diciembre",
     "spring|fruhling|printemps|(?:na )?primavera|lente", "summer|sommer|ete|estate|verano|verao|zomer",
-    "autumn|fall|herbst|automne|autunno|otono|outono|herfst", "winter|hiver|inverno|invierno",
-    "day", "week|woche|semaine|settimana|semana", "month|monats?|mois|mese|mes|maand",
-    "year|jahr(?:es)?|annee|an|anno|ano|jaar",
+    "autumn|fall|herbst|automne|autunno|otono|outono|herfst", "winter|hiver|invi?erno", "day",
+    "week|woche|semaine|settimana|semana", "month|monats?|mois|mese?|maand", "year|jahr(?:es)?|annee|an(?:n?o)?|jaar",
 ]  # fmt: skip
 _DAY, _WEEK, _MONTH, _YEAR = range(16, 20)
 _LAST = "last|(?:letzte|vergangene|vorige)[nrsm]?|derniere?|ultim[oa]|vorig|afgelopen"
@@ -32,12 +31,10 @@ _TODAY, _YESTERDAY = "today|heute|aujourd'hui|oggi|hoy|hoje|vandaag", "yesterday
 _COUNTS = ["an?", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _TENS = ["thirties|30s", "forties|40s", "fifties|50s", "sixties|60s", "seventies|70s", "eighties|80s", "nineties|90s"]
 # What may stand before a date and belongs to it; what stands between the first and the last.
-_SIDES = {
-    "before": "before|vor|avant|prima del|antes de|voor",
-    "after": "after|nach|apres|dopo|despues de|depois de|na",
-    "since": "since|seit|depuis|dal|desde|sinds",
-    "between": "between|zwischen|entre|tra|tussen",
-}
+_SIDES = (
+    "(?P<before>before|vor|avant|prima del|antes de|voor)|(?P<after>after|nach|apres|dopo|(?:despues|depois) de|na)|"
+    "(?P<since>since|seit|depuis|dal|desde|sinds)|(?P<between>between|zwischen|entre|tra|tussen)"
+)
 _LEADS = "taken|i[mn]|on|of|from|during|the|am|vo[mn]|aus|de[lmnr]?|d[uo]|e[nm]|l[ae]|au|n?el|il|no|op|het|van"
 _OF = r"(?:\s+(?:of|de|del|van|di|do))?"
 _TO, _AND = (rf"\s*(?:{words})\s*(?:the\s)?" for words in ("to|until|bis|al?|tot|[-–]", "and|und|et?|y|en"))
@@ -82,10 +79,10 @@ def find_dates(text: str, today: date) -> Iterator[Phrase]:
     >>> [phrase.means for phrase in find_dates("last December, or before 2015", date(2026, 11, 27))]
     ['December 2025', 'before 2015']
     """
-    plain, found = fold(text), list[tuple[int, int, str, date, date]]()
-    for match in _pattern().finditer(plain):
-        lead, days = _lead().search(plain, match.start() - _LONGEST, match.start()), _days(match[0], today)
-        if not lead or not days:
+    plain, found, pattern = fold(text), list[tuple[int, int, str, date, date]](), _patterns()
+    for match in pattern["date"].finditer(plain):
+        lead = pattern["lead"].search(plain, match.start() - _LONGEST, match.start())
+        if not lead or not (days := _days(match[0], today)):
             continue
         start, side = lead.start(), lead.lastgroup or ""
         joint = _AND if found and found[-1][2] == "between" else _TO
@@ -98,14 +95,13 @@ def find_dates(text: str, today: date) -> Iterator[Phrase]:
         signs = {4: "%Y", 7: "%B %Y"}.get(max(len(low), len(high)), "%d %B %Y")
         names = [f"{day:{signs}}".lstrip("0") for day in (first, stop - timedelta(1))]
         means = f"{side} {names[side == 'after']}" if side else " to ".join(dict.fromkeys(names))
-        low = {"before": "0000", "after": high}.get(side, low)
-        high = {"before": _edge(first), "after": "9999", "since": "9999"}.get(side, high)
+        low, high = {"before": ("0000", low), "after": (high, "9999"), "since": (low, "9999")}.get(side, (low, high))
         if side != "between":
             yield Phrase("date", start, text[start:end], means, f"{{0}} >= '{low}' AND {{0}} < '{high}'")
-    for match in _any_year().finditer(plain):
-        month = _place(match[1], _PERIODS) + 1
-        means = f"{date(2000, month, 1):%B} of any year"
-        yield Phrase("date", match.start(), text[slice(*match.span())], means, f"{{0}} LIKE '____-{month:02}%'")
+    for match in pattern["month"].finditer(plain):
+        number, words = _place(match[1], _PERIODS) + 1, text[match.start() : match.end()]
+        means = f"{date(2000, number, 1):%B} of any year"
+        yield Phrase("date", match.start(), words, means, f"{{0}} LIKE '____-{number:02}%'")
 
 
 def _edge(day: date) -> str:
@@ -126,8 +122,7 @@ def _days(words: str, today: date) -> tuple[date, date] | None:
 
 def _calendar(part: Mapping[str, str]) -> tuple[date, date]:
     if "year" not in part:
-        first = date(int(part.get("decade") or 1930 + 10 * _place(part["tens"], _TENS)), 1, 1)
-        return first, _later(first, 120)
+        return _months(12 * int(part.get("decade") or 1930 + 10 * _place(part["tens"], _TENS)), 120)
     period = int(part["month"]) - 1 if "month" in part else _place(part.get("name", "year"), _PERIODS)
     first, stop = _span(period, int(part["year"]))
     if "day" in part:
@@ -137,32 +132,34 @@ def _calendar(part: Mapping[str, str]) -> tuple[date, date]:
 
 
 def _relative(part: Mapping[str, str], today: date) -> tuple[date, date]:
-    """Return days that are counted back from today; the last month or season is the last that is over."""
+    """Return days that are counted back from today; the last month or season is the last that is over, and this winter
+    may have begun last year.
+    """
     period, word = _place(part.get("name", "day"), _PERIODS), part.get("count", "")
-    count = int(word) if word.isdecimal() else _place(word, _COUNTS) + 1 if word else 1 if "last" in part else 0
-    if "of" in part:
+    count = int(word) if word.isdecimal() else _place(word, _COUNTS) + 1 if word else int("last" in part)
+    if period == _YEAR or "of" in part:
         return _span(period, today.year - count)
-    if period < _DAY:
-        past = (_span(period, today.year - years) for years in range(3 * count))
-        return next((days for days in past if days[1] <= today), _span(period, today.year))
-    if period <= _WEEK:
-        length = 1 if period == _DAY else 7
-        first = today - timedelta(length * count + (today.weekday() if period == _WEEK else 0))
+    if period == _MONTH:
+        return _months(12 * today.year + today.month - 1 - count, 1)
+    if period >= _DAY:
+        length, behind = (7, today.weekday()) if period == _WEEK else (1, 0)
+        first = today - timedelta(length * count + behind)
         return first, first + timedelta(length)
-    months = 1 if period == _MONTH else 12
-    first = _later(today.replace(day=1, month=today.month if period == _MONTH else 1), -months * count)
-    return first, _later(first, months)
+    years = [_span(period, today.year - back) for back in range(3)]
+    over = (days for days in years if (days[1] <= today if count else days[0] <= today < days[1]))
+    return next(over, years[0])
 
 
 def _span(period: int, year: int) -> tuple[date, date]:
     """Return the first day of a month, season or year and the day after its last."""
-    month, length = (1, 12) if period == _YEAR else (period + 1, 1) if period < 12 else (3 * (period - 11), 3)
-    return date(year, month, 1), _later(date(year, month, 1), length)
+    month, length = (0, 12) if period == _YEAR else (period, 1) if period < 12 else (3 * (period - 11) - 1, 3)
+    return _months(12 * year + month, length)
 
 
-def _later(first: date, months: int) -> date:
-    years, month = divmod(first.month - 1 + months, 12)
-    return date(first.year + years, month + 1, 1)
+def _months(first: int, length: int) -> tuple[date, date]:
+    """Return the first day of some months and the day after their last; the months since year 0 are counted."""
+    begin, end = (date(month // 12, month % 12 + 1, 1) for month in (first, first + length))
+    return begin, end
 
 
 def _place(word: str, patterns: Sequence[str]) -> int:
@@ -193,20 +190,16 @@ def _forms() -> list[re.Pattern[str]]:
 
 
 @cache
-def _pattern() -> re.Pattern[str]:
+def _patterns() -> dict[str, re.Pattern[str]]:
+    """Return patterns of a date, of "in" and a month of which nothing more is said, and of what may stand before a
+    date, where the name of the last group is that of a side.
+    """
     forms = "|".join(re.sub(r"\?P<\w+>", "?:", form.pattern) for form in _forms())
-    return re.compile(rf"(?<![0-9a-z_])(?<![a-z]-)(?:{forms})(?![0-9a-z_]|-[a-z])")
-
-
-@cache
-def _any_year() -> re.Pattern[str]:
-    """Return "in" and a month that nothing more is said of."""
-    further = rf"\.?,?{_OF}\s+(?:\d|{_LAST}|{_LAST_AFTER}|{_THIS})"
-    return re.compile(rf"(?<![0-9a-z_])(?:i[nm]|e[nm])\s+({'|'.join(_PERIODS[:12])})(?![0-9a-z_]|-[a-z]|{further})")
-
-
-@cache
-def _lead() -> re.Pattern[str]:
-    """Return what may stand before a date; the name of its last group is that of a side."""
-    sides = "|".join(f"(?P<{side}>{words})" for side, words in _SIDES.items())
-    return re.compile(rf"(?:(?<![0-9a-z'])(?:{sides})\s+)?(?:(?<![0-9a-z'])(?:(?:{_LEADS})\s+|(?:l|d|n?ell)'))*$")
+    begin, end, months = "(?<![0-9a-z_'])", "(?![0-9a-z_]|-[a-z])", "|".join(_PERIODS[:12])
+    more = rf"\.?,?{_OF}\s+(?:\d|{_LAST}|{_LAST_AFTER}|{_THIS})"
+    patterns = {
+        "date": rf"(?<![0-9a-z_])(?<![a-z]-)(?:{forms}){end}",
+        "month": rf"{begin}(?:i[nm]|e[nm])\s+({months})(?!{more}){end}",
+        "lead": rf"(?:{begin}(?:{_SIDES})\s+)?(?:{begin}(?:(?:{_LEADS})\s+|(?:l|d|n?ell)'))*$",
+    }
+    return {name: re.compile(pattern) for name, pattern in patterns.items()}
