@@ -99,9 +99,9 @@ class PostgresStore(Store):
         rows = self._rows(f"SELECT label, count(*) FROM {labels} GROUP BY 1")
         return dict(sorted(rows, key=lambda row: (-row[1], row[0])))
 
-    def _value_counts(self, key: str) -> list[tuple[str, int]]:
+    def value_counts(self, key: str) -> dict[str, int]:
         value = f"SELECT metadata ->> %s, count(*) FROM {self._items} WHERE jsonb_typeof(metadata -> %s) = 'string'"
-        return self._rows(f"{value} GROUP BY 1", key, key)
+        return dict(sorted(self._rows(f"{value} GROUP BY 1", key, key), key=lambda row: (-row[1], row[0])))
 
     def make(self) -> None:
         """Make the tables of a new store of known code length now."""

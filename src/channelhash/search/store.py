@@ -1,7 +1,8 @@
 """The store of codes: what every store can do, and what each implements for itself."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,7 +49,6 @@ class Store(ABC):
     def __init__(self, address: str) -> None:
         self.address = address
         self._seen_modalities: tuple[str, ...] = ()
-        self._counted: dict[str, tuple[int, dict[str, int]]] = {}  # key -> version, and `value_counts` of that
 
     def __enter__(self) -> Self:
         return self
@@ -287,14 +287,10 @@ class Store(ABC):
         return self._search_words(text, without, count, self._filter(where), coverage)
 
     def value_counts(self, key: str) -> dict[str, int]:
-        """Count the items that have each string as their value of a metadata key, most frequent first, then by name;
-        nothing where a database does not say.
-        """
-        version = self.version
-        if self._counted.get(key, (None,))[0] != version:
-            counts = self._value_counts(key) if key in self._keys() else ()
-            self._counted[key] = version, dict(sorted(counts, key=lambda pair: (-pair[1], pair[0])))
-        return self._counted[key][1]
+        """Count the items that have each string as their value of a metadata key, most frequent first, then by name."""
+        values = (item.metadata.get(key) for item in self.listed()) if key in self._keys() else ()
+        counts = Counter(value for value in values if isinstance(value, str))
+        return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
     def date_filter(self, test: str) -> str:
         """Return the filter of items whose date passes a test, empty if none has a date; see `items.date_filter`."""
@@ -409,10 +405,6 @@ class Store(ABC):
     @abstractmethod
     def label_counts(self) -> dict[str, int]:
         """Count the items that have each label in ``labels`` of their metadata, most frequent first, then by name."""
-
-    def _value_counts(self, key: str) -> Iterable[tuple[str, int]]:
-        """Return what `value_counts` does, in any order."""
-        return ()
 
     @abstractmethod
     def close(self) -> None:

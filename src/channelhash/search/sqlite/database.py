@@ -134,10 +134,10 @@ class ItemsDatabase:
         """Return label -> number of items, most frequent first, then by name."""
         return dict(self._rows("SELECT label, count(*) FROM labels GROUP BY label ORDER BY count(*) DESC, label"))
 
-    def value_counts(self, key: str) -> list[tuple[str, int]]:
-        """Return each string that is a value of a metadata key, and its number of items."""
+    def value_counts(self, key: str) -> dict[str, int]:
+        """Return string -> number of items of which it is the value of a metadata key, as `label_counts` does."""
         sql = "SELECT json_extract(metadata, ?1), count(*) FROM items WHERE json_type(metadata, ?1) = 'text' GROUP BY 1"
-        return self._rows(sql, f'$."{key}"')
+        return dict(self._rows(f"{sql} ORDER BY 2 DESC, 1", f'$."{key}"')) if key in self.keys() else {}
 
     def keys(self) -> list[str]:
         """Return every metadata key that an item has had."""

@@ -96,6 +96,7 @@ class EmbeddedStore(Store):
         self._reading = threading.RLock()
         self._writing = threading.RLock()
         self._wrote = self._closed = False
+        self._counted: dict[str, tuple[int, dict[str, int]]] = {}  # key -> version, and `value_counts` of that
         # Also of a store that nobody closes, at the latest when the process ends: an unsealed one is checked anew.
         self._finalizer = weakref.finalize(self, _close_quietly, opened)
         self._open()
@@ -129,9 +130,12 @@ class EmbeddedStore(Store):
         with self._items() as items:
             return items.label_counts()
 
-    def _value_counts(self, key: str) -> list[tuple[str, int]]:
-        with self._items() as items:
-            return items.value_counts(key)
+    def value_counts(self, key: str) -> dict[str, int]:
+        version = self.version  # counting reads all items, and each search in words may ask
+        if self._counted.get(key, (-1, {}))[0] != version:
+            with self._items() as items:
+                self._counted[key] = version, items.value_counts(key)
+        return self._counted[key][1]
 
     @property
     def has_words(self) -> bool:
