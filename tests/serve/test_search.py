@@ -88,7 +88,7 @@ def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictu
         "id": "item003", "distance": 0, "match": result["match"], "fit": None, "duplicates": None, "labels": ["red"],
         "date": "",
         "code": item.codes["image"].tobytes().hex(), "text": item.metadata["text"], "metadata": {"year": 2003},
-        "image": "images/item003", "modalities": ["image", "text"], "width": 52, "height": 40,
+        "image": "images/item003", "modalities": ["image", "text"], "width": 52, "height": 40, "quote": "",
     }  # fmt: skip
     assert answer.json()["n_bits"] == N_BITS
     assert answer.json()["close"] is None  # 30 items are too few to say

@@ -139,6 +139,28 @@ def unspaced_store(tmp_path_factory):
         yield store
 
 
+# Too little of a question to count beside codes.
+HALF = {("arp", "a"), ("hat", "c"), ("stop harper", "b"), ("harp 1750", "a"), ("harp 1750", "b")}
+
+
+@pytest.mark.parametrize(("query", "found"), [
+    ("harper", "a"), ("stop harper", "a b"), ("topharp", "a"), ("arp", "a"), ("hat", "d c"), ("ha", ""), ("that", "c"),
+    ("1750", "b"), ("175", "b"), ("cafe", "b"), ("有猫在家", "b"), ("猫", "b"), ("harp 1750", "b a"), ("parper", ""),
+])  # fmt: skip
+def test_parts_of_what_was_read_are_found_and_change_with_it(tmp_path, query, found):
+    read = {"a": "STOPHARPER", "b": "Stop\nCAFÉ 17.50\n家里有猫在家里", "c": "THATCHER\nthat", "d": "", "harp": "x"}
+    with closing(ch.open_store(tmp_path / "store", n_bits=8)) as store:
+        metadata = [{"ocr": text, "text": "a hat" if name == "d" else "so what"} for name, text in read.items()]
+        store.add(list(read), np.zeros((5, 1), np.uint8), metadata=[{"ocr": "old harper 1750 hat"}] * 5)
+        store.upsert(list(read), np.zeros((5, 1), np.uint8), metadata=metadata)
+        store.delete(["harp"])
+        assert store.search_words(query).ids == found.split()
+        assert store.search_words(query, where="id <> 'b'").ids == [name for name in found.split() if name != "b"]
+        assert store.search_words(query, without=["topharper", "hatch"]).ids == [n for n in found.split() if n in "bd"]
+        assert store.search_words(query, coverage=0.7).ids == [n for n in found.split() if (query, n) not in HALF]
+    assert check_store(tmp_path / "store") == []
+
+
 @given(st.text(max_size=40))
 @settings(max_examples=60)
 def test_any_text_can_be_asked_for(unspaced_store, text):

@@ -60,6 +60,7 @@ function about(item) {
   return [
     element("h2", {}, nameOf(item)),
     tagsOf(item.metadata),
+    item.metadata.ocr ? element("p", { className: "lines", role: "group", tabIndex: 0, "aria-label": "Text in the picture" }, item.metadata.ocr) : null,
     narrowers.length ? element("div", { className: "chips", role: "group", "aria-label": "Only those of" }, ...narrowers) : null,
     element("div", { className: "ways" }, ...ways(item)),
     element("section", { className: "why", "aria-label": "Why this one", "aria-live": "polite" }),
@@ -118,8 +119,8 @@ function placeOf(item) {
 /** What a machine knows of an item: its hash is asked for when it is looked at. */
 function detailsOf(item) {
   const facts = element("dl"), code = element("div");
-  const known = { id: item.id, ...(item.date ? { date: item.date } : {}), ...item.metadata };
-  for (const [name, value] of Object.entries(known)) facts.append(element("dt", {}, name), element("dd", {}, String(value)));
+  const known = { id: item.id, ...(item.date ? { date: item.date } : {}), ...item.metadata, ocr: null };
+  for (const [name, value] of Object.entries(known)) if (value !== null) facts.append(element("dt", {}, name), element("dd", {}, String(value)));
   const shown = element("details", {}, element("summary", {}, "Details"), facts, code);
   shown.addEventListener("toggle", async () => {
     if (!shown.open || code.firstChild) return;

@@ -84,9 +84,9 @@ async function show(state) {
 
 /** One photograph in the grid: its caption on hover or focus; how near its code is where that is asked for. */
 function tile(item, answer, codes, open) {
-  const caption = element("span", { className: "caption", "aria-hidden": "true" }, nameOf(item));
+  const caption = element("span", { className: item.quote ? "caption quote" : "caption", "aria-hidden": "true" }, item.quote ? `text in it: “${item.quote}”` : nameOf(item));
   const alike = item.duplicates?.length ? element("span", { className: "alike" }, `+${item.duplicates.length}`) : null;
-  const label = `${nameOf(item)}${alike ? `, and ${item.duplicates.length} alike` : ""}`;
+  const label = `${nameOf(item)}${item.quote ? `, text in it: ${item.quote}` : ""}${alike ? `, and ${item.duplicates.length} alike` : ""}`;
   const shown = element("button", { type: "button", className: "show", "aria-label": label }, picture(item, item.width > 1.7 * item.height ? 640 : 384), ...(item.image ? [caption] : []), ...(alike ? [alike] : []));
   shown.addEventListener("click", () => open(false));
   const near = codes && answer ? nearness(item, answer) : [];
