@@ -10,7 +10,7 @@ import channelhash as ch
 from channelhash.models.description import write_model
 from channelhash.models.fitted import _cca_itq
 from channelhash.search.duplicates import fold
-from channelhash.search.hits import Query, SearchOptions, _judge_hits, answer, search_hits
+from channelhash.search.hits import Query, SearchOptions, _judge_hits, _RankedCodes, answer, search_hits
 from channelhash.search.match import _FEWEST, _FIRST, find_reference
 from channelhash.search.query import query_like
 from channelhash.search.sqlite.store import open_codes
@@ -126,8 +126,9 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     assert shares[1] <= 0.2
     query = Query(ch.codes.pack(nonsense[:1] >= 0)[0], nonsense[0], "text")
     hits = search_hits(store, query)
-    assert _judge_hits(store, query, "image", [], hits, cosines=[1.0] * _FIRST).close
-    assert _judge_hits(store, query, "image", [], hits, cosines=[-1.0] * _FIRST).close is False
+    for cosine in (1.0, -1.0):
+        ranked = _RankedCodes([], [], [], [cosine] * _FIRST)
+        assert _judge_hits(store, query, "image", [], hits, ranked).close is (cosine > 0)
     store.close()
 
 

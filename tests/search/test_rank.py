@@ -1,5 +1,6 @@
 """What orders items besides the distance of their codes, against formulas; ids decide only where nothing else does."""
 
+from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 import channelhash as ch
 from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.search import rank as module
-from channelhash.search.hits import SearchOptions, _rank_codes, search_hits
+from channelhash.search.hits import Query, SearchOptions, _rank_codes, search_hits
 from channelhash.search.query import query_like
 from channelhash.search.sqlite import store as sqlite_store
 from refusals import check_refusal
@@ -191,10 +192,10 @@ def literal(question: np.ndarray, projected: bool) -> list[tuple[float, int, str
 def test_ties_are_ordered_by_what_is_known(store, monkeypatch, first):
     monkeypatch.setattr(sqlite_store, "FIRST", first)
     for question in QUESTIONS:
-        code = ch.codes.pack(question[None] >= 0)[0]
+        query = Query(ch.codes.pack(question[None] >= 0)[0], question)
         expected = literal(question, store.projected)
         for k in (1, 7, N):
-            ranked = _rank_codes(store, code, question, k)
+            ranked = _rank_codes(store, query, k, SearchOptions())
             assert ranked.keys == sorted(ranked.keys)
             if store.projected or first > 1 or k == N:
                 assert list(zip(ranked.distances, ranked.ids, strict=True)) == [row[1:] for row in expected[:k]]
@@ -202,10 +203,10 @@ def test_ties_are_ordered_by_what_is_known(store, monkeypatch, first):
                 assert ranked.distances == sorted(bit for _, bit, _ in expected)[:k]
         for radius, limit in ((2, None), (2, 4), (0, None)):
             within = [row[1:] for row in literal(question, projected=False) if row[1] <= radius]
-            ranked = _rank_codes(store, code, question, limit, radius)
+            ranked = _rank_codes(store, query, limit, SearchOptions(radius=radius))
             if first > 1 or limit is None:
                 assert list(zip(ranked.distances, ranked.ids, strict=True)) == within[:limit]
-        by_bits = _rank_codes(store, code, None, 9)
+        by_bits = _rank_codes(store, replace(query, outputs=None), 9, SearchOptions())
         assert list(zip(by_bits.distances, by_bits.ids, strict=True)) == sorted(row[1:] for row in expected)[:9]
 
 

@@ -31,33 +31,31 @@ from channelhash.utils.image_grid import Cell, write_contact_sheet
 
 
 class _RankedCodes(NamedTuple):
-    """Items, best first: their ids, distances in bits, and keys, ascending; items of equal keys are equally good."""
+    """Items, best first: their ids, distances in bits, and keys, ascending; items of equal keys are equally good.
+
+    Where cosines have ordered them, these stand beside.
+    """
 
     ids: list[str]
     distances: list[int]
     keys: list[float]
+    cosines: list[float] | None = None
 
 
-def _rank_codes(
-    store: Store,
-    code: PackedCodes,
-    outputs: NDArray[Any] | None,
-    count: int | None,
-    radius: int | None = None,
-    modality: str | None = None,
-    where: str | None = None,
-) -> _RankedCodes:
-    """Return the best ``count`` items, or, only with a radius, all within it; by bits alone without ``outputs``."""
+def _rank_codes(store: Store, query: "Query", count: int | None, options: "SearchOptions") -> _RankedCodes:
+    """Return the best ``count`` items, or, only with a radius, all within it; by bits alone without outputs."""
+    outputs, radius, modality, where = query.outputs, options.radius, options.modality, options.where
     if outputs is not None and store.projected and radius is None and count is not None:
         scored = store.search_projections(outputs[None], count, modality, where)
-        return _RankedCodes(scored.ids[0], scored.distances[0].tolist(), (-scored.scores[0]).tolist())
+        scores = scored.scores[0]
+        return _RankedCodes(scored.ids[0], scored.distances[0].tolist(), (-scores).tolist(), scores.tolist())
     if outputs is not None:
         found = store.search_surest(outputs[None], count, modality, where, radius)
         return _RankedCodes(found.ids[0], found.distances[0].tolist(), found.keys[0].tolist())
     if radius is not None:
-        answers = store.search_radius(code[None], radius, modality, where, count)
+        answers = store.search_radius(query.code[None], radius, modality, where, count)
     else:
-        answers = store.search(code[None], count or FIRST, modality, where)
+        answers = store.search(query.code[None], count or FIRST, modality, where)
     distances = answers.distances[0].tolist()
     return _RankedCodes(answers.ids[0], distances, distances)
 
@@ -273,14 +271,12 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
     n_candidates = count and max(count, n_reranked)
     most = max(n_candidates or 0, _MOST_LOOKED_AT)
     looked_at = n_candidates and (min(most, 4 * n_candidates) if options.collapse is not None else n_candidates)
-    outputs = None if n_reranked else query.outputs
+    coded = replace(query, outputs=None) if n_reranked else query
     while True:
-        ranked = _rank_codes(store, query.code, outputs, looked_at, options.radius, modality, options.where)
+        ranked = _rank_codes(store, coded, looked_at, replace(options, modality=modality))
         items = store.get(ranked.ids)
         best = [_make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
-        by_cosine = store.projected and outputs is not None and options.radius is None
-        cosines = [-key for key in ranked.keys] if by_cosine else None
-        hits = _judge_hits(store, query, modality, items, best, cosines=cosines)
+        hits = _judge_hits(store, query, modality, items, best, ranked)
         close, n_found = hits.close, len(hits)
         if n_reranked and hits and query.outputs is not None:
             order = rerank(query.outputs, np.stack([hit.code for hit in hits]), n_reranked)
@@ -298,14 +294,13 @@ def _judge_hits(
     modality: str,
     items: Sequence[Item],
     hits: Sequence[Hit],
-    nearest: Sequence[int] | None = None,
-    cosines: Sequence[float] | None = None,
+    nearest: _RankedCodes,
 ) -> Hits:
     """Return the hits, made of ``items``, with their matches and whether each fits, and whether any is close; unchanged
     where there is no reference.
 
-    Where it is not known what fits, whether any is close follows from ``nearest``, the distances of the nearest items,
-    or else from those of ``hits``; ``cosines`` of the best items tell it better, see `Store.search_projections`.
+    Where it is not known what fits, whether any is close follows from the distances of the nearest items; their
+    cosines tell it better, see `Store.search_projections`.
     """
     reference = find_reference(store, query.modality, modality) if len(query.code) else None
     distances = [hit.distance for hit in hits if hit.distance is not None]
@@ -319,7 +314,7 @@ def _judge_hits(
         if fits:
             found = [replace(hit, fit=fits.get(hit.id)) for hit in found]
             return Hits(found, any(fit >= FITS for fit in fits.values()))
-    return Hits(found, reference.is_close(distances if nearest is None else nearest, cosines))
+    return Hits(found, reference.is_close(nearest.distances, nearest.cosines))
 
 
 def _collapse(hits: Sequence[Hit], radius: int, modality: str, most: int | None = None) -> list[Hit]:
@@ -333,7 +328,7 @@ def _collapse(hits: Sequence[Hit], radius: int, modality: str, most: int | None 
 
 
 def _make_hit(item: Item, distance: int | None, modality: str) -> Hit:
-    """Return an item as what was found, with its code of a modality."""
+    """Return an item as what was found, with its code of a modality, or another one if it has none of that."""
     metadata = dict(item.metadata)
     text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
     return Hit(
@@ -343,7 +338,7 @@ def _make_hit(item: Item, distance: int | None, modality: str) -> Hit:
         list(labels) if isinstance(labels, list) else [],
         str(image or ""),
         metadata,
-        item.codes[modality],
+        item.codes[modality if modality in item.codes else min(item.codes)],
         tuple(sorted(item.codes)),
     )
 
@@ -360,9 +355,7 @@ def list_hits(store: Store, ids: Sequence[str], options: SearchOptions) -> Hits:
     if options.radius is not None or options.rerank is not None:
         raise InputError("--radius, --rerank: only dates and places are asked for, which have no code; leave them out")
     searched = store.choose_modality(options.modality)
-    return Hits(
-        _make_hit(item, None, searched if searched in item.codes else min(item.codes)) for item in store.get(ids)
-    )
+    return Hits(_make_hit(item, None, searched) for item in store.get(ids))
 
 
 def answer(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
@@ -389,7 +382,12 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
         return search_hits(store, query, replace(options, modality=rankings[0], by=None))
     if options.rerank is not None:
         raise InputError("--rerank: orders the answers of one modality's codes; name it, --by image or --by text")
-    coded = {modality: _by_code(store, query, options, modality) for modality in rankings if modality != _WORDS}
+    depth = max(DEPTH, options.k) if options.radius is None else options.limit
+    coded = {
+        modality: _rank_codes(store, query, depth, replace(options, modality=modality))
+        for modality in rankings
+        if modality != _WORDS
+    }
     nearest: dict[str, int] = {}
     for ranked in coded.values():
         nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ranked.ids, ranked.distances, strict=True)}
@@ -400,11 +398,10 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
     count = options.k if options.radius is None else options.limit
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
-    by_cosine = bool(coded) and store.projected and query.outputs is not None and options.radius is None
     by_words = code_rankings[_WORDS].ids if _WORDS in rankings else []
     # What words found fits, and comes before what does not, however it ranks by codes.
     names = list(dict.fromkeys([*order[:n_found], *by_words[:n_found]]))
-    judged = _fetch(store, query, names, coded, by_cosine)
+    judged = _fetch(store, query, names, coded)
     close = judged.close
     if close is False and _WORDS in code_rankings and order:  # all of the words need no code to confirm them
         complete = store.search_words(query.words, len(order), options.where, query.without, coverage=1.0)
@@ -425,17 +422,15 @@ def _quoted(hit: Hit, words: str, fit: float | None) -> Hit:
     return replace(hit, by_words=True, fit=fit, quote=quote(str(hit.metadata.get("ocr") or ""), words))
 
 
-def _fetch(store: Store, query: Query, names: Sequence[str], coded: dict[str, _RankedCodes], by_cosine: bool) -> Hits:
+def _fetch(store: Store, query: Query, names: Sequence[str], coded: dict[str, _RankedCodes]) -> Hits:
     """Return the items with these ids as hits, with distances and matches."""
     searched = store.choose_modality()
     items = store.get(names)
-    hits = [_make_hit(item, None, searched if searched in item.codes else min(item.codes)) for item in items]
+    hits = [_make_hit(item, None, searched) for item in items]
     if len(query.code) and hits:
         distances = hamming_distances(query.code[None], np.stack([hit.code for hit in hits]))[0].tolist()
         hits = [replace(hit, distance=distance) for hit, distance in zip(hits, distances, strict=True)]
-    ranked = coded.get(searched, _RankedCodes([], [], []))
-    cosines = [-key for key in ranked.keys] if by_cosine else None
-    return _judge_hits(store, query, searched, items, hits, ranked.distances, cosines)
+    return _judge_hits(store, query, searched, items, hits, coded.get(searched, _RankedCodes([], [], [])))
 
 
 def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
@@ -478,11 +473,6 @@ def _lacking(store: Store, rankings: dict[str, Ranking]) -> dict[str, list[str]]
         if lacks:
             lacking[item.id] = lacks
     return lacking
-
-
-def _by_code(store: Store, query: Query, options: SearchOptions, modality: str) -> _RankedCodes:
-    count = max(DEPTH, options.k) if options.radius is None else options.limit
-    return _rank_codes(store, query.code, query.outputs, count, options.radius, modality, options.where)
 
 
 def _by_words(store: Store, query: Query, options: SearchOptions, near: Collection[str], alone: bool) -> Ranking:
