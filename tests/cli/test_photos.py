@@ -66,9 +66,9 @@ def photos(tmp_path) -> Path:
 
 
 def search(capsys, *arguments):
-    """Return the ids of the results, and what was said beside."""
+    """Return the ids of the results, near-duplicates too, and what was said beside."""
     capsys.readouterr()
-    assert run_command("search", *arguments, "--json") == 0
+    assert run_command("search", *arguments, "--no-collapse", "--json") == 0
     out, err = capsys.readouterr()
     return [hit["id"] for hit in json.loads(out)["results"]], err.strip()
 
@@ -167,7 +167,7 @@ def test_without_an_encoder_of_texts_words_answer(photos, tmp_path, capsys):
     assert said.splitlines()[-1].startswith("what you wrote is looked for by its words: these codes are of images")
     # No model is loaded, or there would have to be consent to the extractor's code.
     assert search(capsys, photos, "a red -blue", "--by", "words") == (ids, "")
-    assert run_command("search", photos, "green", "--by", "words", "--collapse", "--sheet", tmp_path / "s.png") == 0
+    assert run_command("search", photos, "green", "--by", "words", "--sheet", tmp_path / "s.png") == 0
     assert "closer than" not in capsys.readouterr().out
     assert "no item with any of these words" in run_text(capsys, "search", photos, "unheard", "--by", "words")
     picture = ("--image", photos / "0.png", "--trust-code")
@@ -377,7 +377,7 @@ def test_names_are_printed_as_they_are(few, monkeypatch, capsys):
         (few / f"{number}.png").rename(few / name)
     (few / "[i]cut.png").write_bytes(b"")
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert run_command("search", few, "--image", few / names[0], "-k", N, *ENCODER) == 0
+    assert run_command("search", few, "--image", few / names[0], "--no-collapse", *ENCODER) == 0
     out, err = capsys.readouterr()
     assert [name for name in names if name.replace("\n", "\\n") not in out] == []
     assert f"empty picture {few}/[i]cut.png" in err
