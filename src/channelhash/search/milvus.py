@@ -20,7 +20,7 @@ from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError, check_address
 from channelhash.search import filters
 from channelhash.search.items import Facts, NewItems, Value, check_format
-from channelhash.search.store import Answers, Item, Store
+from channelhash.search.store import Answers, Item, Scope, Store
 from channelhash.utils.optional_imports import library
 
 #: Where the token of a server is read from; an address ends up in logs, this does not.
@@ -143,9 +143,7 @@ class MilvusStore(Store):
                 self._ask("delete", self._client.delete, filter=among)
         return len(names)
 
-    def _search(
-        self, queries: PackedCodes, radius: int | None, limit: int | None, modality: str, where: filters.Filter | None
-    ) -> Answers:
+    def _search(self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope) -> Answers:
         if limit is not None and limit > _MAX_ANSWERS and len(self) > _MAX_ANSWERS:
             what = f"{'k' if radius is None else 'limit'} is {limit:,}"
             raise InputError(f"{self.address}: {what}; Milvus returns at most {_MAX_ANSWERS:,}")
@@ -155,7 +153,7 @@ class MilvusStore(Store):
         options = {
             "anns_field": "code",
             "limit": count,
-            "filter": f"modality == {_quote(modality)} and {self._expression(where)}",
+            "filter": f"modality == {_quote(scope.modality)} and {self._expression(scope.where)}",
             "search_params": {"metric_type": "HAMMING", "params": params},
             "consistency_level": "Strong",
         }

@@ -18,7 +18,7 @@ from channelhash.search.items import Facts, NewItems, check_format
 from channelhash.search.postgres_connections import MOST_EF_SEARCH, Bits, Connections, parse_address, to_codes
 from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
 from channelhash.search.sql_filters import SqlCondition, to_postgres
-from channelhash.search.store import Answers, Item, Store
+from channelhash.search.store import Answers, Item, Scope, Store
 
 _FORMAT = "channelhash postgres 1"
 # Encodings whose bytes, by which COLLATE "C" compares, are in the order of the code points.
@@ -130,8 +130,7 @@ class PostgresStore(Store):
         with self._connections.reading() as cursor:
             cursor.execute(f"SELECT * FROM {self._items} WHERE id = ANY(%s)", (list(filter(_is_storable, ids)),))
             names = [column.name for column in cursor.description]
-            rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        return {row["id"]: _to_item(row) for row in rows}
+            return {row[0]: _to_item(dict(zip(names, row, strict=True))) for row in cursor.fetchall()}
 
     def _write(self, new: NewItems) -> None:
         if wrong := next((name for name in new.ids if not _is_storable(name)), None):
@@ -157,38 +156,34 @@ class PostgresStore(Store):
             cursor.execute(f"DELETE FROM {self._items} WHERE id = ANY(%s)", (list(filter(_is_storable, ids)),))
             return int(cursor.rowcount)
 
-    def _search(
-        self, queries: PackedCodes, radius: int | None, limit: int | None, modality: str, where: Filter | None
-    ) -> Answers:
-        matches = self._found(queries, limit, radius, modality, where)
+    def _search(self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope) -> Answers:
+        matches = self._found(queries, limit, radius, scope)
         return Answers([ids for ids, *_ in matches], [distances for _, distances, _ in matches])
 
-    def _surest(
-        self, outputs: NDArray[Any], k: int | None, radius: int | None, modality: str, where: Filter | None
-    ) -> Surest:
+    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> Surest:
         answers = Surest([], [], [])
-        matches = self._found(pack(binarize(outputs)), k and max(k, FIRST), radius, modality, where, "code")
+        matches = self._found(pack(binarize(outputs)), k and max(k, FIRST), radius, scope, "code")
         for row, of_query in zip(outputs, matches, strict=True):
             keys = sure_distances(row, to_codes(of_query[2], outputs.shape[1]), of_query[1])
             _add_answer(answers, of_query, keys, np.argsort(keys, kind="stable")[:k])
         return answers
 
-    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
+    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> Scored:
         if first is None:
-            rows = self._source(modality, where)
+            rows = self._source(scope)
             more = self._rows(f"SELECT 1 {rows.sql} LIMIT %s", *rows.parameters, ALL + 1)
             first = ALL if len(more) <= ALL else max(k, FIRST)
         answers = Scored([], [], [])
-        matches = self._found(pack(binarize(outputs)), first, None, modality, where, "projection")
+        matches = self._found(pack(binarize(outputs)), first, None, scope, "projection")
         for row, of_query in zip(outputs, matches, strict=True):
             projections = np.frombuffer(b"".join(of_query[2]), np.int8).reshape(len(of_query[2]), len(row))
             scores = cosines(row, projections)
             _add_answer(answers, of_query, scores, np.argsort(-scores, kind="stable")[:k])
         return answers
 
-    def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
-        source = self._source(modality, where)
-        rows = sorted(self._rows(f'SELECT id, "code_{modality}" {source.sql}', *source.parameters))
+    def _all_codes(self, scope: Scope) -> tuple[list[str], PackedCodes]:
+        source = self._source(scope)
+        rows = sorted(self._rows(f'SELECT id, "code_{scope.modality}" {source.sql}', *source.parameters))
         return [name for name, _ in rows], to_codes([code for _, code in rows], self.n_bits or 0)
 
     def _facts(self) -> dict[str, Any]:
@@ -199,27 +194,21 @@ class PostgresStore(Store):
         index = "hnsw" if self._ef_search else "none"
         return {"codes": dict(zip(modalities, counts, strict=True)), "index": index, "bytes": n_bytes}
 
-    def _source(self, modality: str, where: Filter | None) -> SqlCondition:
+    def _source(self, scope: Scope) -> SqlCondition:
         """Return FROM and WHERE of the items that have a code of a modality and pass a filter."""
-        condition = to_postgres(where)
-        sql = f'FROM {self._items} WHERE "code_{modality}" IS NOT NULL AND {condition.sql}'
+        condition = to_postgres(scope.where)
+        sql = f'FROM {self._items} WHERE "code_{scope.modality}" IS NOT NULL AND {condition.sql}'
         return condition._replace(sql=sql)
 
     def _found(
-        self,
-        queries: PackedCodes,
-        count: int | None,
-        radius: int | None,
-        modality: str,
-        where: Filter | None,
-        beside: str = "",
+        self, queries: PackedCodes, count: int | None, radius: int | None, scope: Scope, beside: str = ""
     ) -> list[_Found]:
         """Find, for every query, items by distance, then by id, and their "code" or "projection" beside it.
 
         Exactly, or nearly the nearest by the index HNSW. It gives up after some 20,000 codes
         (``hnsw.max_scan_tuples``): where it has found too few by then that pass the filter, every code is compared.
         """
-        source, stored = self._source(modality, where), self._look()
+        source, stored, modality = self._source(scope), self._look(), scope.modality
         assert stored is not None
         vector = stored.vector.replace("%", "%%")
         distance = f'"code_{modality}" OPERATOR({vector}.<~>) %s'
@@ -293,19 +282,16 @@ class PostgresStore(Store):
     def _read_facts(self, cursor: Any) -> Facts | None:
         """Return the facts of the store, which must be one of this version; None if it is not there."""
         # Not by to_regclass, which may not see yet what another process has made since the transaction began.
-        cursor.execute(
-            "SELECT relname FROM pg_namespace AS n JOIN pg_class ON relnamespace = n.oid WHERE nspname = %s",
-            (self._schema,),
-        )
-        names = [name for (name,) in cursor.fetchall()]
+        sql = "SELECT relname FROM pg_namespace AS n JOIN pg_class ON relnamespace = n.oid WHERE nspname = %s"
+        names = [name for (name,) in cursor.execute(sql, (self._schema,)).fetchall()]
         if not names:  # a schema without a table an administrator may have made for a user who may make none
             return None
         if "facts" not in names:
             raise InputError(
                 f"{self.address}: the schema {self._schema} was not made by channelhash; choose another store="
             )
-        cursor.execute(f"SELECT format, n_bits, model, projections FROM {self._schema}.facts")
-        [(written_as, *values)] = cursor.fetchall()
+        sql = f"SELECT format, n_bits, model, projections FROM {self._schema}.facts"
+        [(written_as, *values)] = cursor.execute(sql).fetchall()
         check_format(self.address, written_as, _FORMAT, "push it again")
         return Facts(*values)
 
@@ -349,11 +335,9 @@ class PostgresStore(Store):
 
     def _coded(self, cursor: Any) -> list[str]:
         """Return the modalities that the items have columns for, in alphabetical order."""
-        cursor.execute(
-            "SELECT attname::text FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
-            (self._items,),
-        )
-        return sorted(name.removeprefix("code_") for (name,) in cursor.fetchall() if name.startswith("code_"))
+        sql = "SELECT attname::text FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
+        columns = [name for (name,) in cursor.execute(sql, (self._items,)).fetchall()]
+        return sorted(name.removeprefix("code_") for name in columns if name.startswith("code_"))
 
     def _add_columns(self, cursor: Any, modalities: Sequence[str], facts: Facts) -> None:
         """Add the columns of the modalities that have none yet."""

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,25 @@ from channelhash.search.filters import Filter, parse_filter
 from channelhash.search.items import Answers, Facts, Item, Listed, Metadata, NewItems, is_text
 from channelhash.search.rank import Ranking, Scored, Surest, check_outputs, check_projections
 
-__all__ = ["Answers", "Facts", "Item", "Listed", "NewItems", "Store"]
+__all__ = ["Answers", "Facts", "Item", "Listed", "NewItems", "Scope", "Store"]
 
 # Items read at a time where codes come with them.
 _ITEMS = 1000
+
+
+class Scope(NamedTuple):
+    """Which codes a search looks at.
+
+    Attributes:
+        modality: their modality.
+        where: filter that their items pass, None for all.
+
+    >>> Scope("image", None).modality
+    'image'
+    """
+
+    modality: str
+    where: Filter | None
 
 
 class Store(ABC):
@@ -153,10 +168,8 @@ class Store(ABC):
 
         Arguments and errors as in `search`; a store without codes has none to return. O(n) time and memory.
         """
-        where_tree, modalities = self._filter(where), self.modalities
-        if not modalities:
-            return [], np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8)
-        return self._all_codes(checks.choose_modality(modality, modalities, self.address), where_tree)
+        scope = self._scope(modality, where)
+        return self._all_codes(scope) if scope else ([], np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8))
 
     def search(self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None) -> Answers:
         """Find the ``k`` items nearest to every query among those that have a code of ``modality`` and pass ``where``.
@@ -171,8 +184,8 @@ class Store(ABC):
             InputError: ``k`` is below 1, the store has no such codes, or the filter is wrong.
         """
         count = checks.check_count(k, "k", 1)
-        queries, where_tree, searched = self._checked_search(codes, modality, where)
-        return self._search(queries, None, count, searched, where_tree) if searched else Answers.none(len(queries))
+        queries, scope = self._queries(codes), self._scope(modality, where)
+        return self._search(queries, None, count, scope) if scope else Answers.none(len(queries))
 
     def search_radius(
         self,
@@ -189,8 +202,8 @@ class Store(ABC):
         """
         bits = checks.check_count(radius, "radius", 0)
         count = None if limit is None else checks.check_count(limit, "limit", 1)
-        queries, where_tree, searched = self._checked_search(codes, modality, where)
-        return self._search(queries, bits, count, searched, where_tree) if searched else Answers.none(len(queries))
+        queries, scope = self._queries(codes), self._scope(modality, where)
+        return self._search(queries, bits, count, scope) if scope else Answers.none(len(queries))
 
     def search_surest(
         self,
@@ -219,10 +232,9 @@ class Store(ABC):
             checks.check_count(radius, "radius", 0)
         if radius is None or k is not None:
             checks.check_count(k or 0, "k", 1)
-        rows, where_tree, searched = self._checked_outputs(outputs, modality, where)
-        if not searched:
-            return Surest(*Answers.none(len(rows)), [np.zeros(0) for _ in rows])
-        return self._surest(rows, k, radius, searched, where_tree)
+        rows, scope = self._outputs(outputs), self._scope(modality, where)
+        none = Surest(*Answers.none(len(rows)), [np.zeros(0) for _ in rows])
+        return self._surest(rows, k, radius, scope) if scope else none
 
     def search_projections(
         self,
@@ -251,10 +263,9 @@ class Store(ABC):
             raise InputError(f"{self.address}: keeps no projections; search its codes, or make a store that keeps them")
         count = checks.check_count(k, "k", 1)
         scored = None if first is None else max(count, checks.check_count(first, "first", 1))
-        rows, where_tree, searched = self._checked_outputs(outputs, modality, where)
-        if not searched:
-            return Scored(*Answers.none(len(rows)), [np.zeros(0, np.float32) for _ in rows])
-        return self._scored(rows, count, scored, searched, where_tree)
+        rows, scope = self._outputs(outputs), self._scope(modality, where)
+        none = Scored(*Answers.none(len(rows)), [np.zeros(0, np.float32) for _ in rows])
+        return self._scored(rows, count, scored, scope) if scope else none
 
     def search_words(
         self, text: str, k: int = 10, where: str | None = None, without: Sequence[str] = (), coverage: float = 0.0
@@ -343,21 +354,16 @@ class Store(ABC):
         if not self.writable:
             raise InputError(f"{self.address}: can only be read; add items to a store that you may write to")
 
-    def _checked_search(
-        self, codes: PackedCodes, modality: str | None, where: str | None
-    ) -> tuple[PackedCodes, Filter | None, str]:
-        """Return the queries, the filter and the modality to search, empty if the store has no codes."""
-        n_bits = self.n_bits
-        queries = np.asarray(codes) if n_bits is None else checks.check_codes(codes, n_bits, "queries")
-        where_tree = self._filter(where)
-        seen = self._known_modalities(modality)
-        return queries, where_tree, checks.choose_modality(modality, seen, self.address) if seen else ""
+    def _queries(self, codes: PackedCodes) -> PackedCodes:
+        return np.asarray(codes) if self.n_bits is None else checks.check_codes(codes, self.n_bits, "queries")
 
-    def _checked_outputs(
-        self, outputs: NDArray[Any], modality: str | None, where: str | None
-    ) -> tuple[NDArray[Any], Filter | None, str]:
-        rows = np.asarray(outputs) if self.n_bits is None else check_outputs(outputs, self.n_bits, "queries")
-        return rows, *self._checked_search(pack(binarize(rows)), modality, where)[1:]
+    def _outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(outputs) if self.n_bits is None else check_outputs(outputs, self.n_bits, "queries")
+
+    def _scope(self, modality: str | None, where: str | None) -> Scope | None:
+        """Return which codes are searched; None if the store has no codes."""
+        tree, seen = self._filter(where), self._known_modalities(modality)
+        return Scope(checks.choose_modality(modality, seen, self.address), tree) if seen else None
 
     def _known_modalities(self, modality: str | None) -> tuple[str, ...]:
         """Return the modalities, asked anew only where the one to be searched was not there: it takes a request."""
@@ -433,10 +439,12 @@ class Store(ABC):
 
     def listed(self) -> Iterator[Listed]:
         """Yield every item without its codes, in any order; of items that are written meanwhile it may yield any."""
-        ids = self._ids(None)
+        for item in self._read(self._ids(None)):
+            yield Listed(item.id, tuple(sorted(item.codes)), item.metadata)
+
+    def _read(self, ids: list[str]) -> Iterator[Item]:
         for start in range(0, len(ids), _ITEMS):
-            for item in self._get(ids[start : start + _ITEMS]).values():
-                yield Listed(item.id, tuple(sorted(item.codes)), item.metadata)
+            yield from self._get(ids[start : start + _ITEMS]).values()
 
     @abstractmethod
     def _write(self, new: NewItems) -> None:
@@ -447,23 +455,19 @@ class Store(ABC):
         """Remove items, pass over unknown ids, and return how many were removed."""
 
     @abstractmethod
-    def _search(
-        self, queries: PackedCodes, radius: int | None, limit: int | None, modality: str, where: Filter | None
-    ) -> Answers:
+    def _search(self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope) -> Answers:
         """Find all items within ``radius`` bits of every query, or at any distance; the first ``limit`` of them."""
 
-    def _surest(
-        self, outputs: NDArray[Any], k: int | None, radius: int | None, modality: str, where: Filter | None
-    ) -> Surest:
+    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> Surest:
         """Do what `search_surest` does; without codes at hand, by distance alone."""
-        answers = self._search(pack(binarize(outputs)), radius, k, modality, where)
+        answers = self._search(pack(binarize(outputs)), radius, k, scope)
         return Surest(*answers, [distances.astype(np.float64) for distances in answers.distances])
 
     def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         """Do what `search_words` does; only a store that `has_words` is asked."""
         raise NotImplementedError
 
-    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
+    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> Scored:
         """Do what `search_projections` does; only a `projected` store is asked."""
         raise NotImplementedError
 
@@ -471,14 +475,12 @@ class Store(ABC):
     def _facts(self) -> dict[str, Any]:
         """Return what `info` says beside address, items, n_bits and model."""
 
-    def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
-        """Return ids, sorted, and codes of the items that have one of ``modality`` and pass a filter; see `codes`."""
-        names, parts = self._ids(where), []
-        for start in range(0, len(names), _ITEMS):
-            parts += [item for item in self._get(names[start : start + _ITEMS]).values() if modality in item.codes]
-        parts.sort(key=lambda item: item.id)
-        codes = np.array([item.codes[modality] for item in parts], dtype=np.uint8)
-        return [item.id for item in parts], codes.reshape(len(parts), -(-(self.n_bits or 0) // 8))
+    def _all_codes(self, scope: Scope) -> tuple[list[str], PackedCodes]:
+        """Return ids, sorted, and codes; see `codes`."""
+        coded = (item for item in self._read(self._ids(scope.where)) if scope.modality in item.codes)
+        pairs = sorted(((item.id, item.codes[scope.modality]) for item in coded), key=lambda pair: pair[0])
+        codes = np.array([code for _, code in pairs], dtype=np.uint8)
+        return [name for name, _ in pairs], codes.reshape(len(pairs), -(-(self.n_bits or 0) // 8))
 
     def count(self, modality: str) -> int | None:
         """Return the number of codes of a modality; None where that is not known at once, and there is no `sample`."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,13 @@ from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
 from channelhash.search.sqlite.folder import Manifest, StoreFolder
 from channelhash.search.sqlite.guard import Guard
 from channelhash.search.sqlite.snapshots import CodeLayers, Part, SortedCodes
-from channelhash.search.store import Answers, Item, Listed, Store
+from channelhash.search.store import Answers, Item, Listed, Scope, Store
 from channelhash.utils.files import check_exhausted, locked, write_text
 from channelhash.utils.seeds import generator
 
 _LISTED_AT_ONCE = 10_000  # items; between them, others may write
 _ANY = Facts(0, "")
+_Reply = TypeVar("_Reply")
 
 
 class _Opened(NamedTuple):
@@ -103,8 +104,7 @@ class EmbeddedStore(Store):
 
     @property
     def modalities(self) -> tuple[str, ...]:
-        with self._items() as items:
-            return items.modalities()
+        return self._ask(ItemsDatabase.modalities)
 
     @property
     def model_folder(self) -> Path | None:
@@ -123,18 +123,15 @@ class EmbeddedStore(Store):
             return opened.reader.state().version
 
     def __len__(self) -> int:
-        with self._items() as items:
-            return len(items)
+        return self._ask(len)
 
     def label_counts(self) -> dict[str, int]:
-        with self._items() as items:
-            return items.label_counts()
+        return self._ask(ItemsDatabase.label_counts)
 
     def value_counts(self, key: str) -> dict[str, int]:
         version = self.version  # counting reads all items, and each search in words may ask
         if self._counted.get(key, (-1, {}))[0] != version:
-            with self._items() as items:
-                self._counted[key] = version, items.value_counts(key)
+            self._counted[key] = version, self._ask(lambda items: items.value_counts(key))
         return self._counted[key][1]
 
     @property
@@ -169,23 +166,19 @@ class EmbeddedStore(Store):
         return self._open().facts or self._new
 
     def _keys(self) -> Collection[str]:
-        with self._items() as items:
-            return items.keys()
+        return self._ask(ItemsDatabase.keys)
 
     def _ids(self, where: Filter | None) -> list[str]:
-        with self._items() as items:
-            return items.ids(where)
+        return self._ask(lambda items: items.ids(where))
 
     def _get(self, ids: list[str]) -> Mapping[str, Item]:
-        with self._items() as items:
-            return items.get(ids)
+        return self._ask(lambda items: items.get(ids))
 
     def listed(self) -> Iterator[Listed]:
         """Yield every item without its codes, in the order of adding."""
         last = -1
         while True:
-            with self._items() as items:
-                rows = items.listed(last, _LISTED_AT_ONCE)
+            rows = self._ask(partial(ItemsDatabase.listed, after=last, count=_LISTED_AT_ONCE))
             if not rows:
                 return
             yield from (item for _, item in rows)
@@ -205,10 +198,8 @@ class EmbeddedStore(Store):
             self._wrote = True
             return n_deleted
 
-    def _search(
-        self, queries: PackedCodes, radius: int | None, limit: int | None, modality: str, where: Filter | None
-    ) -> Answers:
-        parts = self._parts(modality, where)
+    def _search(self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope) -> Answers:
+        parts = self._parts(scope)
         matches = [part.nearest(queries, limit, radius) for part in parts]
         if len(parts) == 1:
             return Answers([parts[0].codes.ids(match.rows) for match in matches[0]], [m.distances for m in matches[0]])
@@ -218,12 +209,10 @@ class EmbeddedStore(Store):
             found.answer(answers, found.best(limit, found.distances))
         return answers
 
-    def _surest(
-        self, outputs: NDArray[Any], k: int | None, radius: int | None, modality: str, where: Filter | None
-    ) -> Surest:
+    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> Surest:
         """Read only the codes of items at the distance of the last answer, or at a smaller one."""
         answers = Surest([], [], [])
-        for matches, row in _first_found(self._parts(modality, where), outputs, k and max(k, FIRST), radius):
+        for matches, row in _first_found(self._parts(scope), outputs, k and max(k, FIRST), radius):
             if k is not None and k < len(matches.rows):
                 matches = matches.take(
                     np.flatnonzero(matches.distances <= np.partition(matches.distances, k - 1)[k - 1])
@@ -234,8 +223,8 @@ class EmbeddedStore(Store):
             matches.answer(answers, matches.best(k, keys), keys)
         return answers
 
-    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
-        parts = self._parts(modality, where)
+    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> Scored:
+        parts = self._parts(scope)
         if first is None:
             first = ALL if sum(map(len, parts)) <= ALL else max(k, FIRST)
         answers = Scored([], [], [])
@@ -244,14 +233,14 @@ class EmbeddedStore(Store):
             matches.answer(answers, matches.best(k, -scores, matches.distances), scores)
         return answers
 
-    def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
-        return self._read_codes([(part, part.rows()) for part in self._parts(modality, where)])
+    def _all_codes(self, scope: Scope) -> tuple[list[str], PackedCodes]:
+        return self._read_codes([(part, part.rows()) for part in self._parts(scope)])
 
     def count(self, modality: str) -> int | None:
-        return sum(map(len, self._parts(modality, None)))
+        return sum(map(len, self._parts(Scope(modality, None))))
 
     def sample(self, n: int, modality: str) -> tuple[list[str], PackedCodes]:
-        parts = self._parts(modality, None)
+        parts = self._parts(Scope(modality, None))
         ends = np.cumsum([0, *map(len, parts)])
         total = int(ends[-1])
         chosen = np.sort(generator(0, "sample", total).choice(total, min(n, total), replace=False))
@@ -269,35 +258,31 @@ class EmbeddedStore(Store):
         return [ids[place] for place in order], np.concatenate(codes)[order]
 
     def word_counts(self) -> dict[str, int]:
-        with self._items() as items:
-            return items.word_counts()
+        return self._ask(ItemsDatabase.word_counts)
 
     def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
-        with self._items() as items:
-            return items.search_words(text, without, k, where, least)
+        return self._ask(lambda items: items.search_words(text, without, k, where, least))
 
     def _facts(self) -> dict[str, Any]:
         """``distinct_codes`` leaves out modalities of which codes were written a short time ago."""
-        with self._items() as items:
-            codes = items.code_counts()
+        codes = self._ask(ItemsDatabase.code_counts)
         distinct = {
             modality: parts[0].codes.index.n_distinct
             for modality in codes
-            if len(parts := self._parts(modality, None)) == 1 and parts[0].allowed is None
+            if len(parts := self._parts(Scope(modality, None))) == 1 and parts[0].allowed is None
         }
         n_bytes = self._folder.n_bytes() if self._folder else None
         return {"codes": codes, "distinct_codes": distinct, "bytes": n_bytes}
 
-    def _parts(self, modality: str, where: Filter | None) -> list[Part]:
-        """Return the codes of a modality to search, of the items that pass a filter."""
+    def _parts(self, scope: Scope) -> list[Part]:
+        """Return the codes to search."""
         with self._held(self._reading) as opened:
-            return opened.layers.parts(modality, where)
+            return opened.layers.parts(*scope)
 
-    @contextmanager
-    def _items(self) -> Iterator[ItemsDatabase]:
-        """Yield the items as they are now."""
+    def _ask(self, question: Callable[[ItemsDatabase], _Reply]) -> _Reply:
+        """Return what a question to the items as they are now gives."""
         with self._held(self._reading) as opened, opened.reader.reading():
-            yield opened.reader
+            return question(opened.reader)
 
     @contextmanager
     def _held(self, lock: threading.RLock) -> Iterator[_Opened]:
