@@ -158,13 +158,10 @@ _health_router = APIRouter(tags=["server"], responses=_STATUSES)
 @_router.get("/info")
 def info(request: Request, service: CurrentService) -> Info:
     """Return what is searched, which queries can be encoded, and the limits of requests."""
-    facts, report = service.store.info(), service.report
+    report = service.report
     encoding = service.encoding.result() if service.encoding.done() else None
     return Info(
-        items=facts["items"],
-        n_bits=facts["n_bits"],
-        codes=facts["codes"],
-        model=facts["model"],
+        **service.store.info(),
         asks=list(encoding.batchers) if encoding else ["text", "image"],
         words_alone=encoding is not None and encoding.words_alone,
         writable=service.tokens.write is not None and service.store.writable,

@@ -87,12 +87,9 @@ class Thumbnails:
         >>> open_image(io.BytesIO(Thumbnails(max_pixels=10**6).draw_upload(file.getvalue()))).size
         (640, 320)
         """
-        return self._thumbnail(io.BytesIO(content), _KEPT)
+        return self._draw(io.BytesIO(content), _KEPT)
 
-    def _draw(self, path: Path, size: int, _changed: int) -> bytes:
-        return self._thumbnail(path, size)
-
-    def _thumbnail(self, file: Path | IO[bytes], size: int) -> bytes:
+    def _draw(self, file: Path | IO[bytes], size: int, _changed: int = 0) -> bytes:
         with open_image(file) as opened:
             is_large = opened.format not in _REDUCIBLE and opened.width * opened.height > self._max_pixels
             with self._large if is_large else nullcontext():

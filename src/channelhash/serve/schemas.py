@@ -160,17 +160,22 @@ class _Photograph(BaseModel):
     height: int | None = None
 
 
-class _Result(_Photograph):
-    """One result of a search."""
+class _BrowsedItem(_Photograph):
+    """One item without its codes."""
 
     id: str
-    distance: int | None = Field(description="Bits in which its code differs; null where words alone were asked for.")
-    code: str = Field(description="Its code of the searched modality.")
     text: str
     labels: list[str]
     image: str = Field(description="Address of its thumbnail relative to the API's root, empty without a picture.")
-    modalities: list[str] = Field(description="The modalities of its codes.")
     metadata: dict[str, Any]
+
+
+class _Result(_BrowsedItem):
+    """One result of a search."""
+
+    distance: int | None = Field(description="Bits in which its code differs; null where words alone were asked for.")
+    code: str = Field(description="Its code of the searched modality.")
+    modalities: list[str] = Field(description="The modalities of its codes.")
     match: float | None = Field(None, description="Of random items, the share at least as near; null if unknown.")
     fit: float | None = Field(
         None, description="Probability that it answers the words; below 0.5 it is less likely to. Null if unknown."
@@ -322,16 +327,6 @@ class ExplainResponse(BaseModel):
     sides: list[dict[str, Any]] = Field(description="Each item with the map of its picture or the influence of words.")
     remarks: list[str] = Field(description="What could not be done, a line each.")
     seconds: float
-
-
-class _BrowsedItem(_Photograph):
-    """One item without its codes."""
-
-    id: str
-    text: str
-    labels: list[str]
-    image: str = Field(description="Address of its thumbnail relative to the API's root, empty without a picture.")
-    metadata: dict[str, Any]
 
 
 class ItemResponse(_BrowsedItem):

@@ -241,8 +241,9 @@ class Service:
     def _make_encoding(self) -> _Encoding:
         """Load the model, and encode a first text and mostly a first image: no request waits while it loads."""
         model = self.load()
-        if model is not None:
-            _check_model(self.store, model)
+        store = self.store
+        if model is not None and store.n_bits not in (None, model.n_bits):
+            raise InputError(f"{store.address}: holds codes of {store.n_bits} bits, the model makes {model.n_bits}")
         has_unknown_words(model, "words")  # which reads the words that it knows
         problems = {modality: problem for modality in _MODALITIES if (problem := _problem(model, modality))}
         batchers: dict[str, _Batcher[Any, Outputs]] = {
@@ -255,7 +256,7 @@ class Service:
             for modality in _MODALITIES
             if model is not None and modality not in problems
         }
-        words_alone = model is not None and "text" not in model.modalities and self.store.has_words
+        words_alone = model is not None and "text" not in model.modalities and store.has_words
         return _Encoding(model, batchers, problems, words_alone)
 
     def _find_references(self) -> None:
@@ -341,18 +342,6 @@ class Service:
             self.store.close()
         except JobError as error:
             _log.error("%s", error)
-
-
-def _check_model(store: Store, model: QueryEncoder) -> None:
-    """Raise `InputError` unless the store's codes can be compared with the model's."""
-    if store.model and not model.comparable(store.model):
-        raise InputError(
-            f"{store.address}: its codes were made by the model {store.model}, not by this one "
-            f"({model.fingerprint()}); codes of two models cannot be compared: give that model with --model, or make "
-            "the store again"
-        )
-    if store.n_bits is not None and store.n_bits != model.n_bits:
-        raise InputError(f"{store.address}: holds codes of {store.n_bits} bits, the model makes {model.n_bits}")
 
 
 def _problem(model: QueryEncoder | None, modality: str) -> str:
