@@ -220,14 +220,8 @@ class Explanation:
 
 def _map_dict(image_map: ImageMap) -> dict[str, Any]:
     rows, columns = image_map.influence.shape
-    arrays = {name: getattr(image_map, name).tolist() for name in ("influence", "flips", "flipping")}
-    return {
-        "rows": rows,
-        "columns": columns,
-        "patch": image_map.patch,
-        "strongest": list(image_map.strongest),
-        **arrays,
-    }
+    values = {name: np.asarray(value).tolist() for name, value in vars(image_map).items() if name != "image"}
+    return {"rows": rows, "columns": columns, **values}
 
 
 def explain(

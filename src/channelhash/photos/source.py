@@ -229,18 +229,14 @@ def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source
 
 def _metadata(records: Records) -> list[dict[str, Value]]:
     """Return the metadata that the records hold."""
-    texts, images = records.display_values("text"), records.display_values("image")
-    metadata: list[dict[str, Value]] = []
-    for row, labels in enumerate(records.labels):
-        values: dict[str, Value] = {}
-        if texts is not None:
-            values["text"] = texts[row]
-        if images is not None:
-            values["image"] = os.path.abspath(images[row])
-        if records.label_names:
-            values["labels"] = [name for name, has in zip(records.label_names, labels, strict=True) if has]
-        metadata.append(values)
-    return metadata
+    columns: dict[str, Sequence[Value]] = {}
+    if (texts := records.display_values("text")) is not None:
+        columns["text"] = texts
+    if (images := records.display_values("image")) is not None:
+        columns["image"] = list(map(os.path.abspath, images))
+    if len(names := np.array(records.label_names)):
+        columns["labels"] = [names[labels].tolist() for labels in records.labels]
+    return [{name: values[row] for name, values in columns.items()} for row in range(len(records))]
 
 
 def _further_columns(path: Path, records: Records) -> tuple[Records, list[dict[str, Value]]]:

@@ -239,10 +239,7 @@ def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[N
     """Return a block in which nobody else indexes into a store; of a store that is no folder, a block alone."""
     if address.startswith(tuple(STORES)) or Path(address).is_file():
         return nullcontext()
-    folder = find_or_keep(Path(address))
-    if kind_of(folder) == "store" and not StoreFolder(folder).writable:
-        raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
-    return StoreFolder(folder).hold_run(progress)
+    return StoreFolder(find_or_keep(Path(address))).hold_run(progress)
 
 
 def read_again(

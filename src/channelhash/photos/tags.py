@@ -215,19 +215,16 @@ def _utf16(value: object) -> str:
 def _check(said: _Said) -> dict[str, Value]:
     """Return the tags that can be: texts on one line, numbers within their range."""
     labels = said.get("labels") or []
+    lines = map(_line, labels if isinstance(labels, list) else [labels])
     checked = {
         "taken": next((date for date in map(parse_date, said.get("taken", ())) if date), None),
         "camera": _camera(*map(_line, said.get("camera", ("", "")))),
         "lens": lens if any(map(str.isalnum, lens := _line(said.get("lens")))) else "",
         "focal_length": focal if (focal := _number(said.get("focal_length"))) and 0 < focal < 10_000 else None,
         **_position(*said.get("position", (None, None))),
-        "rating": int(rating)
-        if (rating := _number(said.get("rating"))) is not None and rating in range(-1, 6)
-        else None,
+        "rating": next((stars for stars in range(-1, 6) if stars == _number(said.get("rating"))), None),
         "title": _line(said.get("title")),
-        "labels": list(dict.fromkeys(filter(None, map(_line, labels if isinstance(labels, list) else [labels]))))[
-            :_MOST
-        ],
+        "labels": list(dict.fromkeys(filter(None, lines)))[:_MOST],
         "text": _line(said.get("text")),
     }
     return {key: value for key, value in checked.items() if value not in (None, "", [])}

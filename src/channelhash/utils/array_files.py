@@ -203,17 +203,9 @@ def _is_hdf5(path: Path) -> bool:
     return head.startswith(b"\x89HDF\r\n\x1a\n") or head[512:520] == b"\x89HDF\r\n\x1a\n"
 
 
-def _matrices(path: Path) -> dict[str, Any]:
-    from scipy.io import loadmat
-
-    return dict(loadmat(path))
-
-
 def _cell_arrays(path: Path) -> dict[str, Any]:
     """Return the cell arrays of texts of a v7.3 file; those of other things as an empty text."""
-    import h5py
-
-    arrays: dict[str, Any] = {}
+    h5py, arrays = library("h5py", "mat"), dict[str, Any]()
     with h5py.File(path, "r") as file:
         for name, item in file.items():
             if isinstance(item, h5py.Dataset) and h5py.check_ref_dtype(item.dtype):
@@ -233,7 +225,7 @@ def _read(path: Path, folder: Path) -> None:
     """Write the arrays of a file into ``folder``, and their names last."""
     if resource is not None:
         _limit(path.stat().st_size)
-    content = _cell_arrays(path) if _is_hdf5(path) else _matrices(path)
+    content = _cell_arrays(path) if _is_hdf5(path) else library("scipy.io", "mat").loadmat(path)
     names = [name for name in content if not name.startswith("__")]
     for number, name in enumerate(names):
         array = _from_mat(content.pop(name))

@@ -14,13 +14,13 @@
 import io
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from math import ceil, sqrt
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from PIL import ExifTags, Image, ImageCms, ImageFile, UnidentifiedImageError
@@ -140,7 +140,10 @@ def _turn_of(image: Image.Image) -> int:
     >>> _turn_of(Image.new("RGB", (4, 3)))
     1
     """
-    turn = _exif(image).get(ExifTags.Base.Orientation)
+    try:
+        turn: int = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # of a corrupt block
+        return 1
     return turn if turn in range(1, 9) else 1
 
 
@@ -152,15 +155,6 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
     """
     width, height = image.size
     return (height, width) if _turn_of(image) >= 5 else (width, height)
-
-
-def _exif(image: Image.Image) -> Any:
-    """Return the EXIF block; an empty mapping for a corrupt one."""
-    try:
-        return image.getexif()
-    except Exception:
-        empty: Mapping[int, Any] = {}
-        return empty
 
 
 def _open(file: Path | str | IO[bytes], formats: Sequence[str]) -> Image.Image:
