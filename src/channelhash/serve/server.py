@@ -26,10 +26,8 @@ from channelhash.serve.middleware import SHARED
 from channelhash.utils.processes import end_with_parent, interrupts_held
 from channelhash.utils.typed_settings import trusting
 
-try:
+if sys.platform != "win32":
     import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 # Host names by which this machine reaches a server of its own.
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -257,7 +255,7 @@ def _server_config(app: Any, **options: Any) -> uvicorn.Config:
 
 def _prepare(app: FastAPI) -> None:
     """Let this process have many connections, and keep its threads and its memory from holding requests up."""
-    if resource is not None:
+    if sys.platform != "win32":
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and soft < _FILES:
             enough = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)

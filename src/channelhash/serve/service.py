@@ -211,9 +211,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self.metrics = Metrics(lambda: len(self.store))
-        self.thread, self.search_thread = (
-            ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("encode", "search")
-        )
+        self.thread, self.search_thread = ThreadPoolExecutor(1, "encode"), ThreadPoolExecutor(1, "search")
         # With the caller's consent to code that a model's folder names.
         self.encoding = self.thread.submit(copy_context().run, self._make_encoding)
         self.thumbnails = Thumbnails(self.limits.pixels)

@@ -22,10 +22,8 @@ from channelhash.errors import InputError
 from channelhash.utils.files import reading
 from channelhash.utils.optional_imports import library
 
-try:
+if sys.platform != "win32":  # which has no such limits: a reader that crashes is still a process of its own
     import resource
-except ImportError:  # Windows, which has no such limits: a reader that crashes is still a process of its own
-    resource = None  # type: ignore[assignment]
 
 #: Memory of the reading process: enough for any file, and for those that compression made small.
 _MEMORY, _MEMORY_PER_BYTE = 4 << 30, 100
@@ -223,7 +221,7 @@ def _cell_text(cell: Any) -> str | None:
 
 def _read(path: Path, folder: Path) -> None:
     """Write the arrays of a file into ``folder``, and their names last."""
-    if resource is not None:
+    if sys.platform != "win32":
         _limit(path.stat().st_size)
     content = _cell_arrays(path) if _is_hdf5(path) else library("scipy.io", "mat").loadmat(path)
     names = [name for name in content if not name.startswith("__")]

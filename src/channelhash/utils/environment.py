@@ -12,10 +12,8 @@ from channelhash.utils.optional_imports import library
 if TYPE_CHECKING:
     import torch
 
-try:
+if sys.platform != "win32":
     import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 
 def usable_cores() -> int:
@@ -71,7 +69,7 @@ def peak_bytes() -> int | None:
     >>> peak_bytes() is None or peak_bytes() > 1_000_000
     True
     """
-    if resource is None:
+    if sys.platform == "win32":
         return None
     used = resource.getrusage(resource.RUSAGE_SELF)
     # macOS counts bytes, all others 1024 of them.

@@ -65,7 +65,6 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: in
     if image is None:
         box = (x + margin, y + margin, x + margin + _IMAGE, y + margin + _IMAGE)
         draw.rectangle(box, fill=(238, 240, 244))
-        _frame(draw, box, cell.right)
         lines = _wrap(cell.caption, 19)
         _draw_lines(draw, (x + margin + 8, y + margin + 8), lines[:8])
         captions = ["…"] if len(lines) > 8 else []
@@ -74,8 +73,9 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: in
         left, top = x + (_CELL - image.width) // 2, y + margin + (_IMAGE - image.height) // 2
         sheet.paste(image, (left, top))
         box = (left - 4, top - 4, left + image.width + 3, top + image.height + 3)
-        _frame(draw, box, cell.right)
         captions = _wrap(cell.caption)[:caption_lines]
+    if cell.right is not None:  # thick for right and thin for wrong: readable without colour
+        draw.rectangle(box, outline=_MARKS[cell.right], width=4 if cell.right else 1)
     _draw_lines(draw, (x + margin, y + _CELL - 6), captions)
 
 
@@ -100,12 +100,6 @@ def _draw_lines(draw: ImageDraw.ImageDraw, place: tuple[int, int], lines: Sequen
             font = ImageFont.truetype(_font_file(frozenset("".join(text.split()))), round(0.9 * _LETTERS))
         top = place[1] + number * _LINE
         draw.text((place[0], top + _LETTERS), text, fill="black", font=font, anchor="ls")
-
-
-def _frame(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], right: bool | None) -> None:
-    """Draw a frame, thick for right and thin for wrong: readable without colour."""
-    if right is not None:
-        draw.rectangle(box, outline=_MARKS[right], width=4 if right else 1)
 
 
 def _wrap(text: str, width: int = 22) -> list[str]:

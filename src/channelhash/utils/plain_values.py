@@ -91,18 +91,13 @@ def _structs(column: pa.Array) -> list[dict[str, Any] | None]:
 
 
 def _extensions(column: pa.Array) -> list[Any]:
-    name, values = getattr(column.type, "extension_name", ""), plain_values(column.storage)
-    if name == "arrow.uuid":
-        values = [None if value is None else str(UUID(bytes=value)) for value in values]
-    elif name == "arrow.bool8":
-        values = [None if value is None else bool(value) for value in values]
-    return values
+    values = plain_values(column.storage)
+    convert = _EXTENSIONS.get(getattr(column.type, "extension_name", ""))
+    return values if convert is None else [None if value is None else convert(value) for value in values]
 
 
-def _same(column: pa.Array) -> list[Any]:
-    return list(column.to_pylist())
-
-
+#: Extension types whose values are not those of their storage.
+_EXTENSIONS: dict[str, Callable[[Any], Any]] = {"arrow.uuid": lambda value: str(UUID(bytes=value)), "arrow.bool8": bool}
 _types = pa.types
 _LISTS = (
     *(_types.is_list, _types.is_large_list, _types.is_fixed_size_list),
@@ -113,11 +108,11 @@ _CONVERSIONS: tuple[tuple[tuple[Callable[[Any], bool], ...], Callable[[Any], lis
     ((lambda kind: isinstance(kind, pa.BaseExtensionType),), _extensions),
     ((_types.is_dictionary,), lambda column: plain_values(column.dictionary_decode())),
     ((_types.is_run_end_encoded,), lambda column: plain_values(pc.run_end_decode(column))),
-    ((_types.is_null, _types.is_boolean, _types.is_integer, *_BINARY), _same),
+    ((_types.is_null, _types.is_boolean, _types.is_integer, *_BINARY), lambda column: column.to_pylist()),
     ((_types.is_floating,), _floats),
     ((_types.is_decimal,), _decimals),
     ((_types.is_string, _types.is_large_string, _types.is_string_view), _texts),
-    ((_types.is_date,), lambda column: _same(column.cast(pa.string()))),
+    ((_types.is_date,), lambda column: column.cast(pa.string()).to_pylist()),
     ((_types.is_time, _types.is_timestamp), _times),
     ((_types.is_duration,), _durations),
     ((_types.is_map,), _map),
