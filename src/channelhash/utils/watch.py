@@ -25,6 +25,8 @@ _PACE = {"step": 500, "rust_timeout": 2000, "poll_delay_ms": 30_000}
 _LONGEST = 60.0
 #: Seconds after which it is indexed anyway: drives of the network do not say what others change on them.
 _REGULAR = 600.0
+#: Seconds between two runs, or as many as the last one took if they are fewer: something may always change.
+_REST = 10.0
 #: Seconds until a folder that could not be watched is tried again.
 _AGAIN = 30.0
 _NAME, _LINE = 16, 1000
@@ -129,7 +131,7 @@ class Watch(threading.Thread):
                 due = False
                 self._index()
                 looked = time.monotonic()
-                rest = min(looked - now, _LONGEST)  # where something always changes, half of the time is left
+                rest = min(looked - now, _REST)
 
     def _counts(self, path: Path, folder: Path) -> bool:
         """Return whether a change may be one of photographs: not in the store, nor in what is hidden."""
