@@ -32,6 +32,7 @@ from channelhash.serve.service import _Batcher, _WarmUp
 from serve.served import TOKEN, WRITER, on_loopback, refused, serving, small_model, small_store
 from serve.test_attack_requests import head
 from small_runs import assert_refused
+from utils.test_watch import until
 
 
 def test_items_that_come_while_the_model_is_busy_are_encoded_together_and_fail_alone():
@@ -343,8 +344,8 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
         before = [ask(address, "search", question)["results"] for _ in range(4)]
         assert before[1:] == before[:1] * 3
         n_items = len(before[0])
-        maps = [Path(f"/proc/{pid}/maps").read_text(encoding="utf-8") for pid in workers]
-        assert all("snapshot-" in lines for lines in maps)  # the codes are in the files, for both
+        maps = [Path(f"/proc/{pid}/maps") for pid in workers]
+        until(lambda: all("snapshot-" in each.read_text(encoding="utf-8") for each in maps))  # codes are in the files
         ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}, TOKEN)
         more = [n_items + 1] * 4  # the workers are asked in turn
         wait_until(lambda: [len(ask(address, "search", question)["results"]) for _ in range(4)] == more)
