@@ -14,23 +14,23 @@ from channelhash.photos.stores import NewCodes, add_to_store, create_store, read
 from refusals import check_refusal
 from small_stores import encode_into, small_model
 
-WORDS, FONTS, LETTERS = map(str.split, (
-    "harbour lantern gravel pepper tunnel monday violet copper walrus bakery quarter falcon meadow signal cactus",
+SYLLABLES, FONTS, LETTERS = map(str.split, (
+    "bar cac cop fal gra har kem lan lio mea mon nus pep qua rid sol tun vex wal zim",
     "Sans Sans-Bold Sans-Oblique SansMono SansCondensed Serif Serif-Bold", "A B C D E F G H J K L M N P R S T U V X Y",
 ))  # fmt: skip
 
 
 def lines_of(rng, kind):
     """Return the lines in a picture of a kind, the phrase to be found, and the size of its letters."""
-    words = lambda k: " ".join(rng.choices(WORDS, k=k))  # noqa: E731
+    words = lambda k: " ".join("".join(rng.choices(SYLLABLES, k=3)) for _ in range(k))  # noqa: E731
     pair = lambda: "".join(rng.choices(LETTERS, k=2))  # noqa: E731
     if kind == "plate":
         return [line := f"{pair()} {rng.randrange(100, 1000)} {pair()}"], line, rng.randrange(30, 60)
     if kind == "receipt":
-        lines = [f"{words(2)} {rng.randrange(1000, 10_000) / 100}" for _ in range(24)]
+        lines = [f"{words(2)} {rng.randrange(1000, 10_000) / 100}" for _ in range(16)]
         return lines, rng.choice(lines), rng.randrange(22, 34)
     if kind == "screenshot":
-        lines = [f"{words(6)} {pair()}{rng.randrange(1000)} {words(1)}" for _ in range(18)]
+        lines = [f"{words(4)} {pair()}{rng.randrange(1000)} {words(1)}" for _ in range(10)]
         return lines, rng.choice(lines), rng.randrange(20, 28)
     line = f"{words(2)} {rng.randrange(10, 10_000)}".upper()
     return line.split() if kind == "sign" else [line], line, rng.randrange(50, 90)
