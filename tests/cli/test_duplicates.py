@@ -27,7 +27,9 @@ def store(tmp_path):
 
 def test_groups_as_json_and_as_a_table_and_as_a_sheet(store, tmp_path, capsys):
     found = run_json(capsys, "duplicates", store, "--radius", 2)
-    assert found == {"groups": [["b", "c", "e"]], "distances": [[0, 1, 3]], "problems": []}
+    assert (found["groups"], found["distances"], found["problems"]) == ([["b", "c", "e"]], [[0, 1, 3]], [])
+    assert (found["keepers"], found["reasons"]) == (["b"], ["all are equal"])
+    assert [photo["path"] for photo in found["photos"][0]] == [str(tmp_path / f"{number}.png") for number in (0, 1, 7)]
     out = run_text(capsys, "duplicates", store, "--radius", 2, "--where", "year < 7", "--sheet", tmp_path / "g.png")
     assert "2 items in 1 groups" in out
     assert Image.open(tmp_path / "g.png").width > 200
@@ -44,10 +46,31 @@ def test_bad_input_is_one_line(store, tmp_path, capsys):
     assert_refused(capsys, "duplicates", tmp_path / "none", says="none: no such folder")
 
 
+def test_the_rest_is_listed_moved_and_moved_back(store, tmp_path, capsys):
+    """All five are black; their ids are no paths, so that a file keeps its whole path below the folder."""
+    rest = [str(tmp_path / f"{number}.png") for number in (0, 1, 240, 7)]
+    assert run_text(capsys, "duplicates", store, "--rest").splitlines() == rest
+    assert run_text(capsys, "duplicates", store, "--rest", "-0").split("\0") == [*rest, ""]
+    folder = tmp_path / "moved"
+    assert "4 files would be moved, by --yes" in run_text(capsys, "duplicates", store, "--move", folder)
+    assert not folder.exists()
+    moved = run_json(capsys, "duplicates", store, "--move", folder, "--yes")
+    assert moved["paths"] == dict(zip("bcde", (str(folder / path.lstrip("/")) for path in rest), strict=True))
+    assert "No near-duplicates" in run_text(capsys, "duplicates", store)
+    assert "4 files moved back" in run_text(capsys, "duplicates", store, "--undo")
+    run_text(capsys, "duplicates", store, "--not", "a", "--not", "b")
+    assert run_json(capsys, "duplicates", store)["groups"] == [["a", "c", "d", "e"]]
+    assert "Took back --not" in run_text(capsys, "duplicates", store, "--undo")
+    assert "no decision" in run_text(capsys, "duplicates", store, "--undo")
+    assert_refused(capsys, "duplicates", store, "--undo", "--rest", says="give one of them")
+
+
 def test_a_search_folds_them(store, capsys):
-    results = run_json(capsys, "search", store, "--like", "c", "--collapse")["results"]
+    results = run_json(capsys, "search", store, "--like", "c")["results"]
     assert [(result["id"], result["duplicates"]) for result in results] == [("c", ["b", "e"]), ("d", []), ("a", [])]
-    assert "duplicates" in run_text(capsys, "search", store, "--like", "c", "--collapse")
+    assert "duplicates" in run_text(capsys, "search", store, "--like", "c")
+    apart = run_json(capsys, "search", store, "--like", "c", "--no-collapse")["results"]
+    assert "".join(result["id"] for result in apart) == "cbeda"
 
 
 def test_a_search_says_what_is_close(tmp_path, capsys):

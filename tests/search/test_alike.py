@@ -28,16 +28,25 @@ def copies_of(draws, n):
     kinds = generator(0, "greys", draws).integers(0, 256, (3, 16, 16))
     noise = generator(1, "greys", draws).normal(0, 30, (n, 16, 16))
     colours = generator(2, "greys", draws).integers(0, 256, (n, 4, 4, 3), dtype=np.uint8)
-    greys = [np.clip(kinds[i % 3] + noise[i], 0, 255).astype(np.uint8) for i in range(n)]
+    kinds = np.concatenate([kinds, kinds.swapaxes(1, 2)[:, ::-1]])
+    greys = [np.clip(kinds[i % 6] + noise[i], 0, 255).astype(np.uint8) for i in range(n)]
     return [small.SmallCopy("", grey, colour // 2, False) for grey, colour in zip(greys, colours, strict=True)]
 
 
 def literally_alike(one, other, least=0.85):
+    turns = [(np.rot90(other.grey, n), np.rot90(other.colour, n)) for n in range(4)]
+    turns += [(grey[::-1], colour[::-1]) for grey, colour in turns]
+    others = [small.SmallCopy("", grey, colour, False) for grey, colour in turns]
+    return any(literally_upright(one, turned, least + (0.08 if n else 0)) for n, turned in enumerate(others))
+
+
+def literally_upright(one, other, least):
     a, b = (without_means(copy.grey) for copy in (one, other))
     covariance, variances = (a * b).mean(), [(side**2).mean() for side in (a, b)]
     levels = np.sqrt(((one.colour.astype(float) - other.colour) ** 2).mean())
     shape = (covariance + 4) / np.sqrt((variances[0] + 4) * (variances[1] + 4))
-    return shape >= least and levels <= 32 + 2 * np.sqrt(min(variances))
+    contrast = np.sqrt(min(variances))
+    return shape >= least and levels <= min(32, 8 + 8 * contrast) + 2 * contrast
 
 
 def without_means(grey):
@@ -136,7 +145,7 @@ def test_one_changed_line_makes_another_page(tmp_path):
 
 
 def test_pictures_without_shape_are_compared_by_colour(tmp_path):
-    """One colour each, gradients, and their copies: removing means of rows and columns leaves nothing of them."""
+    """One colour each, a gradient turned, and copies: removing means of rows and columns leaves nothing of them."""
     ramp = np.linspace(0, 255, 120)
     images = {
         "white": np.full((120, 120, 3), 255.0),
@@ -153,9 +162,9 @@ def test_pictures_without_shape_are_compared_by_colour(tmp_path):
         image.resize((60, 60)).save(tmp_path / f"{name}-half.jpg", quality=50)
     files = sorted(tmp_path.iterdir())
     groups = small.group_copies(np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None)
-    assert sorted([files[place].name for place in group] for group in groups) == [
-        [f"{name}-half.jpg", f"{name}.png"] for name in sorted(images)
-    ]
+    names = [[name] for name in ("white", "black", "red", "green")] + [["across", "back", "down"]]
+    expected = [[f"{name}{end}" for name in same for end in ("-half.jpg", ".png")] for same in names]
+    assert sorted([files[place].name for place in group] for group in groups) == sorted(expected)
 
 
 def test_copies_are_alike_and_other_photographs_are_not(tmp_path):

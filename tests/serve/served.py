@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from PIL import Image
 
 from channelhash.models import MODELS, HashModel
 from channelhash.search import Store, open_store
@@ -47,6 +49,19 @@ def small_store(folder: Path, model: HashModel, n: int = 30) -> Store:
     if "text" in model.modalities:
         store.add(list(records.ids), model.encode_texts(texts), "text")
         store.add([ODD_ID], model.encode_texts(["a dark blue picture"]), "text", [{"text": "odd <b>&</b>"}])
+    return store
+
+
+def store_of_copies(folder: Path) -> Store:
+    """A picture, a smaller copy and a third picture in ``folder/photos``, in a store."""
+    (folder / "photos").mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 5, 6, 3), dtype=np.uint8)
+    one, other = (Image.fromarray(image).resize((180, 150)) for image in pixels)
+    paths = {name: folder / "photos" / name for name in ("a.png", "b.png", "small.png")}
+    for path, image in zip(paths.values(), (one, other, one.resize((90, 75))), strict=True):
+        image.save(path)
+    store = open_store(folder / "store", 8)
+    store.add(list(paths), np.zeros((3, 1), np.uint8), metadata=[{"image": str(path)} for path in paths.values()])
     return store
 
 

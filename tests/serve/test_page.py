@@ -15,7 +15,7 @@ from channelhash.search import open_store
 from channelhash.search.duplicates import find_duplicates
 from channelhash.serve import Limits, create_app, local
 from channelhash.serve.middleware import Tokens
-from serve.served import ODD_ID, on_loopback, small_model, small_store
+from serve.served import ODD_ID, TOKEN, on_loopback, small_model, small_store, store_of_copies
 
 pytestmark = pytest.mark.browser
 
@@ -522,3 +522,26 @@ def test_new_photographs_appear_and_only_people_at_the_machine_see_where_they_li
     page.goto(address)
     expect(shown(page).locator(".place code")).to_have_text(re.compile(r"^item\d+$"))
     expect(page.locator(".place").get_by_role("button")).to_have_text(["Copy path"])
+
+
+def test_a_person_moves_a_copy_and_moves_it_back(page, tmp_path):
+    store = store_of_copies(tmp_path)
+    moved = tmp_path / "photos duplicates" / "a.png"
+    with on_loopback(create_app(store, None, token=TOKEN)) as address:
+        page.goto(f"{address}duplicates.html")
+        row = page.locator("#groups li")
+        expect(row.locator("[aria-pressed=true]")).to_have_attribute("aria-label", "Keep a.png")
+        row.get_by_role("button", name="Keep small.png").click()
+        row.get_by_role("button", name="Move the rest…").click()
+        page.locator("#token-value").fill(TOKEN)
+        page.locator("#token-value").press("Enter")
+        row.get_by_role("button", name="Move 1 file").click()
+        expect(page.locator("#said")).to_have_text("Moved 1 file to “photos duplicates”.")
+        assert moved.exists()
+        page.get_by_role("button", name="Undo").click()
+        expect(row).to_have_count(1)
+        assert not moved.exists()
+        row.get_by_role("button", name="Not duplicates").click()
+        expect(row).to_have_count(0)
+        page.reload()
+        expect(page.locator("#status")).to_have_text("No two items are near-duplicates.")

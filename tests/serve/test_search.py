@@ -353,6 +353,35 @@ def test_items_whose_pictures_differ_are_no_duplicates(client):
     assert client.get("/duplicates").json()["groups"] == [names]
 
 
+def test_copies_are_decided_about_and_moved_and_moved_back(tmp_path):
+    store = served.store_of_copies(tmp_path)
+    with TestClient(create_app(store, None, token=served.TOKEN)) as client:
+
+        def post(what, **body):
+            return client.post(f"/duplicates/{what}", json=body, headers={"Authorization": f"Bearer {served.TOKEN}"})
+
+        found = client.get("/duplicates").json()
+        assert (found["groups"], found["keepers"], found["reasons"]) == (
+            [["a.png", "small.png"]], ["a.png"], ["most pixels"],
+        )  # fmt: skip
+        assert [(photo["width"], photo["height"]) for photo in found["photos"][0]] == [(180, 150), (90, 75)]
+        assert str(tmp_path) not in json.dumps(found)
+        asked = {"keeper": "a.png", "ids": ["small.png", "b.png"]}
+        dry = post("move", **asked).json()
+        assert (dry["ids"], dry["folder"]) == (["small.png"], "photos duplicates")
+        assert dry["problems"] == ["b.png: stays, is no copy of a.png now, or one of them cannot be read"]
+        assert (tmp_path / "photos" / "small.png").exists()
+        assert post("move", **asked, dry_run=False).json() == dry
+        assert (tmp_path / "photos duplicates" / "small.png").exists()
+        assert post("undo").json()["ids"] == ["small.png"]
+        assert client.get("/duplicates").json()["groups"] == found["groups"]
+        assert post("decisions", kind="keep", ids=["a.png", "small.png"]).status_code == 201
+        assert client.get("/duplicates").json()["groups"] == []
+        assert post("undo").json()["kind"] == "keep"
+        served.refused(post("undo"), 404, says="no decision")
+        served.refused(client.post("/duplicates/undo"), 401, says="writing needs")
+
+
 @pytest.mark.parametrize(("params", "problem"), [({"k": 100_000}, "k"), ({"where": "colour = 1"}, "colour")])
 def test_duplicates_beyond_the_limits_are_refused(client, params, problem):
     served.refused(client.get("/duplicates", params=params), 422, says=problem)

@@ -85,7 +85,8 @@ def search(
     text = text if question is None else question
     settings = SearchOptions(k, radius, None, modality, where, rerank)
     opened, problems = open_searched(store, model, encoder, captions, exclude, by == "words")
-    pictures = "image" in opened.modalities and modality != "text"
+    first = next(opened.listed(), None)  # of a store of features, codes alone would decide
+    pictures = "image" in opened.modalities and modality != "text" and first is not None and "image" in first.metadata
     if collapse or (collapse is None and pictures and radius is None and rerank is None):
         settings = replace(settings, collapse=default_radius(opened.n_bits or 0, pictures))
     hits = search_store(

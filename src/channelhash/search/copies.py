@@ -6,7 +6,8 @@ and columns, which all pictures with a horizon share, 256 values of mean 0 are l
     (⟨a, b⟩ / 256 + 4) / sqrt((⟨a, a⟩ / 256 + 4) (⟨b, b⟩ / 256 + 4)) >= 0.85
 
 *Colour.* The 4 lets any two pictures without contrast pass. So the root mean square difference of their 4 × 4 means of
-red, green and blue must be at most 32 levels, and twice the lesser contrast (the root of ⟨a, a⟩ / 256) more.
+red, green and blue must be at most 32 levels, and twice the lesser contrast c (the root of ⟨a, a⟩ / 256) more; 8 + 8 c
+levels where that is less, as two skies without a cloud differ by nothing else.
 
 *Detail.* Pages, receipts and screenshots of one layout have one shape. Where at least 0.4 of a picture has one level of
 grey, give or take 8, larger grey copies are compared, of up to 256 × 256 smoothed means. Each tile of 8 × 8 must
@@ -14,7 +15,7 @@ correlate by the formula above, with 16 in place of 4: at least 0.5, or 0.8 wher
 
 In a group, each picture is alike to another, and all correlate by 0.75 at least, so that no chain joins different ones.
 Size, compression, brightness and contrast change little, a border of 5 % that is cut off somewhat more. Each pair is
-compared in the eight positions that turns by 90° and mirrors give; in seven, shapes must correlate by 0.05 more.
+compared in the eight positions that turns by 90° and mirrors give; in seven, shapes must correlate by 0.08 more.
 """
 
 import os
@@ -39,11 +40,11 @@ from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.progress import Progress, no_progress
 
 _SIDE, _SHAPE, CHAIN, _CONTRAST = 16, 0.85, 0.75, 4
-_COLOURS, _LEVELS, _PER_CONTRAST = 4, 32, 2
+_COLOURS, _LEVELS, _PER_CONTRAST, _PLAIN = 4, 32, 2, 8
 _TEXT_SIDE, _BACKGROUND, _SHADES = 128, 0.4, 8
 _FINE_SIDE, _CELLS, _FINE_CONTRAST, _TILES = 256, 8, 16, 0.5
 _VERSION = 1  # of the small copies that a store keeps
-_TURNS, _TURNED = 8, 0.05  # positions of a picture; how much more shapes must correlate in all but the first
+_TURNS, _TURNED = 8, 0.08  # positions of a picture; how much more shapes must correlate in all but the first
 _COARSE, _COARSE_TILES = 64, 0.8  # a small picture's grid, and what its tiles must reach
 # Copies that are kept in memory, some 60 MB and 130 MB; pictures that are compared with as many others at a time.
 _CACHED, _FINE_CACHED, _TILE = 1 << 16, 1 << 11, 384
@@ -258,7 +259,8 @@ def _alike_as_they_are(copies: Sequence[SmallCopy], others: Sequence[SmallCopy],
     a, b = (_stack(copy.colour.ravel() for copy in side) for side in (copies, others))
     squares = (a**2).mean(axis=1)[:, None] + (b**2).mean(axis=1) - 2 / a.shape[1] * (a @ b.T)
     contrasts = np.sqrt(np.minimum.outer(a_energies, b_energies))
-    near &= np.sqrt(np.maximum(squares, 0)) <= _LEVELS + _PER_CONTRAST * contrasts
+    levels = np.minimum(_LEVELS, _PLAIN + _PLAIN * contrasts)
+    near &= np.sqrt(np.maximum(squares, 0)) <= levels + _PER_CONTRAST * contrasts
     text = near & np.logical_or.outer([copy.text for copy in copies], [copy.text for copy in others])
     text &= np.not_equal.outer([copy.path for copy in copies], [copy.path for copy in others])
     rows, columns = np.flatnonzero(text.any(axis=1)), np.flatnonzero(text.any(axis=0))
