@@ -83,7 +83,7 @@ def propose_keeper(photos: Sequence[Photo]) -> tuple[str, str]:
     >>> propose_keeper([Photo("b (1).jpg", size=9), Photo("b.jpg", size=9), Photo("a.jpg", size=8)])
     ('b.jpg', 'largest file, name of an original')
     """
-    left, reasons = list(photos), []
+    left, reasons = list(photos), list[str]()
     for reason, measure, share in _REASONS:
         values = [measure(photo) for photo in left]
         best = [photo for photo, value in zip(left, values, strict=True) if value >= share * max(values)]
@@ -165,8 +165,8 @@ def find_duplicates(
         DuplicateGroup(
             [ids[row] for row in rows],
             hamming_distances(codes[rows[:1]], codes[rows])[0].tolist(),
-            several := [photos[row] for row in rows],
-            *propose_keeper(several),
+            [photos[row] for row in rows],
+            *propose_keeper([photos[row] for row in rows]),
         )
         for rows in map(np.ndarray.tolist, groups)
     ]
@@ -184,7 +184,7 @@ def _describe(item: Item, sharpness: float) -> Photo:
         if not isinstance(width, int) or not isinstance(height, int):
             with open_image(path) as opened:
                 width, height = upright_size(opened)
-    pixels = (int(width or 0), int(height or 0))
+    pixels = [side if isinstance(side, int) else 0 for side in (width, height)]
     return Photo(item.id, path, *pixels, size, date_of(metadata), bool(metadata.get("taken")), sharpness)
 
 

@@ -9,12 +9,13 @@ import os
 import shutil
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from channelhash.errors import InputError
 from channelhash.search import find_or_keep
@@ -186,7 +187,7 @@ def _is_hidden(path: Path) -> bool:
 
 def _log(item: Item, target: Path) -> str:
     """Return all that `undo` needs."""
-    rows = {"codes": item.codes, "projections": item.projections}
+    rows: dict[str, Mapping[str, NDArray[Any]]] = {"codes": item.codes, "projections": item.projections}
     values = {name: {key: row.tobytes().hex() for key, row in each.items()} for name, each in rows.items()}
     return json.dumps({"target": str(target), "metadata": item.metadata, **values})
 
