@@ -3,9 +3,10 @@
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,9 +14,7 @@ from channelhash.cli import options, output
 from channelhash.cli.interrupts import same_command
 from channelhash.cli.output import percent
 from channelhash.errors import InputError
-
-if TYPE_CHECKING:
-    from channelhash.config import RunConfig
+from channelhash.utils.progress import StageProgress
 
 _Modalities = Annotated[list[str], typer.Option(help="Modality to include; all by default. May be repeated.")]
 _Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")]
@@ -68,13 +67,12 @@ def _resumed_command() -> list[str]:
     return [*same_command(), *(["--resume"] if "--resume" not in sys.argv else [])]
 
 
-def _run(config: "RunConfig", folder: Path, resume: bool) -> dict[str, Any] | None:
+def _run(start: Callable[[StageProgress], dict[str, Any]], folder: Path) -> dict[str, Any] | None:
     """Train; return the result, but None where another process of a distributed training speaks for all."""
-    from channelhash.runs.train import start_run
     from channelhash.training.distributed import launched_rank
 
     with output.progress_bars(f"{folder} keeps all up to its last checkpoint", _resumed_command) as progress:
-        result = start_run(config, folder, resume, progress).as_dict()
+        result = start(progress)
     return None if launched_rank() > 0 else result
 
 
@@ -102,7 +100,7 @@ def train(
     """
     from channelhash.config import read_config
     from channelhash.presets import configuration_path, preset_path
-    from channelhash.runs.train import plan_run
+    from channelhash.runs.train import plan_run, start_run
 
     config = configuration_path(config, preset) or preset_path("recommended")
     short = _short_overrides(config, data, images, epochs)
@@ -112,7 +110,8 @@ def train(
         output.print_either(plan, as_json, output.print_plan, "Plan", plan)
         return
     folder = out or Path("runs") / config.stem
-    if (result := _run(resolved, folder, resume)) is None:
+    result = _run(lambda progress: start_run(resolved, folder, resume, progress).as_dict(), folder)
+    if result is None:
         return
     output.print_either(result, as_json, _print_trained, result, folder)
 
@@ -166,11 +165,13 @@ def extend(
     Example: channelhash extend runs/table --data new.csv --out runs/extended
     """
     from channelhash.runs.extend import DESCRIPTION, extension_config
+    from channelhash.runs.train import start_run
 
     overrides = _read_overrides(settings, skip_bad)
     config = extension_config(run, data, root, overrides)
     folder = out or run.with_name(f"{run.name}-extended")
-    if (result := _run(config, folder, resume)) is None:
+    result = _run(lambda progress: start_run(config, folder, resume, progress).as_dict(), folder)
+    if result is None:
         return
     description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     if as_json:
@@ -202,15 +203,13 @@ def distill(
     """
     from channelhash.lab import distill as student_runs
     from channelhash.runs.folder import open_run
-    from channelhash.training.distributed import launched_rank
 
     teacher = open_run(run)
     config = student_runs.student_config(teacher.config, student, data, settings)
     folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
-    with output.progress_bars(f"{folder} keeps all up to its last checkpoint", _resumed_command) as progress:
-        result = student_runs.distill(teacher, config, folder, modalities, resume, progress)
-    if launched_rank() > 0:
-        return  # the first process speaks for all
+    start = partial(student_runs.distill, teacher, config, folder, modalities, resume)
+    if (result := _run(start, folder)) is None:
+        return
     if as_json:
         output.print_json(result)
         return

@@ -13,16 +13,9 @@ from PIL import Image
 
 from channelhash.codes import PackedCodes, binarize, unpack
 from channelhash.errors import InputError
+from channelhash.explanation import occlusion
 from channelhash.explanation.bit_labels import Bit, BitLabels, Outputs
-from channelhash.explanation.occlusion import (
-    Encode,
-    ImageMap,
-    MapSettings,
-    WordInfluence,
-    map_image,
-    map_words,
-    reduce_image,
-)
+from channelhash.explanation.occlusion import Encode, ImageMap, MapSettings, WordInfluence
 from channelhash.search.query import encode_items, load_encoder, open_filled_store
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_files import open_image
@@ -314,15 +307,15 @@ def _map_side(
         text = str(side.item)
         if len(text.split()) > settings.max_words:
             remarks.append(f"{side.name[:40]} …: only its first {settings.max_words} words were left out in turn")
-        return None, map_words(text, encoders["text"], partner, settings.max_words), remarks
+        return None, occlusion.map_words(text, encoders["text"], partner, settings.max_words), remarks
     with open_image(side.item) if isinstance(side.item, str | Path) else nullcontext(side.item) as opened:
-        image = reduce_image(opened)
+        image = occlusion.reduce_image(opened)
     grid = settings.grid(image.size)
     n_positions = len(grid.positions())
     if n_positions > settings.max_positions:
         problem = f"{n_positions} patches would have to be looked at, more than {settings.max_positions}"
         return None, None, [*remarks, f"no map of {side.name}: {problem}"]
-    return map_image(image, grid, encoders["image"], partner, settings.fill), None, remarks
+    return occlusion.map_image(image, grid, encoders["image"], partner, settings.fill), None, remarks
 
 
 def _item(store: Store, item_id: str, modality: str) -> Item:

@@ -308,9 +308,9 @@ def _keep_moved(store: Store, source: Source, new: Sequence[int], missing: Seque
             state = _state_of_file(path) if candidates else ""
         except OSError:
             continue  # encoding it says what is wrong
-        if same := next((item for item in candidates if _is_moved(item, state, source, row)), None):
-            candidates.remove(same)
-            pairs.append((same, row, state))
+        if former := next((item for item in candidates if _is_moved(item, state, source, row)), None):
+            candidates.remove(former)
+            pairs.append((former, row, state))
     for start in range(0, len(pairs), _AT_ONCE):
         _rename(store, source, pairs[start : start + _AT_ONCE])
     return {row for _, row, _ in pairs}

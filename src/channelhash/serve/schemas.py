@@ -7,17 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
 
 from fastapi import UploadFile
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    FailFast,
-    Field,
-    Json,
-    JsonValue,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, Json, JsonValue, model_validator
+from pydantic.json_schema import WithJsonSchema
 
 from channelhash.search.duplicates import Photo
 from channelhash.search.hits import Hit

@@ -13,10 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
-import anyio
-import anyio.from_thread
-import anyio.to_thread
 import numpy as np
+from anyio import CapacityLimiter, from_thread, to_thread
 from fastapi import Depends, HTTPException, Request, Response, UploadFile
 from numpy.typing import NDArray
 from PIL import Image
@@ -231,10 +229,9 @@ class Service:
                 "the limit of close answers": self._find_references,
             }
         )
-        limiter = anyio.CapacityLimiter
-        self.reading_forms, self.decoding, self.explaining = limiter(2), limiter(2), limiter(2)
-        self.searching, self.drawing, self.monitoring = limiter(4), limiter(4), limiter(4)
-        self.grouping = limiter(1)
+        self.reading_forms, self.decoding, self.explaining = (CapacityLimiter(2) for _ in range(3))
+        self.searching, self.drawing, self.monitoring = (CapacityLimiter(4) for _ in range(3))
+        self.grouping = CapacityLimiter(1)
 
     def _make_encoding(self) -> _Encoding:
         """Load the model, and encode a first text and mostly a first image: no request waits while it loads."""
@@ -287,7 +284,7 @@ class Service:
     async def search(self, call: Callable[[], Response], quick: bool) -> Response:
         """Answer a search in a thread; what ``call`` raises is raised here."""
         if not quick:
-            return await anyio.to_thread.run_sync(call, limiter=self.searching)
+            return await to_thread.run_sync(call, limiter=self.searching)
         return await self.quick_searches(call)
 
     def encode_from_thread(self, modality: str, items: Sequence[Any]) -> Outputs:
@@ -296,14 +293,14 @@ class Service:
         async def encode_all() -> list[Outputs]:
             return await asyncio.gather(*[self.encode(modality, item) for item in items])
 
-        return np.stack(anyio.from_thread.run(encode_all))
+        return np.stack(from_thread.run(encode_all))
 
     @asynccontextmanager
     async def open_image(self, upload: UploadFile) -> AsyncIterator[tuple[Image.Image, bytes]]:
         """Return an uploaded image and its file's content, checked by `open_upload`, with room to decode it."""
         content = await upload.read()
         check = partial(open_upload, content, self.limits.pixels, self.limits.side)
-        image = await anyio.to_thread.run_sync(check, limiter=self.decoding)
+        image = await to_thread.run_sync(check, limiter=self.decoding)
         is_large = image.width * image.height > _LARGE_IMAGE
         async with self.large_images if is_large else nullcontext():
             yield image, content
