@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from channelhash.codes import pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.explanation.api import Explanation, Side
-from channelhash.explanation.bit_labels import _EFFECT, Bit, BitLabels, _bit_label_correlation, _clear_threshold
+from channelhash.explanation.bit_labels import Bit, BitLabels, _bit_label_correlation
 from channelhash.search import open_store
 
 N, K = 400, 11
@@ -45,12 +45,6 @@ def test_many_rows_are_counted_in_blocks(monkeypatch):
     whole = _bit_label_correlation(pack(bits), K, labels)
     monkeypatch.setattr("channelhash.explanation.bit_labels._ROWS", 7)
     np.testing.assert_array_equal(_bit_label_correlation(pack(bits), K, labels), whole)
-
-
-def test_what_is_clear_is_significant_and_no_small_effect():
-    assert _clear_threshold(10**6, 500) == _EFFECT
-    # 500 tests at 5 %: each at 1e-4 two-sided, |z| > 3.8906; φ = z / sqrt(n).
-    assert _clear_threshold(100, 500) == pytest.approx(0.38906, abs=1e-4)
 
 
 def test_a_meaning_has_to_be_clear_in_both_modalities_with_the_same_sign():

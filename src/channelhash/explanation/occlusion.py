@@ -94,9 +94,8 @@ class MapSettings:
         if not 1 <= self.cells <= 64:
             raise InputError(f"cells: {self.cells} along the short side; give 1 to 64")
         if not 1 <= self.patch <= self.cells:
-            raise InputError(
-                f"patch: a side of {self.patch} cells; give 1 to {self.cells}, no more than the short side has"
-            )
+            line = f"patch: a side of {self.patch} cells; give 1 to {self.cells}, no more than the short side has"
+            raise InputError(line)
 
     def grid(self, size: tuple[int, int]) -> Grid:
         """Divide an image of ``size`` (width, height) into nearly square cells, ``cells`` along its short side.

@@ -50,9 +50,8 @@ def read_arrays(path: Path) -> Arrays:
     if path.is_dir():
         return _read_folder(path)
     if path.suffix.lower() == ".npy":
-        raise InputError(
-            f"{path}: is one array without a name; name the folder that holds all, or join them in one .npz"
-        )
+        line = f"{path}: is one array without a name; name the folder that holds all, or join them in one .npz"
+        raise InputError(line)
     if path.suffix.lower() not in ENDINGS:
         raise InputError(f"{path}: a file of arrays ends in {', '.join(ENDINGS)}")
     if not path.is_file():

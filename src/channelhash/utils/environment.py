@@ -40,9 +40,8 @@ def pick_device(name: str) -> "torch.device":
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         first = str(error).strip().splitlines()[0]
-        raise InputError(
-            f"device {name!r} is not there ({first}); use auto, cpu, or cuda where there is a GPU"
-        ) from None
+        line = f"device {name!r} is not there ({first}); use auto, cpu, or cuda where there is a GPU"
+        raise InputError(line) from None
     return device
 
 

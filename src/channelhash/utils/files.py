@@ -23,10 +23,8 @@ import yaml
 
 from channelhash.errors import InputError, JobError, NoSpaceError
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 #: What the system says of a disk or a quota that is full, and of a file that may not grow.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -221,7 +219,7 @@ def file_hash(path: Path) -> str:
 
 def _lock(descriptor: int, wait: bool = True) -> None:
     """Lock an open file alone, or raise BlockingIOError; the system releases the lock when the process ends."""
-    if fcntl:
+    if sys.platform != "win32":
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         return
     windows: Any = importlib.import_module("msvcrt")
@@ -248,7 +246,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
             yield
         finally:
             # A child that was forked meanwhile has the file open too, and is not the holder.
-            if fcntl and os.getpid() == holder:
+            if sys.platform != "win32" and os.getpid() == holder:
                 fcntl.flock(handle.fileno(), fcntl.LOCK_UN)
 
 
