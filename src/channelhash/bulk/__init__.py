@@ -195,8 +195,6 @@ def encode_bulk(
     interrupted goes on with the same call. Items that cannot be encoded do not stop it: ``out/bad.jsonl`` says which
     and why. The codes are the same for all kinds and numbers of workers.
     """
-    if shard_items < 1:
-        raise InputError(f"--shard-items {shard_items}: a shard has at least 1 item")
     next(input_files(data))  # where there is nothing to encode, nothing is written
     with _held(out):
         encoder = load_hash_model(model)

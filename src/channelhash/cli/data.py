@@ -55,9 +55,8 @@ def _download(
     if name == "nuswide":
         n_images, n_listed = count_images(root)
         result |= {"pictures": n_images, "listed": n_listed}
-        lines.append(
-            f"{n_images} of {n_listed} pictures found. They have no official address: ask the authors, or use a"
-        )
+        found = f"{n_images} of {n_listed} pictures found"
+        lines.append(f"{found}. They have no official address: ask the authors, or use a")
         lines.append(f"copy of your own, as one of {', '.join(IMAGE_LAYOUTS)} below {root}")
     show(result, as_json, *lines, f"Next: channelhash data describe {name} --root {root}")
 

@@ -332,9 +332,8 @@ def experiment(
 
     study = load_experiment(name)
     config = configuration_path(config, preset)
-    folder = (
-        out or Path("experiments") / f"{study.name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
-    )
+    grid_name = f"{study.name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
+    folder = out or Path("experiments") / grid_name
     base = base_configuration(config or dataset, folder, data, settings, quick)
     command = shlex.join(["channelhash", *sys.argv[1:]])
     names = losses.split(",") if losses is not None else ()

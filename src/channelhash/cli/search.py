@@ -162,9 +162,7 @@ def _print_answers(hits: "Hits", shown: "Hits", settings: "SearchOptions", store
         title = f"nothing close; {answers} from farther off" if hits.close is False else answers
         print_table(title, list(columns), list(zip(*columns.values(), strict=True)))
     if unlikely:
-        typer.echo(
-            f"{unlikely} more, less likely (--all)" if shown else f"Nothing fits; {unlikely} less likely (--all)"
-        )
+        typer.echo(f"{f'{unlikely} more,' if shown else f'Nothing fits; {unlikely}'} less likely (--all)")
 
 
 def _closeness(hits: "Hits") -> list[str]:

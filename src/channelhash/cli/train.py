@@ -167,8 +167,7 @@ def extend(
     from channelhash.runs.extend import DESCRIPTION, extension_config
     from channelhash.runs.train import start_run
 
-    overrides = _read_overrides(settings, skip_bad)
-    config = extension_config(run, data, root, overrides)
+    config = extension_config(run, data, root, _read_overrides(settings, skip_bad))
     folder = out or run.with_name(f"{run.name}-extended")
     result = _run(lambda progress: start_run(config, folder, resume, progress).as_dict(), folder)
     if result is None:
@@ -235,7 +234,6 @@ def _comparison(result: Mapping[str, Any]) -> list[list[str]]:
     sides = ("teacher", "student")
     rows.append(["parameters", *[f"{size[side]['parameters']:,}" for side in sides], "", ""])
     rows.append(["saved model, MB", *[f"{size[side]['bytes'] / 1e6:.2f}" for side in sides], "", ""])
-
     return rows
 
 

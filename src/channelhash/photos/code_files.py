@@ -92,10 +92,6 @@ def _write(store: Store, codes: CodeSet, file: Path, progress: Progress) -> Inde
 
 def _is_stored(item: Item | None, codes: CodeSet, row: int, metadata: Mapping[str, Any]) -> bool:
     """Return whether a store's item is that of a row already."""
-    return (
-        item is not None
-        and all(
-            name in item.codes and np.array_equal(item.codes[name], rows[row]) for name, rows in codes.codes.items()
-        )
-        and all(item.metadata.get(key) == value for key, value in metadata.items())
-    )
+    if item is None or any(item.metadata.get(key) != value for key, value in metadata.items()):
+        return False
+    return all(name in item.codes and np.array_equal(item.codes[name], rows[row]) for name, rows in codes.codes.items())

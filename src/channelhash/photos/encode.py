@@ -193,14 +193,9 @@ def _write(store: Store, ids: Sequence[str], batch: Batch, former: Mapping[int, 
             codes = {modality: pack(binarize(outputs)) for modality, outputs in batch.outputs.items()}
         except ValueError as error:
             raise JobError(f"{error}; the model's weights are damaged or the training broke, train again") from None
-        store.upsert(
-            [ids[row] for row in batch.rows],
-            codes,
-            metadata=[
-                {**former.get(row, {}), **values} for row, values in zip(batch.rows, batch.metadata, strict=True)
-            ],
-            projections=batch.outputs if store.projected else None,
-        )
+        metadata = [{**former.get(row, {}), **values} for row, values in zip(batch.rows, batch.metadata, strict=True)]
+        projections = batch.outputs if store.projected else None
+        store.upsert([ids[row] for row in batch.rows], codes, metadata=metadata, projections=projections)
 
 
 def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterator[Batch]:

@@ -172,9 +172,8 @@ class Source:
         encoded = self.with_modalities(model.modalities)
         arrays = [modality for modality, values in encoded.records.items.items() if isinstance(values, np.ndarray)]
         if not all(map(model.takes_rows, arrays)):
-            raise InputError(
-                f"the items are features, but the model {model.name!r} reads pictures and texts; give those"
-            )
+            line = f"the items are features, but the model {model.name!r} reads pictures and texts; give those"
+            raise InputError(line)
         return encoded
 
     @classmethod
@@ -196,9 +195,8 @@ class Source:
         if path.is_dir():
             return _folder(path, exclude, captions)
         if exclude or captions is not None:
-            raise InputError(
-                f"--{'exclude' if exclude else 'captions'}: goes with a folder, {path} is none; leave it out"
-            )
+            line = f"--{'exclude' if exclude else 'captions'}: goes with a folder, {path} is none; leave it out"
+            raise InputError(line)
         if path.suffix.lower() in (".yaml", ".yml"):
             from channelhash.config import read_config  # losses and models, which plain folders do without
 

@@ -228,9 +228,8 @@ def index(
                     _check_encoder(address, encoder)
                 indexed = _add_to_store(address, items, saved, progress, prune)
             else:
-                indexed = _create_store(
-                    address, NewCodes(str(saved) if saved else encoder, codes, bits), items, progress
-                )
+                new = NewCodes(str(saved) if saved else encoder, codes, bits)
+                indexed = _create_store(address, new, items, progress)
         opened = open_store(address)
         return Index(opened, indexed, partial(load_encoder, opened, saved, trust_code))
 
@@ -292,9 +291,8 @@ def _check_encoder(address: str, word: Word) -> None:
         present = fit_facts(described_fit(store)).get("encoder", "a run")
     name = in_one_word(absolute_word(word))
     if present != name:
-        raise InputError(
-            f"{address}: holds codes of {present}, not of {name}; leave the encoder out, or make another store"
-        )
+        line = f"{address}: holds codes of {present}, not of {name}; leave the encoder out, or make another store"
+        raise InputError(line)
 
 
 def create_store(
@@ -331,9 +329,8 @@ def _create_store(
     elif not in_folder:
         raise InputError(f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it")
     elif source is None:
-        raise InputError(
-            f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: --model RUN"
-        )
+        line = f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: --model RUN"
+        raise InputError(line)
     else:
         encoder, ready = _fit_source(source, codes, progress("fit"))
     if in_folder:
