@@ -92,9 +92,8 @@ class _TextReader:
             yield run
             return
         segments = self._speller.word_segmentation(run, max_edit_distance=_MAX_EDIT_DISTANCE)
-        for part, corrected in zip(
-            segments.segmented_string.split(), segments.corrected_string.lower().split(), strict=True
-        ):
+        parts, corrections = segments.segmented_string.split(), segments.corrected_string.lower().split()
+        for part, corrected in zip(parts, corrections, strict=True):
             # Two edits make "of" of any two characters.
             yield corrected if _bases(part) & _bases(corrected) else part
 
@@ -157,7 +156,7 @@ _SAMPLES = 16  # blocks of a file that enter its hash, with its size
 _FILES = ("hashes.npy", "rows.npy", "offsets.npy", "vectors.bin", "words.bin")
 _LONGEST_ENTRY = 10_000  # bytes; a longer run without a space is no word
 
-_DType = Literal["float16", "float32"]
+_DTYPE = "float16"
 _Entries = Generator[tuple[str, NDArray[np.float32]], None, None]
 
 
@@ -178,9 +177,7 @@ class WordVectors:
     _words: NDArray[np.uint8]
 
     @classmethod
-    def open(
-        cls, path: Path, cache: Path, dtype: _DType = "float16", progress: Progress | None = None
-    ) -> "WordVectors":
+    def open(cls, path: Path, cache: Path) -> "WordVectors":
         """Open a word2vec file (binary if it ends in ``.bin``, else text) through a cache.
 
         The first call converts the file, streaming, to a folder below ``cache`` named after the file and a hash (format
@@ -191,9 +188,9 @@ class WordVectors:
         if not path.is_file():
             raise InputError(f"{path}: no such file of word vectors")
         source = content_hash(_FORMAT.encode(), _sampled_hash(path).encode())
-        folder = cache / f"{path.stem}-{dtype}-{source[:16]}"
+        folder = cache / f"{path.stem}-{_DTYPE}-{source[:16]}"
         if not folder.is_dir():
-            _build(path, folder, source, dtype, progress)
+            _build(path, folder, source)
         return _open(folder, source)
 
     def __len__(self) -> int:
@@ -215,9 +212,8 @@ class WordVectors:
 
     def reader(self, segmentation_words: int = SEGMENTATION_WORDS) -> _TextReader:
         """Make a reader that knows these words; the ``segmentation_words`` most frequent help to segment."""
-        return _TextReader(
-            lambda word: self.row(word) is not None, map(self.word, range(min(segmentation_words, len(self))))
-        )
+        frequent = map(self.word, range(min(segmentation_words, len(self))))
+        return _TextReader(lambda word: self.row(word) is not None, frequent)
 
     def encode(self, texts: Sequence[str], reader: _TextReader, max_tokens: int = 128) -> NDArray[np.int32]:
         """Encode the known words of each text; token ``t`` is row ``t − 1`` of ``vectors``."""
@@ -268,17 +264,16 @@ def _open(folder: Path, source: str) -> WordVectors:
     return WordVectors(vectors, key, hashes, rows, offsets, words)
 
 
-def _build(path: Path, folder: Path, source: str, dtype: _DType, progress: Progress | None) -> None:
+def _build(path: Path, folder: Path, source: str) -> None:
     """Convert into a temporary folder, then rename it, so that an interrupted build is never read.
 
     Processes that open the file at the same time each build a folder; the first one stays.
     """
     with temporary_folder(folder) as temporary:
-        _convert(path, temporary, dtype, progress)
+        _convert(path, temporary)
         files = {name: _sampled_hash(temporary / name) for name in _FILES}
-        (temporary / "meta.json").write_text(
-            json.dumps({"source": source, "dtype": dtype, "files": files}), encoding="utf-8"
-        )
+        meta = {"source": source, "dtype": _DTYPE, "files": files}
+        (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         for name in (*_FILES, "meta.json"):  # synced before the rename, so that a power cut leaves no zeros
             sync(temporary / name)
         try:
@@ -288,7 +283,7 @@ def _build(path: Path, folder: Path, source: str, dtype: _DType, progress: Progr
                 raise
 
 
-def _convert(path: Path, folder: Path, dtype: _DType, progress: Progress | None) -> None:
+def _convert(path: Path, folder: Path) -> None:
     """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their vectors."""
     count, width = _header(path)
     entries = (_read_binary if path.suffix == ".bin" else _read_text)(path, count, width)
@@ -300,9 +295,9 @@ def _convert(path: Path, folder: Path, dtype: _DType, progress: Progress | None)
         np.errstate(over="ignore"),
     ):
         for number, (word, vector) in enumerate(entries, start=1):
-            stored = vector.astype(dtype)
+            stored = vector.astype(_DTYPE)
             if not np.isfinite(stored).all():
-                raise InputError(f"{path}: word {number} ({word!r}) has a number that is not finite as {dtype}")
+                raise InputError(f"{path}: word {number} ({word!r}) has a number that is not finite as {_DTYPE}")
             lowered = word.lower()
             # An earlier casing wins. The chance that two of 3 million words share one of 2^64 hashes, and the later one
             # is lost, is 1 in 4 million.
@@ -310,8 +305,6 @@ def _convert(path: Path, folder: Path, dtype: _DType, progress: Progress | None)
                 rows[key] = len(rows)
                 vectors.write(stored.tobytes())
                 ends.append(ends[-1] + words.write(lowered.encode()))
-            if progress and (number % 10_000 == 0 or number == count):
-                progress(number, count)
     hashes = np.fromiter(rows, np.uint64, len(rows))
     order = np.argsort(hashes)
     np.save(folder / "hashes.npy", hashes[order])
