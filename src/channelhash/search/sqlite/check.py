@@ -15,7 +15,7 @@ import numpy as np
 
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import damaged_files
-from channelhash.search.items import Facts
+from channelhash.search.items import Facts, NewItems
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import Manifest, StoreFolder, connect, item_checksum, one_line_errors
 from channelhash.search.sqlite.guard import Finding, check_database, compare_with_manifest, is_whole_code, readable_text
@@ -242,7 +242,7 @@ def _copy_items(old: sqlite3.Connection, new: ItemsDatabase) -> tuple[dict[int, 
         listed.update({row[0]: row[1] for row in rows})
         ids = [row[1] for row in intact]
         with new.writing():
-            new.write(ids, {}, [json.loads(row[2]) for row in intact], replace=True)
+            new.write(NewItems(ids, {}, 0, [json.loads(row[2]) for row in intact], replace=True))
         names.update(zip((row[0] for row in intact), ids, strict=True))
     lost = {str(name) for number, name in listed.items() if number not in names} - set(names.values())
     return names, [Finding(name, "the item is lost") for name in sorted(lost)]
@@ -268,7 +268,7 @@ def _copy_codes(old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, st
             beside = {modality: projections} if facts.projected else None
             with new.writing():
                 ids = [names[number] for number in of_item]
-                new.write(ids, {modality: packed}, None, replace=True, projections=beside)
+                new.write(NewItems(ids, {modality: packed}, facts.n_bits, None, True, beside))
             lost -= {(modality, number) for number in of_item}
     return [Finding(names[number], f"its {modality} code is lost") for modality, number in sorted(lost)]
 

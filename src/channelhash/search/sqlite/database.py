@@ -2,39 +2,28 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import product, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter
-from channelhash.search.items import Facts, Metadata, Value
+from channelhash.search.items import Facts, Metadata, NewItems, Value
 from channelhash.search.rank import Ranking
 from channelhash.search.sql_filters import to_sqlite
-from channelhash.search.sqlite.folder import (
-    APPLICATION,
-    Manifest,
-    State,
-    code_checksum,
-    connect,
-    create_tables,
-    damaged,
-    item_checksum,
-    one_line_errors,
-)
+from channelhash.search.sqlite import folder as disk
+from channelhash.search.sqlite.folder import Manifest, State
 from channelhash.search.sqlite.guard import Guard
 from channelhash.search.sqlite.words import WordIndex
 from channelhash.search.store import Item, Listed
 
 _INSERT = "INSERT INTO codes (item, serial, modality, code, projection, checksum) VALUES (?, ?, ?, ?, ?, ?)"
-_AT_ONCE = 500  # ids that are looked up in one statement; SQLite takes 999 parameters in any build
 
 # Gives the modalities of which there are codes. One seek a modality; DISTINCT would read all codes.
 _MODALITIES = """
@@ -52,7 +41,7 @@ class ItemsDatabase:
 
     >>> items = ItemsDatabase(None)
     >>> with items.writing():
-    ...     items.write(["a"], {"image": np.array([[7]], np.uint8)}, [{"year": 2020}], replace=False)
+    ...     items.write(NewItems(["a"], {"image": np.array([[7]], np.uint8)}, 8, [{"year": 2020}]))
     >>> with items.reading():
     ...     items.ids(None), items.keys()
     (['a'], ['year'])
@@ -63,13 +52,12 @@ class ItemsDatabase:
     ) -> None:
         self._name = str(path) if path else "items"
         self._guard = guard
-        manifest = manifest or Manifest.new(Facts(0, ""))
         read_only = guard.read_only if guard else read_only
-        with one_line_errors(self._name):
-            self._connection = connect(path, create=guard is None, read_only=read_only)
+        with disk.one_line_errors(self._name):
+            self._connection = disk.connect(path, create=guard is None, read_only=read_only)
             if guard is None and not read_only:
-                self._create(manifest)
-            if self._rows("PRAGMA application_id") != [(APPLICATION,)]:
+                self._create(manifest or Manifest.new(Facts(0, "")))
+            if self._rows("PRAGMA application_id") != [(disk.APPLICATION,)]:
                 raise InputError(f"{self._name}: a database, but not one of a store")
             self._words = WordIndex(self._connection)
             #: Whether items can be found by words.
@@ -80,7 +68,7 @@ class ItemsDatabase:
         if not self._rows(is_new):
             with self._transaction("BEGIN IMMEDIATE"):
                 if not self._rows(is_new):  # otherwise another process was quicker
-                    create_tables(self._connection, manifest.to_json())
+                    disk.create_tables(self._connection, manifest.to_json())
 
     def close(self) -> None:
         """Close the connection."""
@@ -88,12 +76,12 @@ class ItemsDatabase:
 
     def state(self) -> State:
         """Return where the database is now, even if its file was removed."""
-        with one_line_errors(self._name):
+        with disk.one_line_errors(self._name):
             return State.read(self._connection)
 
     def copy_to(self, path: Path) -> None:
         """Write the database as it is now to a new file, while others read and write this one."""
-        with one_line_errors(str(path)), closing(connect(path, create=True)) as copy:
+        with disk.one_line_errors(str(path)), closing(disk.connect(path, create=True)) as copy:
             self._connection.backup(copy)
 
     @contextmanager
@@ -166,13 +154,13 @@ class ItemsDatabase:
         """Return id -> item, with its codes, for those ids that are there, in their order."""
         known = {name: self._whole_item(name, *row) for name, row in self._known(ids).items()}
         names = {number: name for name, (number, _) in known.items()}
-        items = {name: Item(name, {}, json.loads(known[name][1])) for name in ids if name in known}
-        read = "SELECT item, modality, serial, code, projection, checksum FROM codes WHERE modality = ? AND item IN"
-        for searched, numbers in product(self.modalities(), _some([*names])):
-            rows = self._rows(f"{read} ({_marks(numbers)})", searched, *numbers)
-            for number, modality, serial, code, projection, checksum in rows:
+        items = {name: Item(name, {}, json.loads(metadata)) for name, (_, metadata) in known.items()}
+        numbers = "SELECT value FROM json_each(?)"
+        read = f"SELECT item, serial, code, projection, checksum FROM codes WHERE modality = ? AND item IN ({numbers})"
+        for modality in self.modalities():
+            for number, serial, code, projection, checksum in self._rows(read, modality, json.dumps([*names])):
                 name = names[number]
-                if code_checksum(name, number, serial, modality, code, projection) != checksum:
+                if disk.code_checksum(name, number, serial, modality, code, projection) != checksum:
                     raise self._damaged(name)
                 items[name].codes[modality] = np.frombuffer(code, np.uint8)
                 if projection is not None:
@@ -207,7 +195,7 @@ class ItemsDatabase:
             (after, modality),
         )
         for name, number, serial, code, projection, checksum in rows:
-            if code_checksum(name, number, serial, modality, code, projection) != checksum:
+            if disk.code_checksum(name, number, serial, modality, code, projection) != checksum:
                 raise self._damaged(name)
             yield name, number, serial, code, projection
 
@@ -223,26 +211,20 @@ class ItemsDatabase:
 
     # Within `writing`:
 
-    def write(
-        self,
-        ids: Sequence[str],
-        codes: Mapping[str, PackedCodes],
-        metadata: Sequence[Metadata] | None,
-        replace: bool,
-        projections: Mapping[str, NDArray[np.int8]] | None = None,
-    ) -> None:
-        """Add items, codes of items and metadata, see `store.Store`; with ``replace`` codes may be there already."""
-        numbers = self._write_items(ids, metadata)
+    def write(self, new: NewItems) -> None:
+        """Add items, codes of items and metadata."""
+        ids, projections = new.ids, new.projections
+        numbers = self._write_items(ids, new.metadata)
         state = State.read(self._connection)
         serial = state.last_serial
-        for modality, packed in codes.items():
-            if replace:
+        for modality, packed in new.codes.items():
+            if new.replace:
                 self._remove_codes(modality, numbers)
             beside = map(bytes, projections[modality]) if projections else repeat(None, len(ids))
             rows = []
             for name, number, code, row in zip(ids, numbers, map(bytes, packed), beside, strict=True):
                 serial += 1
-                checksum = code_checksum(name, number, serial, modality, code, row)
+                checksum = disk.code_checksum(name, number, serial, modality, code, row)
                 rows.append((number, serial, modality, code, row, checksum))
             try:
                 self._connection.executemany(_INSERT, rows)
@@ -278,21 +260,18 @@ class ItemsDatabase:
         known = self._known(ids)
         (last,) = self._rows("SELECT coalesce(max(number), 0) FROM items")[0]
         new, changed, numbers = [], [], []
-        for row, name in enumerate(ids):
-            values = metadata[row] if metadata else {}
+        for name, values in zip(ids, metadata or repeat({}), strict=False):
             if name not in known:
                 last += 1
                 text = _as_json(values)
-                checksum = item_checksum(last, name, text)
-                new.append((last, name, text, checksum))
+                new.append((last, name, text, disk.item_checksum(last, name, text)))
                 numbers.append(last)
                 continue
             number, former = self._whole_item(name, *known[name])
             numbers.append(number)
             if values:
                 text = _as_json({**json.loads(former), **values})
-                checksum = item_checksum(number, name, text)
-                changed.append((text, checksum, number))
+                changed.append((text, disk.item_checksum(number, name, text), number))
         self._words.remove([row[-1] for row in changed])
         self._connection.executemany("INSERT INTO items (number, id, metadata, checksum) VALUES (?, ?, ?, ?)", new)
         self._connection.executemany("UPDATE items SET metadata = ?, checksum = ? WHERE number = ?", changed)
@@ -302,12 +281,9 @@ class ItemsDatabase:
         return numbers
 
     def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str, int]]:
-        """Return number, metadata and checksum of those ids that are there."""
-        known: dict[str, tuple[int, str, int]] = {}
-        for some in _some(ids):
-            sql = f"SELECT id, number, metadata, checksum FROM items WHERE id IN ({_marks(some)})"
-            known.update({name: (number, text, checksum) for name, number, text, checksum in self._rows(sql, *some)})
-        return known
+        """Return number, metadata and checksum of those ids that are there, in their order."""
+        sql = "SELECT number, metadata, checksum FROM items WHERE id = ?"
+        return {name: row for name in ids for row in self._rows(sql, name)}
 
     def _remove_codes(self, modality: str, numbers: list[int]) -> None:
         """Remove the codes of some items; a trigger notes their serials."""
@@ -316,19 +292,19 @@ class ItemsDatabase:
 
     def _whole_item(self, name: str, number: int, metadata: str, checksum: int) -> tuple[int, str]:
         """Return number and metadata of a row, if it is as it was written."""
-        if item_checksum(number, name, metadata) != checksum:
+        if disk.item_checksum(number, name, metadata) != checksum:
             raise self._damaged(name)
         return number, metadata
 
     def _damaged(self, name: str) -> InputError:
-        return damaged(self._name, f"the item {name!r} is not as it was written")
+        return disk.damaged(self._name, f"the item {name!r} is not as it was written")
 
     def _already_there(self, ids: Sequence[str], modality: str) -> InputError:
         """Return what to raise when codes of ``ids`` cannot be added."""
         sql = "SELECT 1 FROM items JOIN codes ON item = number WHERE id = ? AND modality = ?"
         name = next((name for name in ids if self._rows(sql, name, modality)), None)
         if name is None:
-            return damaged(self._name, "a serial is there twice")
+            return disk.damaged(self._name, "a serial is there twice")
         return InputError(f"{self._name}: {name!r} has a code for {modality} already; replace it with upsert")
 
     def _rows(self, sql: str, *parameters: Value) -> list[tuple[Any, ...]]:
@@ -336,7 +312,7 @@ class ItemsDatabase:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
-        with one_line_errors(self._name):
+        with disk.one_line_errors(self._name):
             if self._guard:
                 self._guard.check_there()
             self._connection.execute(begin)
@@ -347,15 +323,6 @@ class ItemsDatabase:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-
-
-def _some(values: Sequence[Any]) -> list[Sequence[Any]]:
-    """Return values in lists, each for one statement."""
-    return [values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE)]
-
-
-def _marks(values: Sequence[Any]) -> str:
-    return ",".join("?" * len(values))
 
 
 # One for all items: `json.dumps` would make an encoder for each.

@@ -10,23 +10,15 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, nullcontext, suppress
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from channelhash.errors import InputError, JobError
 from channelhash.search.items import Facts
-from channelhash.search.sqlite.folder import (
-    Manifest,
-    State,
-    StoreFolder,
-    code_checksum,
-    connect,
-    create_tables,
-    damaged,
-    item_checksum,
-    one_line_errors,
-)
+from channelhash.search.sqlite import folder as disk
+from channelhash.search.sqlite.folder import Manifest, State, StoreFolder
 from channelhash.search.sqlite.words import WordIndex
 from channelhash.utils.files import check_exhausted, locked, write_text
 
@@ -59,7 +51,7 @@ class Guard:
             status = os.stat(folder.database)
             self._file = status.st_dev, status.st_ino
             gate = nullcontext() if self.read_only else locked(folder.gate)
-            with one_line_errors(str(folder.database)), gate:
+            with disk.one_line_errors(str(folder.database)), gate:
                 self._check()
             self._changed = self._status()[1]  # the check may have put the log into the file
             _held[self._file] += 1
@@ -71,7 +63,7 @@ class Guard:
         findings, is_sealed = compare_with_manifest(self._folder)
         if not findings and not is_sealed:
             try:
-                connection = connect(self._folder.database, read_only=self.read_only, alone=not self.read_only)
+                connection = disk.connect(self._folder.database, read_only=self.read_only, alone=not self.read_only)
             except sqlite3.OperationalError as error:
                 if "locked" in str(error):  # others have it open, and have checked it
                     return
@@ -82,7 +74,7 @@ class Guard:
                 _seal_database(self._folder)
         if findings:
             more = ", and more" if len(findings) > 1 else ""
-            raise damaged(str(self._folder.database), f"{findings[0]}{more}")
+            raise disk.damaged(str(self._folder.database), f"{findings[0]}{more}")
 
     def check_there(self) -> None:
         """Raise an error if the open database is not the store's any more; costs two microseconds."""
@@ -94,11 +86,11 @@ class Guard:
         if self.read_only:
             raise JobError(f"{self._folder.path}: was written to while it was open; open it again")
         if not os.stat(self._folder.database).st_size:  # which a new connection would wait for a minute to write to
-            raise damaged(str(self._folder.database), "is empty")
-        with closing(connect(self._folder.database)) as connection:  # one that has no page in memory
+            raise disk.damaged(str(self._folder.database), "is empty")
+        with closing(disk.connect(self._folder.database)) as connection:  # one that has no page in memory
             writes = State.read(connection).writes
         if self._is_sealed(writes):
-            raise damaged(str(self._folder.database), "another program has written to it")
+            raise disk.damaged(str(self._folder.database), "another program has written to it")
         self._changed = changed
 
     def note(self, writes: int) -> None:
@@ -117,7 +109,7 @@ class Guard:
         if writes is None or self.read_only or self._status()[0] != self._file or self._is_sealed(writes):
             return
         with suppress(OSError, sqlite3.DatabaseError), locked(self._folder.gate):
-            connect(self._folder.database, alone=True).close()  # puts what is in the log into the file
+            disk.connect(self._folder.database, alone=True).close()  # puts what is in the log into the file
             _seal_database(self._folder)
 
     def _is_sealed(self, writes: int) -> bool:
@@ -135,7 +127,7 @@ class Guard:
 def _seal_database(folder: StoreFolder) -> None:
     """Note in a store's description what its database is, which nobody has open; if not, the next opening checks it."""
     digest = _digest(folder)
-    with closing(connect(folder.database)) as connection:
+    with closing(disk.connect(folder.database)) as connection:
         manifest = Manifest.read(connection, folder.database)
         writes = State.read(connection).writes
     if manifest and digest:
@@ -161,7 +153,7 @@ def compare_with_manifest(folder: StoreFolder) -> tuple[list["Finding"], bool]:
     if not os.stat(folder.database).st_size:  # beside an empty file SQLite throws the log away, with what is in there
         return [Finding(_DATABASE, "is empty")], False
     digest = _digest(folder)
-    with closing(connect(folder.database, read_only=not folder.writable)) as connection:
+    with closing(disk.connect(folder.database, read_only=not folder.writable)) as connection:
         writes = State.read(connection).writes
         about = Manifest.read(connection, folder.database)
     if about is None:
@@ -201,17 +193,10 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
     """Check a database as it is when this begins, whatever others write meanwhile."""
     connection.text_factory = readable_text
     connection.execute("BEGIN")
-    checks = (
-        _check_trees(connection),
-        _check_definitions(connection),
-        _check_items(connection),
-        _check_codes(connection, facts),
-        _check_state(connection),
-    )
     try:
-        for check in checks:
+        for check in (_check_trees, _check_definitions, _check_items, partial(_check_codes, facts=facts), _check_state):
             try:
-                yield from check
+                yield from check(connection)
             # Types are as odd as damage makes them.
             except (sqlite3.DatabaseError, AttributeError, TypeError, ValueError) as error:
                 yield Finding(_DATABASE, " ".join(str(error).split()))
@@ -232,9 +217,10 @@ def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
         return False
     if facts and (len(code) != -(-facts.n_bits // 8) or code[-1] & ((1 << -facts.n_bits % 8) - 1)):
         return False
-    if facts and (len(projection) if isinstance(projection, bytes) else projection) != facts.projection_size:
+    size = facts.n_bits if facts and facts.projected else None
+    if facts and (len(projection) if isinstance(projection, bytes) else projection) != size:
         return False
-    return bool(code_checksum(name, number, serial, modality, code, projection) == checksum)
+    return bool(disk.code_checksum(name, number, serial, modality, code, projection) == checksum)
 
 
 def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -244,8 +230,8 @@ def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _check_definitions(connection: sqlite3.Connection) -> Iterator[Finding]:
-    with closing(connect(None)) as expected:
-        create_tables(expected, "")
+    with closing(disk.connect(None)) as expected:
+        disk.create_tables(expected, "")
         sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_master"
         for kind, name, _ in sorted(set(expected.execute(sql)) - set(connection.execute(sql))):
             yield Finding(_DATABASE, f"the {kind} {name} is not defined as it should be")
@@ -256,7 +242,7 @@ def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
     keys: set[str] = set()
     labels = 0
     for row in connection.execute("SELECT number, id, metadata, checksum FROM items NOT INDEXED"):
-        if item_checksum(*row[:3]) != row[3]:
+        if disk.item_checksum(*row[:3]) != row[3]:
             yield Finding(str(row[1]), f"the item is damaged (row {row[0]})")
         elif row[2] != "{}":
             values = json.loads(row[2])

@@ -188,7 +188,7 @@ class EmbeddedStore(Store):
         with self._held(self._writing):
             items = self._created(new.n_bits).writer
             with items.writing():
-                items.write(new.ids, new.codes, new.metadata, new.replace, new.projections)
+                items.write(new)
             self._wrote = True
 
     def _delete(self, ids: list[str]) -> int:
@@ -213,10 +213,7 @@ class EmbeddedStore(Store):
         """Read only the codes of items at the distance of the last answer, or at a smaller one."""
         answers = Surest([], [], [])
         for matches, row in _first_found(self._parts(scope), outputs, k and max(k, FIRST), radius):
-            if k is not None and k < len(matches.rows):
-                matches = matches.take(
-                    np.flatnonzero(matches.distances <= np.partition(matches.distances, k - 1)[k - 1])
-                )
+            matches = matches.take(_lowest(matches.distances, k))
             packed = np.empty((len(matches.rows), -(-len(row) // 8)), np.uint8)
             matches.read(packed, lambda codes, rows: codes.index.packed(rows))
             keys = sure_distances(row, packed, matches.distances)
@@ -358,7 +355,7 @@ def open_codes(
     except InputError as error:
         raise InputError(f"{address}: {error}") from None
     with opened.writer.writing():
-        opened.writer.write(ids, codes.codes, metadata_of(codes), replace=False)
+        opened.writer.write(NewItems(ids, codes.codes, codes.n_bits, metadata_of(codes)))
     return EmbeddedStore(address, None, opened, model_folder=model_folder)
 
 
@@ -406,10 +403,8 @@ class _Found(NamedTuple):
         """Put what the parts have for one query one behind the other."""
         of_query = [of_part[query] for of_part in matches]
         part = np.repeat(np.arange(len(parts)), [len(match.rows) for match in of_query])
-        rows, distances = (
-            np.concatenate([np.zeros(0, np.int64), *(getattr(match, name) for match in of_query)])
-            for name in ("rows", "distances")
-        )
+        rows = np.concatenate([np.zeros(0, np.int64), *(match.rows for match in of_query)])
+        distances = np.concatenate([np.zeros(0, np.int64), *(match.distances for match in of_query)])
         return cls(parts, part, rows, distances)
 
     def take(self, places: NDArray[np.int64]) -> "_Found":
@@ -435,14 +430,19 @@ class _Found(NamedTuple):
 
     def best(self, count: int | None, *keys: NDArray[Any]) -> NDArray[np.int64]:
         """Return the places of the ``count`` lowest by these keys, then by id, or of all."""
-        places = np.arange(len(self.rows))
-        if count is not None and count < len(places):
-            places = np.flatnonzero(keys[0] <= np.partition(keys[0], count - 1)[count - 1])
+        places = _lowest(keys[0], count)
         if len(self.parts) == 1:  # rows are in the order of ids
             return places[np.lexsort((self.rows[places], *(key[places] for key in reversed(keys))))][:count]
         columns = [key[places].tolist() for key in keys]
         pairs = sorted(zip(*columns, self.names(places), places.tolist(), strict=True))
         return np.array([place for *_, place in pairs[:count]], dtype=np.int64)
+
+
+def _lowest(keys: NDArray[Any], count: int | None) -> NDArray[np.int64]:
+    """Return the places of the ``count`` lowest keys and of what equals the last of them, or of all."""
+    if count is None or count >= len(keys):
+        return np.arange(len(keys))
+    return np.flatnonzero(keys <= np.partition(keys, count - 1)[count - 1])
 
 
 def _first_found(
