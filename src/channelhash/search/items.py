@@ -192,11 +192,6 @@ class Facts(NamedTuple):
     model: str
     projected: bool = False
 
-    @property
-    def projection_size(self) -> int | None:
-        """Bytes of a projection; None where there are none."""
-        return self.n_bits if self.projected else None
-
     def check(self, address: str, expected: "Facts") -> None:
         """Raise `InputError` unless these are what is expected, where 0 is any length and an empty model is any.
 
@@ -406,14 +401,9 @@ class Catalogue:
                 months[written[:7]] += 1
         by_name = sorted(range(len(ids)), key=ids.__getitem__)
         by_date = sorted(by_name, key=dates.__getitem__, reverse=True)  # stable, also in reverse
-        return cls(
-            ids,
-            np.array(by_name, np.int32),
-            np.array(by_date, np.int32),
-            sum(map(bool, dates)),
-            dict(sorted(folders.items())),
-            dict(sorted(months.items(), reverse=True)),
-        )
+        orders = np.array([by_name, by_date], np.int32)
+        by_month = dict(sorted(months.items(), reverse=True))
+        return cls(ids, orders[0], orders[1], sum(map(bool, dates)), dict(sorted(folders.items())), by_month)
 
     def places(self, order: Order, seed: int = 0, among: Collection[str] | None = None) -> NDArray[np.int32]:
         """Return places in ``ids``, each once; those of the ids ``among`` if given. O(n log n) at most.

@@ -87,9 +87,9 @@ def _check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
     _check_length(n_bits)
     codes, starts, rows = distinct
     word = np.dtype(np.uint32 if n_bits <= 32 else np.uint64)
-    _check(codes, "codes", word, (-(-n_bits // 64), *codes.shape[-1:]))
-    _check(starts, "starts", np.uint32, (codes.shape[1] + 1,))
-    _check(rows, "rows", np.uint32, (rows.size,))
+    check_array(codes, "codes", word, (-(-n_bits // 64), *codes.shape[-1:]))
+    check_array(starts, "starts", np.uint32, (codes.shape[1] + 1,))
+    check_array(rows, "rows", np.uint32, (rows.size,))
     padding = 8 * word.itemsize * len(codes) - n_bits
     if padding and (codes[-1] & word.type((1 << padding) - 1)).any():
         raise ValueError(f"bits past the {n_bits}th are set")
@@ -99,7 +99,11 @@ def _check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
         raise ValueError("rows are not each there once")
 
 
-def _check(values: NDArray[Any], name: str, kind: Any, shape: tuple[int, ...]) -> None:
+def check_array(values: NDArray[Any], name: str, kind: Any, shape: tuple[int, ...]) -> None:
+    """Raise ``ValueError`` unless an array, whoever made it, is of this kind and shape.
+
+    >>> check_array(np.zeros(3), "numbers", np.float64, (3,))
+    """
     if values.dtype != kind or values.shape != shape:
         raise ValueError(f"{name} are {values.shape} {values.dtype}, not {shape} {np.dtype(kind)}")
 
@@ -199,10 +203,10 @@ def _check_clusters(clusters: Clusters, codes: Words) -> None:
     """
     pivots, reach, offsets, shift = clusters
     p, m = max(pivots.size // len(codes), 1), codes.shape[1]
-    _check(pivots, "pivots", codes.dtype, (len(codes), p))
-    _check(reach, "reaches of pivots", np.uint16, (p,))
-    _check(shift, "shifts", np.int64, (1,))
-    _check(offsets, "offsets", np.uint32, (p, max(offsets.size // p, 2)))
+    check_array(pivots, "pivots", codes.dtype, (len(codes), p))
+    check_array(reach, "reaches of pivots", np.uint16, (p,))
+    check_array(shift, "shifts", np.int64, (1,))
+    check_array(offsets, "offsets", np.uint32, (p, max(offsets.size // p, 2)))
     places = offsets.ravel()
     ascend = (places[1:] >= places[:-1]).all() and (offsets[1:, 0] == offsets[:-1, -1]).all()
     if not 0 <= shift[0] < 16 or places[0] != 0 or places[-1] != m or not ascend:
@@ -288,7 +292,7 @@ class CodeIndex:
         self._distinct = distinct
         self._clusters = clusters
         # Kernels are compiled at first use, for arrays that cannot be written to, as those of files.
-        for values in self._arrays().values():
+        for values in self.arrays().values():
             values.flags.writeable = False
 
     @classmethod
@@ -339,7 +343,9 @@ class CodeIndex:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, ``n_bits`` among them, for `from_arrays`."""
-        return {"n_bits": np.array(self.n_bits), **self._arrays()}
+        clusters = {} if self._clusters is None else self._clusters._asdict()
+        named = {f"{_CLUSTER}{name}": values for name, values in clusters.items()}
+        return {"n_bits": np.array(self.n_bits), **self._distinct._asdict(), **named}
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -440,8 +446,3 @@ class CodeIndex:
         if allowed.dtype != np.bool_ or allowed.shape != (len(self),):
             raise ValueError(f"a mask is ({len(self)},) bool, not {allowed.shape} {allowed.dtype}")
         return np.require(allowed, requirements=["C", "W"])
-
-    def _arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return what is searched, by name."""
-        clusters = {} if self._clusters is None else self._clusters._asdict()
-        return self._distinct._asdict() | {f"{_CLUSTER}{name}": values for name, values in clusters.items()}

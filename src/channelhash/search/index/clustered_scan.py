@@ -169,12 +169,8 @@ def cluster(distinct: DistinctCodes) -> tuple[DistinctCodes, Clusters]:
     reach = np.zeros(p, dtype=np.uint16)
     np.maximum.at(reach, numbers, distances)
     sizes = (starts[1:] - starts[:-1])[order]
-    clusters = Clusters(
-        pivots,
-        reach,
-        offsets[np.arange(p)[:, None] * columns + np.arange(columns + 1)],
-        np.array([shift], dtype=np.int64),
-    )
+    offsets = offsets[np.arange(p)[:, None] * columns + np.arange(columns + 1)]
+    clusters = Clusters(pivots, reach, offsets, np.array([shift], dtype=np.int64))
     new_starts = np.append(0, np.cumsum(sizes, dtype=np.int64))
     places = np.repeat(starts[:-1][order] - new_starts[:-1], sizes) + np.arange(len(rows))
     return DistinctCodes(np.take(codes, order, axis=1), new_starts.astype(np.uint32), rows[places]), clusters

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
-from channelhash.search.index import CodeIndex, Matches
+from channelhash.search.index import CodeIndex, Matches, check_array
 from channelhash.search.rank import cosines
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import State, StoreFolder
@@ -107,21 +107,18 @@ class SortedCodes:
         >>> len(SortedCodes.from_arrays(codes.arrays()))
         2
         """
-        index = CodeIndex.from_arrays(
-            {name.removeprefix(_INDEX): values for name, values in arrays.items() if name.startswith(_INDEX)}
-        )
+        of_index = {name.removeprefix(_INDEX): values for name, values in arrays.items() if name.startswith(_INDEX)}
+        index = CodeIndex.from_arrays(of_index)
         try:
             items, serials, names, ends = (arrays[name] for name in _ARRAYS)
         except KeyError as error:
             raise ValueError(f"sorted codes without {error.args[0]}") from None
-        projections, n = arrays.get(_PROJECTIONS), len(index)
-        for name, kind, shape in (
-            *((name, np.int64, (n,)) for name in ("items", "serials", "ends")),
-            ("names", np.uint8, (names.size,)),
-            *([] if projections is None else [(_PROJECTIONS, np.int8, (n, index.n_bits))]),
-        ):
-            if arrays[name].dtype != kind or arrays[name].shape != shape:
-                raise ValueError(f"{name} of {n} codes are {arrays[name].shape} {arrays[name].dtype}")
+        projections = arrays.get(_PROJECTIONS)
+        for name in ("items", "serials", "ends"):
+            check_array(arrays[name], name, np.int64, (len(index),))
+        check_array(names, "names", np.uint8, (names.size,))
+        if projections is not None:
+            check_array(projections, _PROJECTIONS, np.int8, (len(index), index.n_bits))
         _check_names(names, ends)
         return cls(index, items, serials, names, ends, projections)
 
@@ -136,10 +133,8 @@ class SortedCodes:
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
         """Return the ids of some rows."""
         starts = np.where(rows > 0, self.ends[rows - 1], 0)
-        return [
-            self.names[start:end].tobytes().decode()
-            for start, end in zip(starts.tolist(), self.ends[rows].tolist(), strict=True)
-        ]
+        places = zip(starts.tolist(), self.ends[rows].tolist(), strict=True)
+        return [self.names[start:end].tobytes().decode() for start, end in places]
 
 
 @dataclass(frozen=True)
@@ -383,9 +378,6 @@ class _Snapshot(Mapping[str, SortedCodes]):
             with _noticed_damage(self._path, modality):
                 self._read[modality] = SortedCodes.from_arrays(arrays)
         return self._read[modality]
-
-    def __contains__(self, modality: object) -> bool:
-        return modality in self._files
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
