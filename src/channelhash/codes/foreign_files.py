@@ -61,11 +61,9 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
     arrays = _with_plain_names(_renamed(read_arrays(path), names or {}, path))
     sides = _with_task(_layout_of(arrays, path), task, path)
     codes = [_read_codes(arrays, side, path) for side in sides]
-    lengths = {
-        side.codes[modality]: bits.shape[1]
-        for side, by_modality in zip(sides, codes, strict=True)
-        for modality, bits in by_modality.items()
-    }
+    lengths: dict[str, int] = {}
+    for side, of_side in zip(sides, codes, strict=True):
+        lengths |= {side.codes[modality]: bits.shape[1] for modality, bits in of_side.items()}
     n_bits = next(iter(lengths.values()))
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"{name} {length}" for name, length in lengths.items())
@@ -74,14 +72,11 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
     # Sides of several modalities have the same names for them, those of one need not.
     query_arrays, item_arrays = ([sets, *side.values()] for sets, side in zip(labels, codes, strict=True))
     once = len(query_arrays) == len(item_arrays) and all(map(np.array_equal, query_arrays, item_arrays))
+    packed = [{modality: pack(bits) for modality, bits in side.items()} for side in codes]
+    roles = ("item" if once else "query", "item")
     query, database = (
-        CodeSet(
-            [f"{'item' if once else role}{row}" for row in range(len(sets))],
-            {modality: pack(bits) for modality, bits in side.items()},
-            sets,
-            n_bits,
-        )
-        for role, side, sets in zip(("query", "item"), codes, labels, strict=True)
+        CodeSet([f"{role}{row}" for row in range(len(sets))], side, sets, n_bits)
+        for role, side, sets in zip(roles, packed, labels, strict=True)
     )
     return query, database
 
@@ -199,12 +194,13 @@ def _read_labels(arrays: Arrays, sides: _Sides, rows: list[int], path: Path) -> 
     """Return label sets of both sides, with the same columns; ``rows`` says how many codes each side has."""
     names = [side.labels for side in sides]
     labels = []
-    for name, n in zip(names, rows, strict=True):  # MATLAB has no vectors, only (n, 1) and (1, n)
-        is_column = arrays[name].ndim == 2 and arrays[name].shape in ((n, 1), (1, n))
-        labels.append(arrays[name].ravel() if is_column else arrays[name])
-    for name, values, n in zip(names, labels, rows, strict=True):
+    for name, n in zip(names, rows, strict=True):
+        values = arrays[name]
+        if values.shape in ((n, 1), (1, n)):  # MATLAB has no vectors
+            values = values.ravel()
         if values.ndim not in (1, 2) or len(values) != n:
             raise InputError(f"{path}: {n} codes, but {name} is {values.shape}; both have one row an item")
+        labels.append(values)
     if all(values.ndim == 1 for values in labels):
         return _sets_of_classes(labels, [arrays[name].ndim for name in names], names, path)
     widths = [values.shape[1] if values.ndim == 2 else 1 for values in labels]

@@ -116,9 +116,8 @@ def kind_of(path: Path) -> str:
     ('folder', '')
     """
     if path.is_dir():
-        return next(
-            (kind for kind, marks in _MARKS.items() if any(_holds(path / n, marks[n]) for n in marks)), "folder"
-        )
+        kinds = (kind for kind, marks in _MARKS.items() if any(_holds(path / n, marks[n]) for n in marks))
+        return next(kinds, "folder")
     return "codes" if path.suffix == ".parquet" else ""
 
 
@@ -191,10 +190,7 @@ def _open_postgres(address: str, n_bits: int | None, model: str, projections: bo
 
 
 #: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else is a path.
-STORES: dict[str, _Opener] = {
-    "milvus+": _open_milvus,
-    "postgresql://": _open_postgres,
-}
+STORES: dict[str, _Opener] = {"milvus+": _open_milvus, "postgresql://": _open_postgres}
 
 #: Those whose opener takes ``projections`` as its last argument.
 KEEP_PROJECTIONS = ("postgresql://",)

@@ -289,12 +289,7 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
 
 
 def _judge_hits(
-    store: Store,
-    query: Query,
-    modality: str,
-    items: Sequence[Item],
-    hits: Sequence[Hit],
-    nearest: _RankedCodes,
+    store: Store, query: Query, modality: str, items: Sequence[Item], hits: Sequence[Hit], nearest: _RankedCodes
 ) -> Hits:
     """Return the hits, made of ``items``, with their matches and whether each fits, and whether any is close; unchanged
     where there is no reference.
@@ -331,16 +326,9 @@ def _make_hit(item: Item, distance: int | None, modality: str) -> Hit:
     """Return an item as what was found, with its code of a modality, or another one if it has none of that."""
     metadata = dict(item.metadata)
     text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
-    return Hit(
-        item.id,
-        distance,
-        str(text or ""),
-        list(labels) if isinstance(labels, list) else [],
-        str(image or ""),
-        metadata,
-        item.codes[modality if modality in item.codes else min(item.codes)],
-        tuple(sorted(item.codes)),
-    )
+    shown = str(text or ""), list(labels) if isinstance(labels, list) else [], str(image or "")
+    code = item.codes[modality if modality in item.codes else min(item.codes)]
+    return Hit(item.id, distance, *shown, metadata, code, tuple(sorted(item.codes)))
 
 
 def list_hits(store: Store, ids: Sequence[str], options: SearchOptions) -> Hits:
@@ -383,11 +371,8 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     if options.rerank is not None:
         raise InputError("--rerank: orders the answers of one modality's codes; name it, --by image or --by text")
     depth = max(DEPTH, options.k) if options.radius is None else options.limit
-    coded = {
-        modality: _rank_codes(store, query, depth, replace(options, modality=modality))
-        for modality in rankings
-        if modality != _WORDS
-    }
+    modalities = [name for name in rankings if name != _WORDS]
+    coded = {name: _rank_codes(store, query, depth, replace(options, modality=name)) for name in modalities}
     nearest: dict[str, int] = {}
     for ranked in coded.values():
         nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ranked.ids, ranked.distances, strict=True)}

@@ -113,16 +113,6 @@ def _shares_within(distances: NDArray[np.integer], n_bits: int) -> NDArray[np.fl
     return np.cumsum(np.bincount(distances.ravel(), minlength=n_bits + 1)) / max(1, distances.size)
 
 
-def _first_means(distances: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the mean of the first 1, 2, … m of ``(nq, m)`` distances, smallest first.
-
-    >>> _first_means(np.array([[1.0, 2.0, 6.0]])).tolist()
-    [[1.0, 1.5, 3.0]]
-    """
-    means: NDArray[np.float64] = np.cumsum(distances, axis=1) / np.arange(1, distances.shape[1] + 1)
-    return means
-
-
 def find_reference(store: Store, question: str, modality: str) -> _Reference | None:
     """Return what distances mean in a store; None where the store cannot say.
 
@@ -174,8 +164,8 @@ def _limits(
     names: Sequence[str], ids: Sequence[Sequence[str]], distances: Sequence[NDArray[Any]]
 ) -> NDArray[np.float64]:
     """Return the mean distance of the first 1, 2, … answers to all but a few questions, items that ask left out."""
-    nearest = [
-        values[np.array(others) != name][:_FIRST] for name, others, values in zip(names, ids, distances, strict=True)
-    ]
-    limits: NDArray[np.float64] = np.quantile(_first_means(np.array(nearest)), 1 - _LOST, axis=0, method="higher")
+    answers = zip(names, ids, distances, strict=True)
+    nearest = np.array([values[np.array(others) != name][:_FIRST] for name, others, values in answers])
+    means = np.cumsum(nearest, axis=1) / np.arange(1, nearest.shape[1] + 1)
+    limits: NDArray[np.float64] = np.quantile(means, 1 - _LOST, axis=0, method="higher")
     return limits

@@ -79,11 +79,8 @@ class PostgresStore(Store):
         if not self._look():
             return ()
         with self._connections.reading() as cursor:
-            return tuple(
-                modality
-                for modality in self._coded(cursor)
-                if cursor.execute(f'SELECT 1 FROM {self._items} WHERE "code_{modality}" IS NOT NULL LIMIT 1').fetchall()
-            )
+            sql = f'SELECT 1 FROM {self._items} WHERE "code_{{}}" IS NOT NULL LIMIT 1'
+            return tuple(name for name in self._coded(cursor) if cursor.execute(sql.format(name)).fetchall())
 
     @property
     def version(self) -> int:
@@ -371,10 +368,8 @@ class PostgresStore(Store):
 
     def _write_items(self, cursor: Any, new: NewItems) -> None:
         """Write items over those of the same ids: new codes replace codes, new metadata replace those of equal keys."""
-        columns: dict[str, tuple[str, Sequence[Any]]] = {
-            "id": ("text", new.ids),
-            "metadata": ("jsonb", new.metadata or [{} for _ in new.ids]),
-        }
+        metadata = new.metadata or [{} for _ in new.ids]
+        columns: dict[str, tuple[str, Sequence[Any]]] = {"id": ("text", new.ids), "metadata": ("jsonb", metadata)}
         for modality, packed in new.codes.items():
             columns[f'"code_{modality}"'] = ("bit", [Bits(new.n_bits, code) for code in map(bytes, packed)])
         for modality, rows in (new.projections or {}).items():

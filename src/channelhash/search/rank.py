@@ -7,6 +7,8 @@ nothing is cut off.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,15 +221,12 @@ def fuse(rankings: Sequence[Ranking], smoothing: float = _SMOOTHING) -> dict[str
     """
     scores: dict[str, float] = {}
     for ids, keys in rankings:
-        place = 0
-        while place < len(ids):
-            end = place + 1
-            while end < len(ids) and keys[end] == keys[place]:
-                end += 1
-            share = sum([1 / (smoothing + rank) for rank in range(place + 1, end + 1)]) / (end - place)
-            for name in ids[place:end]:
+        places = zip(keys, ids, [1 / (smoothing + rank) for rank in range(1, len(ids) + 1)], strict=True)
+        for _, group in groupby(places, key=itemgetter(0)):
+            tied = list(group)
+            share = sum([value for *_, value in tied]) / len(tied)
+            for _, name, _ in tied:
                 scores[name] = scores.get(name, 0.0) + share
-            place = end
     return scores
 
 
