@@ -39,11 +39,9 @@ def within(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], radi
     """
     if radius < 0:
         raise ValueError(f"radius is {radius}; a distance is at least 0")
-    matches = []
-    for found in _in_order(queries, database, ids):
-        n = np.searchsorted(found.distances, radius, side="right")
-        matches.append(Matches(found.rows[:n], found.distances[:n]))
-    return matches
+    ordered = _in_order(queries, database, ids)
+    near = ((found, np.searchsorted(found.distances, radius, side="right")) for found in ordered)
+    return [Matches(found.rows[:n], found.distances[:n]) for found, n in near]
 
 
 def _in_order(queries: PackedCodes, database: PackedCodes, ids: Sequence[str]) -> Iterator[Matches]:

@@ -150,11 +150,14 @@ def nearest(search: Search) -> list[Matches]:
     >>> nearest(search)[0].rows.tolist()
     [0]
     """
-    division, m = _division(search), search.codes.shape[1]
+    division, nq, m = _division(search), len(search.queries), search.codes.shape[1]
     room = min(2 * (search.k + SPARE), -(-m // division.segments))
-    candidates = _no_candidates(search, division.segments, len(search.queries), room)
+    candidates = _no_candidates(search, division.segments, nq, room)
     run_tasks(_nearest_tasks, division.tasks, division, search, candidates, alone=search.queries.size * m < _FEW)
-    return _answers(candidates, search)
+    rows, distances = np.empty((2, nq, search.k), dtype=np.int64)
+    sizes = np.empty(nq, dtype=np.int64)
+    _write_answers(candidates, search, rows, distances, sizes)
+    return [Matches(rows[q, :size], distances[q, :size]) for q, size in enumerate(sizes)]
 
 
 def _division(search: Search) -> _Division:
@@ -337,12 +340,3 @@ def write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-un
 def _write_answers(candidates, search, out_rows, out_distances, sizes):  # type: ignore[no-untyped-def]
     for q in range(len(sizes)):
         sizes[q] = write(q, candidates, search, out_rows[q], out_distances[q])
-
-
-def _answers(candidates: _Candidates, search: Search) -> list[Matches]:
-    """Return the matches of each query from the candidates of all passes."""
-    n_queries = candidates.entries.shape[1]
-    rows, distances = np.empty((2, n_queries, search.k), dtype=np.int64)
-    sizes = np.empty(n_queries, dtype=np.int64)
-    _write_answers(candidates, search, rows, distances, sizes)
-    return [Matches(rows[q, :size], distances[q, :size]) for q, size in enumerate(sizes)]
