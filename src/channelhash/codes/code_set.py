@@ -65,8 +65,7 @@ class CodeSet:
                 raise ValueError(f"labels are (n, c) with n = {n}, not {self.labels.shape}")
         if self.label_names and (self.labels is None or len(self.label_names) != self.labels.shape[1]):
             raise ValueError(f"{len(self.label_names)} label names do not fit the labels")
-        for name in ("texts", "images"):
-            column = getattr(self, name)
+        for name, column in (("texts", self.texts), ("images", self.images)):
             if column is not None and len(column) != n:
                 raise ValueError(f"{len(column)} {name} for {n} ids")
 

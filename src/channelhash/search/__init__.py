@@ -190,7 +190,10 @@ def _open_postgres(address: str, n_bits: int | None, model: str, projections: bo
 
 
 #: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else is a path.
-STORES: dict[str, _Opener] = {"milvus+": _open_milvus, "postgresql://": _open_postgres}
+STORES: dict[str, _Opener] = {
+    "milvus+": _open_milvus,
+    "postgresql://": _open_postgres,
+}
 
 #: Those whose opener takes ``projections`` as its last argument.
 KEEP_PROJECTIONS = ("postgresql://",)

@@ -107,9 +107,7 @@ class MilvusStore(Store):
         return {key for text in self._key_sets for key in json.loads(text)}
 
     def _ids(self, where: filters.Filter | None) -> list[str]:
-        if not self._look():
-            return []
-        rows = self._walk(f"{_FIRST} and {self._expression(where)}", ["key"])
+        rows = self._walk(f"{_FIRST} and {self._expression(where)}", ["key"]) if self._look() else ()
         return sorted(_item_id(row["key"]) for row in rows)
 
     def _get(self, ids: list[str]) -> Mapping[str, Item]:

@@ -361,10 +361,8 @@ def search_store(
         hits.phrases = narrowed.phrases
         return hits
     parts, by = _question_parts(store, text, image, like, minus, minus_like), by or options.by
-    encoder = None
     needed = {modality for part in parts if (modality := part.modality)}
-    if by != "words" and needed:
-        encoder = load_query_encoder(store, model, needed)
+    encoder = load_query_encoder(store, model, needed) if by != "words" and needed else None
     options = replace(options, by=by)
     outputs = [None] * len(parts) if by == "words" else _encode_parts(encoder, parts)
     hits = answer(store, make_query(parts, outputs), options)

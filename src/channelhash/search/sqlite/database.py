@@ -171,10 +171,9 @@ class ItemsDatabase:
         """Return the first ``count`` items of a higher number than ``after``, with numbers; errors as in `get`."""
         sql = "SELECT number, id, metadata, checksum FROM items WHERE number > ? ORDER BY number LIMIT ?"
         rows = self._rows(sql, after, count)
-        coded, last = {}, rows[-1][0] if rows else after
+        last = rows[-1][0] if rows else after
         find = "SELECT item FROM codes WHERE modality = ? AND item > ? AND item <= ?"
-        for modality in self.modalities():
-            coded[modality] = {number for (number,) in self._rows(find, modality, after, last)}
+        coded = {name: {number for (number,) in self._rows(find, name, after, last)} for name in self.modalities()}
         items = []
         for number, name, metadata, checksum in rows:
             self._whole_item(name, number, metadata, checksum)

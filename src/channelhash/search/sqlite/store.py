@@ -82,12 +82,7 @@ class EmbeddedStore(Store):
     """
 
     def __init__(
-        self,
-        address: str,
-        folder: StoreFolder | None,
-        opened: _Opened,
-        new: Facts = _ANY,
-        model_folder: Path | None = None,
+        self, address: str, folder: StoreFolder | None, opened: _Opened, new: Facts, model_folder: Path | None = None
     ) -> None:
         super().__init__(address)
         self._folder = folder
@@ -356,7 +351,7 @@ def open_codes(
         raise InputError(f"{address}: {error}") from None
     with opened.writer.writing():
         opened.writer.write(NewItems(ids, codes.codes, codes.n_bits, metadata_of(codes)))
-    return EmbeddedStore(address, None, opened, model_folder=model_folder)
+    return EmbeddedStore(address, None, opened, _ANY, model_folder)
 
 
 def _in_memory(facts: Facts | None) -> _Opened:
