@@ -324,6 +324,7 @@ def photographs(folder: Path) -> dict[str, Any]:
         image.save(photos / f"{name}-q50.jpg", quality=50)
         image.resize((image.width // 2, image.height // 2)).save(photos / f"{name}-half.jpg", quality=90)
     answers["duplicates"] = command("duplicates", photos)
+    answers["duplicates"].pop("photos")  # paths and dates are those of the copies made now
     return answers
 
 

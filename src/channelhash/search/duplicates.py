@@ -184,8 +184,8 @@ def _describe(item: Item, sharpness: float) -> Photo:
         if not isinstance(width, int) or not isinstance(height, int):
             with open_image(path) as opened:
                 width, height = upright_size(opened)
-    pixels = [side if isinstance(side, int) else 0 for side in (width, height)]
-    return Photo(item.id, path, *pixels, size, date_of(metadata), bool(metadata.get("taken")), sharpness)
+    wide, high = (side if isinstance(side, int) else 0 for side in (width, height))
+    return Photo(item.id, path, wide, high, size, date_of(metadata), bool(metadata.get("taken")), sharpness)
 
 
 def group_codes(codes: PackedCodes, n_bits: int, radius: int | None = None) -> list[NDArray[np.int64]]:

@@ -131,7 +131,7 @@ def folder_of(item: Item) -> Path:
     return path.parents[depth - 1] if path.parts[-depth:] == Path(item.id).parts else Path(path.anchor)
 
 
-def move_rest(store: Store, groups: dict[str, Sequence[str]], folder: Path, dry_run: bool = True) -> Moved:
+def move_rest(store: Store, groups: Mapping[str, Sequence[str]], folder: Path, dry_run: bool = True) -> Moved:
     """Move the files of items that are copies of another to a folder, and take the items out of the store.
 
     A file keeps its path below its folder, see `folder_of`. What is no copy of the keeper now, such as a file that was
