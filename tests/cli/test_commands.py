@@ -14,7 +14,7 @@ from typer.main import get_command
 import channelhash as ch
 from channelhash.cli import main
 from channelhash.cli.main import app
-from channelhash.data import download
+from channelhash.lab import download
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
 from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_features

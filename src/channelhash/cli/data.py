@@ -45,8 +45,8 @@ def _download(
 
     Example: channelhash data download mirflickr25k --root data/mirflickr25k
     """
-    from channelhash.data import download as archives
     from channelhash.data.nuswide import IMAGE_LAYOUTS, count_images
+    from channelhash.lab import download as archives
 
     with progress_bars(f"all bytes fetched so far are kept in {root}") as progress:
         fetched = archives.download(name, root, progress=progress)

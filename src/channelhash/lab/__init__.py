@@ -1,1 +1,1 @@
-"""The laboratory: the demo, distillation, experiments and reports. Nothing below imports it."""
+"""The laboratory: the demo, downloads, distillation, experiments and reports. Nothing below imports it."""

@@ -16,8 +16,8 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_run_config
 from channelhash.errors import InputError
 from channelhash.lab.report import page
+from channelhash.lab.report.code_health import BitHealth, Bounds, bit_health, channel_health
 from channelhash.losses import ChannelLoss, resolve_loss
-from channelhash.metrics.code_health import BitHealth, Bounds, bit_health, channel_health
 from channelhash.runs.folder import read_environments
 from channelhash.runs.train import create_loss
 from channelhash.search.index.brute_force import nearest
@@ -27,7 +27,7 @@ from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.image_grid import bits
 from channelhash.utils.plotting import arrow
 
-# Kind of pair, as `metrics.code_health` names it -> in words.
+# Kind of pair, as `code_health` names it -> in words.
 _PAIR_KINDS = {
     "dissimilar": "no label shared (S = 0)",
     "partly_similar": "some labels shared (0 < S < 1)",

@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 import pytest
 
-from channelhash.data.download import _SOURCES, _Source, _unpack, download
 from channelhash.errors import JobError
+from channelhash.lab.download import _SOURCES, _Source, _unpack, download
 from refusals import check_refusal
 
 
@@ -56,7 +56,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr("channelhash.data.download._PAUSE", 0)
+    monkeypatch.setattr("channelhash.lab.download._PAUSE", 0)
     made = Server()
     yield made
     made.http.shutdown()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.channels import dsch_bounds, label_similarity, sch_bounds
-from channelhash.metrics import code_health
+from channelhash.lab.report import code_health
 from refusals import check_refusal
 
 KINDS = ["dissimilar", "partly_similar", "identical_labels"]
@@ -48,7 +48,7 @@ def channels_literally(codes: ch.CodeSet, first: str, second: str, bounds) -> di
 def test_pairs_lie_against_their_channels_as_a_loop_over_them_finds(n, k, c, seed, fixed_width):
     codes = collection(n, k, c, seed)
     bounds = (lambda s: sch_bounds(s, k)) if fixed_width else (lambda s: dsch_bounds(s, k))
-    health = ch.metrics.code_report(codes, bounds if fixed_width else None)["channels"]
+    health = code_health.code_report(codes, bounds if fixed_width else None)["channels"]
     assert list(health) == ["image-image", "image-text", "text-text"]
     for pair, kinds in health.items():
         expected = channels_literally(codes, *pair.split("-"), bounds)
@@ -70,7 +70,7 @@ def test_pairs_lie_against_their_channels_as_a_loop_over_them_finds(n, k, c, see
 def test_bits_and_buckets_are_those_of_the_unpacked_codes(n, k, seed):
     random = np.random.default_rng(seed)
     bits = random.random((n, k)) < random.choice([0, 0.1, 0.5, 1], k)
-    health = ch.metrics.bit_health(ch.codes.pack(bits), k)
+    health = code_health.bit_health(ch.codes.pack(bits), k)
     share = bits.mean(axis=0)
     assert health["ones"] == pytest.approx(share.tolist())
     for p, entropy in zip(share, health["entropy"], strict=True):
@@ -93,7 +93,7 @@ def test_bits_and_buckets_are_those_of_the_unpacked_codes(n, k, seed):
 def test_a_bit_its_copy_its_opposite_and_a_constant_one_over_blocks_of_items(monkeypatch):
     monkeypatch.setattr(code_health, "_ROWS", 7)
     bit = np.random.default_rng(0).random(50) < 0.3
-    health = ch.metrics.bit_health(ch.codes.pack(np.stack([bit, bit, ~bit, np.ones(50, dtype=bool)], axis=1)), 4)
+    health = code_health.bit_health(ch.codes.pack(np.stack([bit, bit, ~bit, np.ones(50, dtype=bool)], axis=1)), 4)
     assert health["ones"] == pytest.approx([bit.mean(), bit.mean(), 1 - bit.mean(), 1])
     assert (health["constant"], health["correlation_mean"], health["correlation_max"]) == pytest.approx((1, 1, 1))
 
@@ -101,6 +101,6 @@ def test_a_bit_its_copy_its_opposite_and_a_constant_one_over_blocks_of_items(mon
 def test_codes_that_cannot_be_judged_are_refused():
     codes = collection(3, 8, 2, 0)
     with pytest.raises(ValueError, match="have no labels"):
-        ch.metrics.code_report(ch.CodeSet(codes.ids, codes.codes, None, 8))
-    check_refusal("no codes to judge", ch.metrics.code_report, codes.take([]), error=ValueError)
-    check_refusal("codes of 9 bits are", ch.metrics.bit_health, codes.codes["image"], 9, error=ValueError)
+        code_health.code_report(ch.CodeSet(codes.ids, codes.codes, None, 8))
+    check_refusal("no codes to judge", code_health.code_report, codes.take([]), error=ValueError)
+    check_refusal("codes of 9 bits are", code_health.bit_health, codes.codes["image"], 9, error=ValueError)
