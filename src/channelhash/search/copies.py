@@ -24,9 +24,8 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, suppress
 from functools import lru_cache, partial
-from importlib.util import find_spec
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -34,12 +33,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import PackedCodes, hamming_distances
+from channelhash.errors import InputError
 from channelhash.search.index import rows_by_number
 from channelhash.utils.environment import one_blas_thread, usable_cores
 from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.progress import Progress, no_progress
 
-_SIDE, _SHAPE, CHAIN, _CONTRAST = 16, 0.85, 0.75, 4
+_SIDE, _SHAPE, _CHAIN, _CONTRAST = 16, 0.85, 0.75, 4
 _COLOURS, _LEVELS, _PER_CONTRAST, _PLAIN = 4, 32, 2, 8
 _TEXT_SIDE, _BACKGROUND, _SHADES = 128, 0.4, 8
 _FINE_SIDE, _CELLS, _FINE_CONTRAST, _TILES = 256, 8, 16, 0.5
@@ -365,8 +365,10 @@ def group_copies(
     tiles = [order[tile] for tile in _tiles(n)] if n_new else []
     parts = [_split([copies[place] for place in tile.tolist()]) for tile in tiles]
     done, total = 0, sum(len(tiles) - first for first in range(-(-n_new // _TILE)))
-    one_thread = one_blas_thread() if find_spec("threadpoolctl") else nullcontext()
-    with one_thread, ThreadPoolExecutor(usable_cores()) as pool:
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(usable_cores()))
+        with suppress(InputError):  # without the extra that limits threads it takes longer
+            stack.enter_context(one_blas_thread())
         for first in range(-(-n_new // _TILE)):
             mine, before = tiles[first][: n_new - first * _TILE], numbers
             candidates = pool.map(partial(_candidates, parts[first][: len(mine)]), parts[first:])
@@ -455,7 +457,7 @@ def _cliques(copies: Sequence[SmallCopy], apart: Sequence[NDArray[np.int64]] = (
     numbers = np.zeros(len(copies), dtype=np.int64)
     sizes: list[int] = []
     for tile in _tiles(len(copies)):
-        near = np.hstack([alike(copies[tile], copies[other], CHAIN) for other in _tiles(tile.stop)])
+        near = np.hstack([alike(copies[tile], copies[other], _CHAIN) for other in _tiles(tile.stop)])
         for places in apart:
             rows = places[(places >= tile.start) & (places < tile.stop)] - tile.start
             near[np.ix_(rows, places[places < near.shape[1]])] = False

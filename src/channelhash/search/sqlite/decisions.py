@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from channelhash.errors import InputError
 from channelhash.search import find_or_keep
-from channelhash.search.copies import CHAIN, alike, read_copies
+from channelhash.search.copies import alike, read_copies
 from channelhash.search.sqlite.folder import StoreFolder, connect
 from channelhash.search.store import Item, Store
 from channelhash.search.transfer import upsert_items
@@ -160,7 +160,7 @@ def move_rest(store: Store, groups: Mapping[str, Sequence[str]], folder: Path, d
             if folder.is_relative_to(home) and len(home.parts) > 1 and not _is_hidden(folder.relative_to(home)):
                 raise InputError(f"{folder}: lies in {home}, whose pictures are indexed; name a folder outside")
             target = folder / Path(paths[name]).relative_to(home)
-            if first is None or copy is None or not alike([first], [copy], CHAIN)[0, 0]:
+            if first is None or copy is None or not alike([first], [copy])[0, 0]:
                 problems.append(f"{name}: stays, is no copy of {keeper} now, or one of them cannot be read")
             elif os.path.samefile(paths[name], paths[keeper]):
                 problems.append(f"{name}: stays, is the same file as {keeper}")
