@@ -17,7 +17,7 @@ from tests.search.postgres_server import database, postgres_address
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
-from channelhash.search.index.brute_force import nearest
+from channelhash.lab.brute_force import nearest
 from channelhash.search.postgres_connections import parse_address
 from refusals import check_refusal, refusal
 

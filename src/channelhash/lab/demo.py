@@ -11,13 +11,13 @@ import numpy as np
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection
+from channelhash.lab.brute_force import nearest
 from channelhash.losses import RECOMMENDED
 from channelhash.models import HashModel, load_hash_model
 from channelhash.models.photo import missing_packages
 from channelhash.presets import preset_path
 from channelhash.runs.evaluate import evaluate_run
 from channelhash.runs.train import start_run
-from channelhash.search.index.brute_force import nearest
 from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
 from channelhash.utils.progress import StageProgress
 

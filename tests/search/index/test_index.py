@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import channelhash as ch
+from channelhash.lab import brute_force as exact
 from channelhash.search import index as code_index
 from channelhash.search.duplicates import group_codes
 from channelhash.search.index import CodeIndex, Matches, clustered_scan, linear_scan
-from channelhash.search.index import brute_force as exact
 from refusals import check_refusal
 
 

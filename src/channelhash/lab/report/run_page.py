@@ -15,12 +15,12 @@ import yaml
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_run_config
 from channelhash.errors import InputError
+from channelhash.lab.brute_force import nearest
 from channelhash.lab.report import page
 from channelhash.lab.report.code_health import BitHealth, Bounds, bit_health, channel_health
 from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.runs.folder import read_environments
 from channelhash.runs.train import create_loss
-from channelhash.search.index.brute_force import nearest
 from channelhash.training.trainer import MEASURES, measure_of, read_log, selection_score
 from channelhash.utils.files import read_json, read_yaml_sections, reading
 from channelhash.utils.image_files import decode, open_image
