@@ -18,8 +18,7 @@ from channelhash.lab.distill import student_config
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.extend import _STORED, extension_config
 from channelhash.runs.train import start_run
-from channelhash.search.query import load_encoder
-from channelhash.serve.service import _check_model
+from channelhash.search.query import check_model, load_encoder
 from picture_runs import clip_model, picture_config, resnet_model, write_pictures
 from refusals import check_refusal
 from small_runs import assert_refused, feature_config, run_command, write_features
@@ -180,7 +179,7 @@ def test_a_student_of_an_extension_asks_what_its_teacher_may_ask(place, extended
     assert student.code_spaces == (ch.load_model(extended).fingerprint(), ch.load_model(old).fingerprint())
     assert student.extends == ()
     assert run_command("index", "create", store, place / "f.npz", "--model", old) == 0
-    _check_model(ch.open_store(store), student)
+    check_model(ch.open_store(store), student, small)
     assert load_encoder(ch.open_store(store), small).fingerprint() == student.fingerprint()
     assert_refused(capsys, "index", "add", store, place / "f.npz", "--model", small, says="of another model")
     (tmp_path / "token").write_text("a-token-that-is-long-enough-to-be-one\n")

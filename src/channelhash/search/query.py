@@ -173,7 +173,7 @@ def load_encoder(store: Store, model: Path | Model | None = None, trust_code: bo
         from channelhash.models import load_model  # seconds to load, which words alone do not need
 
         encoder = load_model(folder, trust_code, device="auto")
-    _check(store, encoder, folder)
+    check_model(store, encoder, folder)
     return encoder
 
 
@@ -193,7 +193,7 @@ def load_query_encoder(
     folder = model or store.model_folder
     if folder is not None and (Path(folder) / DESCRIPTION).exists():
         encoder = ExportedModel(Path(folder))
-        _check(store, encoder, folder)
+        check_model(store, encoder, folder)
         if not encoder.is_whole:
             encoder.check_encodes(modalities or ())
         return encoder
@@ -207,7 +207,8 @@ def load_query_encoder(
     return load_encoder(store, model, trust_code)
 
 
-def _check(store: Store, encoder: QueryEncoder, folder: str | Path) -> None:
+def check_model(store: Store, encoder: QueryEncoder, folder: str | Path) -> None:
+    """Raise `InputError` unless the codes of a store can be compared with those of an encoder, which has a name."""
     if store.model and not encoder.comparable(store.model):
         raise InputError(
             f"{store.address}: these codes were made by another model than {folder}, and codes of two models cannot be "

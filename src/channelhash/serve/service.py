@@ -28,7 +28,7 @@ from channelhash.search.hits import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.items import Catalogue, Order
 from channelhash.search.match import find_reference
-from channelhash.search.query import encode_items, has_unknown_words
+from channelhash.search.query import check_model, encode_items, has_unknown_words
 from channelhash.search.store import Item, Store
 from channelhash.serve.images import Thumbnails, open_upload
 from channelhash.serve.middleware import Metrics, Tokens
@@ -237,6 +237,8 @@ class Service:
         """Load the model, and encode a first text and mostly a first image: no request waits while it loads."""
         model = self.load()
         store = self.store
+        if model is not None:
+            check_model(store, model, model.fingerprint())
         if model is not None and store.n_bits not in (None, model.n_bits):
             raise InputError(f"{store.address}: holds codes of {store.n_bits} bits, the model makes {model.n_bits}")
         has_unknown_words(model, "words")  # which reads the words that it knows
