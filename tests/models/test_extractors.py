@@ -231,12 +231,6 @@ SUBJECTS = {
     "pizza": ["pizza", "slice of pizza", "pizza with cheese", "pizza on a plate"],
 }
 FRAMES = ["a photo of a {}", "the {} in the morning", "my friend likes this {}", "one {} seen from far away", "old {}"]
-QUESTIONS = {
-    "dog": "a beagle fetches the stick",
-    "train": "the express arrives at the station",
-    "boat": "fishermen sail home to the harbour",
-    "pizza": "margherita from a wood-fired oven with mozzarella",
-}
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +265,7 @@ def run(tmp_path_factory) -> Path:
 
 def test_an_unseen_sentence_finds_the_right_pictures(run, capsys):
     capsys.readouterr()
-    assert run_command("search", run, "--text", QUESTIONS["boat"], "-k", "8", "--json") == 0
+    assert run_command("search", run, "--text", "fishermen sail home to the harbour", "-k", "8", "--json") == 0
     results = json.loads(capsys.readouterr().out)["results"]
     assert len(results) == 8
     assert sum(hit["labels"] == ["boat"] for hit in results) >= 7  # 2 by chance
@@ -326,25 +320,18 @@ def test_torchvisions_weights_have_their_own_mean(tmp_path, pictures, monkeypatc
     np.testing.assert_allclose(rows[0], prepare(Image.open(pictures[0])).flatten().numpy(), atol=1e-3)
 
 
-@pytest.fixture
-def tiny(tmp_path):
-    """The library, a small model that it knows by name, its preprocessing, and a file of its weights."""
+def test_open_clips_towers_are_both_extractors(tmp_path, pictures):
     import open_clip  # after channelhash.utils.torchvision_compat, which mends the import of torchvision
 
     open_clip.add_model_config(tiny_clip(tmp_path / "channelhash-tiny.json"))
     torch.manual_seed(0)
     model, _, prepare = open_clip.create_model_and_transforms("channelhash-tiny")
-    torch.save(model.state_dict(), tmp_path / "tiny.pt")
-    return open_clip, model.eval(), prepare, tmp_path / "tiny.pt"
-
-
-def test_open_clips_towers_are_both_extractors(tiny, pictures):
-    open_clip, model, prepare, file = tiny
+    torch.save({"state_dict": model.eval().state_dict()}, tmp_path / "tiny.pt")
     texts = ["a photo of a dog", "", "words " * 99]
     with torch.no_grad():
         images = torch.cat([model.encode_image(prepare(Image.open(path))[None]) for path in pictures]).numpy()
         embeddings = model.encode_text(open_clip.get_tokenizer("channelhash-tiny")(texts)).numpy()
-    name = f"open_clip:channelhash-tiny/{file}"
+    name = f"open_clip:channelhash-tiny/{tmp_path}/tiny.pt"
     np.testing.assert_allclose(Extractor(name, "image", 24)(pictures), images, atol=1e-4, rtol=1e-4)
     np.testing.assert_allclose(Extractor(name, "text", 24)(texts), embeddings, atol=1e-4, rtol=1e-4)
     rows = Extractor(f"{name}?normalize", "text", 24)(texts)
