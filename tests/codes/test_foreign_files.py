@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.io import savemat
 
 import channelhash as ch
 from channelhash.codes.foreign_files import _LAYOUTS, _bits_of, read_export
 from channelhash.errors import InputError
+from data.test_features import write_as as write
 from refusals import check_refusal
 
 RANDOM = np.random.default_rng(0)
@@ -28,25 +27,6 @@ def plain(**changes: np.ndarray) -> dict[str, np.ndarray]:
     """An export under the plain names, codes ±1."""
     arrays = {"B_q": signs(BITS["B_q"]), "B_r": signs(BITS["B_r"])}
     return arrays | {name: labels.astype(float) for name, labels in LABELS.items()} | changes
-
-
-def write(path, export: dict[str, np.ndarray]):
-    """The export as MATLAB writes it (v7 and, named ``….v73.mat``, v7.3), as NumPy does, or as HDF5."""
-    if path.name.endswith(".v73.mat"):
-        with h5py.File(path, "w", userblock_size=512) as file:
-            for name, values in export.items():
-                file[name] = values.T
-        with open(path, "r+b") as file:
-            file.write(b"MATLAB 7.3 MAT-file".ljust(512))
-    elif path.suffix == ".mat":
-        savemat(path, export)
-    elif path.suffix == ".npz":
-        np.savez(path, **export)
-    else:
-        with h5py.File(path, "w") as file:
-            for name, values in export.items():
-                file[name] = values
-    return path
 
 
 def assert_holds(codes: ch.CodeSet, expected: dict[str, np.ndarray], labels: np.ndarray) -> None:

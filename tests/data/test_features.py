@@ -96,6 +96,8 @@ INFINITE = np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])
     ({"image_zero": np.array("a")}, ": image_zero is () <U1, expected 1 or 4 numbers"),
     ({"captions": np.array(["a"])}, ": captions has 1 entries, expected 3, one a row"),
     ({"label_names": np.array(["a"])}, ": 1 label_names, but labels have 2 columns"),
+    ({"label_names": np.array("")},
+     ": label_names is an object or a structure; in MATLAB, save cellstr(label_names)"),
     ({"label_names": np.array(["a", "a"])}, ": several label_names are 'a'"),
 ])  # fmt: skip
 def test_arrays_that_do_not_fit_are_named(tmp_path, arrays, says):
@@ -125,38 +127,34 @@ PARTED = {
 }  # fmt: skip
 
 
-def write_as(folder, ending, arrays):
-    """The arrays in each format, v7.3 as MATLAB writes it: HDF5 behind a header of 512 bytes, transposed."""
-    path = folder / f"f{ending}"
-    if ending == ".mat":
+def write_as(path, arrays):
+    """The arrays in each format; v7.3 as MATLAB writes it: HDF5 behind a header of 512 bytes, transposed."""
+    by_matlab = path.name.endswith(".v73.mat")
+    if by_matlab or path.suffix == ".h5":
+        with h5py.File(path, "w", userblock_size=512 * by_matlab) as file:
+            for name, values in arrays.items():
+                file[name] = values.T if by_matlab else values
+    elif path.suffix == ".mat":
         savemat(path, arrays)
-    elif ending == ".h5":
-        with h5py.File(path, "w") as file:
-            for name, values in arrays.items():
-                file[name] = values
-    elif ending == ".npz":
-        np.savez(path, **arrays)
     else:
-        path = folder / "f73.mat"
-        with h5py.File(path, "w", userblock_size=512) as file:
-            for name, values in arrays.items():
-                file[name] = values.T
+        np.savez(path, **arrays)
+    if by_matlab:
         with open(path, "r+b") as file:
             file.write(b"MATLAB 7.3 MAT-file".ljust(512))
     return path
 
 
-@pytest.mark.parametrize("ending", [".mat", "v7.3", ".h5", ".npz"])
+@pytest.mark.parametrize("ending", [".mat", ".v73.mat", ".h5", ".npz"])
 def test_the_fields_files_are_read_in_every_format_and_truncated_ones_are_named(tmp_path, ending):
-    records = load_features(write_as(tmp_path, ending, WHOLE))
+    records = load_features(write_as(tmp_path / f"f{ending}", WHOLE))
     np.testing.assert_array_equal(records.items["image"], IMAGE)
     np.testing.assert_array_equal(records.items["text"], np.eye(3))
     np.testing.assert_array_equal(records.labels, LABELS)
-    parted = load_features(write_as(tmp_path, ending, PARTED))
+    parted = load_features(write_as(tmp_path / f"f{ending}", PARTED))
     assert parted.ids == ("train0", "train1", "query0")
     np.testing.assert_array_equal(parted.items["image"], IMAGE)
     np.testing.assert_array_equal(parted.labels, LABELS)
-    path = write_as(tmp_path, ending, WHOLE)
+    path = write_as(tmp_path / f"f{ending}", WHOLE)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     assert refusal(load_features, path).startswith(f"{path}: not a readable {path.suffix} file, perhaps truncated")
 
@@ -174,10 +172,7 @@ def test_sparse_matlab_matrices_and_columns_of_classes(tmp_path):
 def test_names_are_texts_in_every_format(tmp_path):
     arrays = {"image": np.eye(3), "labels": LABELS}
     np.savez(tmp_path / "f.npz", **arrays, id=np.array([b"a", b"b", "é".encode()]), label_names=np.array(["x", "yy"]))
-    with h5py.File(tmp_path / "f.h5", "w") as file:
-        for name, values in arrays.items():
-            file[name] = values
-        file["id"], file["label_names"] = ["a", "b", "é"], np.array([b"x", b"yy"])
+    write_as(tmp_path / "f.h5", {**arrays, "id": ["a", "b", "é"], "label_names": np.array([b"x", b"yy"])})
     cells = np.array(["a", "b", "é"], dtype=object)
     savemat(tmp_path / "f.mat", {**arrays, "id": cells, "label_names": ["x", "yy"]})  # cells, and padded characters
     for name in ("f.npz", "f.h5", "f.mat"):
@@ -229,11 +224,6 @@ def test_rows_that_cannot_be_told_from_columns_are_refused(tmp_path, arrays):
     says = refusal(load_features, write(tmp_path / "f.npz", **arrays))
     assert "rows cannot be told from columns (image (" in says
     assert says.endswith("save every array with a row an item")
-
-
-def test_objects_of_matlab_are_named_with_a_remedy(tmp_path):
-    says = refusal(load_features, write(tmp_path / "f.npz", label_names=np.array("")))
-    assert says.endswith("label_names is an object or a structure; in MATLAB, save cellstr(label_names)")
 
 
 IMAGES, TEXTS, SETS = np.arange(24.0).reshape(12, 2), np.eye(12), np.arange(36).reshape(12, 3) % 2
