@@ -27,23 +27,16 @@ def names(steps) -> list[str]:
 
 
 @pytest.mark.parametrize("epoch", [0, 25, 45, 65, 85, 120, 180])
-def test_a_quarter_stays_unaltered_from_epoch_20_on(epoch):
-    unaltered = sum(not steps for steps in plans(epoch=epoch))
-    if epoch < 20:
-        assert unaltered == N
-    else:  # every other plan has at least one step besides a flip that may not happen
-        assert binomtest(unaltered, N, 0.25).pvalue > 1e-4
-
-
-@pytest.mark.parametrize("epoch", [25, 45, 65, 85, 120, 180])
 def test_level_shares_are_those_of_the_epoch(epoch):
     """A plan's level shows in what it draws: only easy has exact multiples of 45°, only hard has partners."""
-    shares = _mixture(epoch)
-    drawn = plans(epoch=epoch)
-    fixed = sum(s.name == "rotate" and s.parameters["angle"] % 45 == 0 for steps in drawn for s in steps)
-    assert binomtest(fixed, N, shares["easy"] / 4).pvalue > 1e-4 if shares["easy"] else fixed == 0
-    mixed = sum(s.partner is not None for steps in drawn for s in steps)
-    assert binomtest(mixed, N, shares["hard"] * 0.2).pvalue > 1e-4 if shares["hard"] else mixed == 0
+    shares, drawn = _mixture(epoch), plans(epoch=epoch)
+    counts = {  # every plan of a level has at least one step besides a flip that may not happen
+        "none": (sum(not steps for steps in drawn), 1),
+        "easy": (sum(s.name == "rotate" and s.parameters["angle"] % 45 == 0 for steps in drawn for s in steps), 0.25),
+        "hard": (sum(s.partner is not None for steps in drawn for s in steps), 0.2),
+    }
+    for level, (count, share) in counts.items():
+        assert binomtest(count, N, shares[level] * share).pvalue > 1e-4
 
 
 def test_easy_picks_one_of_four_kinds_alike():
@@ -62,10 +55,13 @@ def test_easy_as_in_the_published_code_gives_rotation_four_sevenths():
 
 
 @pytest.mark.parametrize(("level", "most"), [("medium", 2), ("hard", 3)])
-def test_counts_are_uniform_without_replacement_in_random_order(level, most):
+def test_counts_are_uniform_without_replacement_in_random_order_and_half_are_flipped(level, most):
     group = _GROUPS[level][1]
     kinds = {row.name for row in group.rows}
-    picked = [[name for name in names(steps) if name in kinds] for steps in plans(level)]
+    drawn = plans(level)
+    flipped = sum("flip_horizontally" in names(steps) for steps in drawn)
+    assert binomtest(flipped, N, 0.5).pvalue > 1e-4
+    picked = [[name for name in names(steps) if name in kinds] for steps in drawn]
     picked = [chosen for chosen in picked if chosen]
     assert all(len(set(chosen)) == len(chosen) for chosen in picked)
     sizes = Counter(len(chosen) for chosen in picked)
@@ -77,12 +73,6 @@ def test_counts_are_uniform_without_replacement_in_random_order(level, most):
     both = [chosen for chosen in picked if {"rotate", "grayscale"} <= set(chosen)]
     earlier = sum(chosen.index("rotate") < chosen.index("grayscale") for chosen in both)
     assert binomtest(earlier, len(both), 0.5).pvalue > 1e-4
-
-
-@pytest.mark.parametrize("level", ["medium", "hard"])
-def test_half_are_flipped_besides(level):
-    flipped = sum("flip_horizontally" in names(steps) for steps in plans(level))
-    assert binomtest(flipped, N, 0.5).pvalue > 1e-4
 
 
 def test_hard_picks_the_upper_group_with_80_percent():

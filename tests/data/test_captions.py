@@ -13,18 +13,10 @@ from refusals import check_refusal
 EXPECTED = {"a.jpg": ["a dog", "it runs"], "b.jpg": ["the sea"]}
 
 
-def test_tables_and_lines_are_read_alike(tmp_path):
-    rows = [("a.jpg", "a dog"), ("b.jpg", "the sea"), ("a.jpg", "it runs"), ("c.jpg", " ")]
-    (tmp_path / "c.csv").write_text("file_name,Caption\n" + "".join(f"{name},{text}\n" for name, text in rows))
-    (tmp_path / "c.tsv").write_text("image\ttext\n" + "".join(f"{name}\t{text}\n" for name, text in rows))
-    (tmp_path / "c.jsonl").write_text(
-        "".join(json.dumps({"file": name, "captions": texts}) + "\n" for name, texts in EXPECTED.items())
-    )
-    columns = {"image": [name for name, _ in rows], "text": [text for _, text in rows]}
-    pq.write_table(pa.table(columns), tmp_path / "c.parquet")
-    (tmp_path / "c.txt").write_text("a.jpg#0\ta dog\r\n\nb.jpg\tthe sea\n./a.jpg#1\tit runs\n")
-    for ending in ("csv", "tsv", "jsonl", "parquet", "txt"):
-        assert _read_captions(tmp_path / f"c.{ending}") == EXPECTED, ending
+def test_captions_are_read_from_parquet(tmp_path):
+    names, texts = ["a.jpg", "b.jpg", "a.jpg", "c.jpg"], ["a dog", "the sea", "it runs", " "]
+    pq.write_table(pa.table({"image": names, "text": texts}), tmp_path / "c.parquet")
+    assert _read_captions(tmp_path / "c.parquet") == EXPECTED
 
 
 @pytest.mark.parametrize(("name", "content", "says"), [
@@ -67,6 +59,10 @@ OF_THE_FIELD = {
     "lists.csv": 'raw,filename\n"[""a dog"", ""it runs""]",a.jpg\nthe sea,b.jpg\n',
     "results.csv": "image_name| comment_number| comment\na.jpg| 0| a dog\na.jpg| 1   it runs\nb.jpg| 0| the sea\n",
     "flickr.token": "a.jpg#0\ta dog\r\na.jpg#enr#1\tit runs\r\nb.jpg#0\tthe sea\r\n",
+    "c.csv": "file_name,Caption\na.jpg,a dog\nb.jpg,the sea\na.jpg,it runs\nc.jpg, \n",
+    "c.tsv": "image\ttext\na.jpg\ta dog\nb.jpg\tthe sea\na.jpg\tit runs\nc.jpg\t \n",
+    "c.jsonl": "".join(json.dumps({"file": name, "captions": texts}) + "\n" for name, texts in EXPECTED.items()),
+    "c.txt": "a.jpg#0\ta dog\r\n\nb.jpg\tthe sea\n./a.jpg#1\tit runs\n",
     "captions_x.json": {"images": IMAGES, "annotations": ANNOTATIONS},
     "dataset_x.json": {"dataset": "flickr8k", "images": KARPATHY},
     "lists.json": EXPECTED,

@@ -430,11 +430,3 @@ VALUES, TEXTS = [None, float("nan"), 1.0, 1.5, True, 2**70, 1e22], ["", "", "1",
 @pytest.mark.parametrize(("value", "expected"), list(zip(VALUES, TEXTS, strict=True)))
 def test_a_plain_value_is_a_text_as_json_writes_it(value, expected):
     assert text_of(value) == expected
-
-
-NO_TEXTS = {"holds a list": ["a"], "holds an object": {"a": 1}, "holds bytes": b"a", "NUL": "a\0", "UTF-8": "\ud83d"}
-
-
-@pytest.mark.parametrize("says", NO_TEXTS)
-def test_what_is_no_text_is_refused(says):
-    check_refusal(says, text_of, NO_TEXTS[says], error=ValueError)
