@@ -20,10 +20,11 @@ def views(n=150, seed=0, widths=(("image", 12), ("text", 9))):
     random = np.random.default_rng(seed)
     signal = random.normal(size=(n, 4))
     mixed = {name: signal @ np.random.default_rng(d).normal(size=(4, d)) for name, d in widths}
-    return {name: (v + 0.2 * random.normal(size=v.shape) + 3).astype(np.float32) for name, v in mixed.items()}
+    return {name: v + 0.2 * random.normal(size=v.shape) + 3 for name, v in mixed.items()}
 
 
 def fit(features, *args, **settings):
+    features = {name: values.astype(np.float32) for name, values in features.items()}
     return fit_codes(
         open_encoder("features", {n: v.shape[1] for n, v in features.items()}), features, *args, **settings
     )
@@ -141,25 +142,15 @@ def test_longer_codes_of_an_encoder_are_fitted(photo):
 # ---- closed forms against their definitions
 
 
-def make_views(n=200, seed=0):
-    """Two modalities of a common signal of three dimensions, with noise."""
-    random = np.random.default_rng(seed)
-    signal = random.normal(size=(n, 3)) * [3, 2, 1]
-    return {
-        name: signal @ random.normal(size=(3, d)) + 0.5 * random.normal(size=(n, d)) + random.normal(size=d)
-        for name, d in (("image", 10), ("text", 7))
-    }
-
-
 @pytest.mark.parametrize("method", [_random_rotation, _pca_itq, _cca_itq])
 @pytest.mark.parametrize("k", [4, 16])
 def test_maps_fit_and_are_a_function_of_the_seed(method, k):
-    views = make_views()
+    features = views()
     if method is _cca_itq:
-        maps, same, other = (method(views, k, seed) for seed in (0, 0, 1))
+        maps, same, other = (method(features, k, seed) for seed in (0, 0, 1))
     else:
-        maps, same, other = ({name: method(views[name], k, seed, name) for name in views} for seed in (0, 0, 1))
-    for name, values in views.items():
+        maps, same, other = ({name: method(features[name], k, seed, name) for name in features} for seed in (0, 0, 1))
+    for name, values in features.items():
         assert maps[name](values).shape == (len(values), k)
         np.testing.assert_array_equal(maps[name].weights, same[name].weights)
         assert not np.array_equal(maps[name].weights, other[name].weights)
@@ -167,16 +158,16 @@ def test_maps_fit_and_are_a_function_of_the_seed(method, k):
 
 
 def test_pca_keeps_the_directions_of_largest_variance():
-    views = make_views()
-    found = _pca_itq(views["image"], 3, 0, "image")
-    centred = views["image"] - views["image"].mean(axis=0)
+    features = views()
+    found = _pca_itq(features["image"], 3, 0, "image")
+    centred = features["image"] - features["image"].mean(axis=0)
     _, _, right = np.linalg.svd(centred, full_matrices=False)
     literal = right[:3].T @ right[:3]  # the projector on the leading three
     np.testing.assert_allclose(found.weights @ found.weights.T, literal, atol=1e-8)
 
 
 def test_a_rotation_is_orthogonal_and_each_step_is_the_procrustes_solution():
-    projected = make_views()["image"] @ np.random.default_rng(1).normal(size=(10, 5))
+    projected = views()["image"] @ np.random.default_rng(1).normal(size=(12, 5))
     projected -= projected.mean(axis=0)
     errors, rotation = [], _itq_rotation(projected, 0, "x", iterations=0)
     for step in range(8):
@@ -191,14 +182,14 @@ def test_a_rotation_is_orthogonal_and_each_step_is_the_procrustes_solution():
 
 
 def test_canonical_directions_solve_the_eigenvalue_problem():
-    views = make_views()
-    maps = _cca(views, 7, rho=0.0)
-    image, text = (values - values.mean(axis=0) for values in views.values())
+    features = views()
+    maps = _cca(features, 7, rho=0.0)
+    image, text = (values - values.mean(axis=0) for values in features.values())
     n = len(image)
     sxx, syy, sxy = image.T @ image / n, text.T @ text / n, image.T @ text / n
     literal = np.linalg.eigvals(np.linalg.inv(sxx) @ sxy @ np.linalg.inv(syy) @ sxy.T)
     correlations = np.sqrt(np.sort(literal.real)[::-1][:7])
-    a, b = maps["image"](views["image"]), maps["text"](views["text"])
+    a, b = maps["image"](features["image"]), maps["text"](features["text"])
     # Uncorrelated directions of variance ρ², and covariance ρ³ between the views: each is scaled by its correlation.
     np.testing.assert_allclose(a.T @ a / n, np.diag(correlations**2), atol=1e-8)
     np.testing.assert_allclose(b.T @ b / n, np.diag(correlations**2), atol=1e-8)
@@ -206,7 +197,7 @@ def test_canonical_directions_solve_the_eigenvalue_problem():
 
 
 def test_constant_features_and_one_modality():
-    views = make_views()
-    views["text"] = np.concatenate([views["text"], np.ones((200, 1))], axis=1)
-    assert all(np.isfinite(found.weights).all() for found in _cca_itq(views, 4, 0).values())
-    check_refusal("of two modalities, not of image", _cca, {"image": views["image"]}, 4, error=ValueError)
+    features = views()
+    features["text"] = np.concatenate([features["text"], np.ones((150, 1))], axis=1)
+    assert all(np.isfinite(found.weights).all() for found in _cca_itq(features, 4, 0).values())
+    check_refusal("of two modalities, not of image", _cca, {"image": features["image"]}, 4, error=ValueError)

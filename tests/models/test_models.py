@@ -9,7 +9,6 @@ from PIL import Image
 from torch import nn
 
 import channelhash as ch
-from channelhash.data.images import Square
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
@@ -116,16 +115,6 @@ def test_positions_are_those_of_the_transformer():
             angle = position / 10000 ** (2 * i / 8)
             assert table[position, 2 * i].item() == pytest.approx(np.sin(angle), abs=1e-5)
             assert table[position, 2 * i + 1].item() == pytest.approx(np.cos(angle), abs=1e-5)
-
-
-def test_pixels_are_the_centre_square():
-    wide = Image.new("RGB", (90, 30), (255, 0, 0))
-    wide.paste((0, 255, 0), (30, 0, 60, 30))
-    pixels = Square(16)([wide])
-    assert pixels.shape == (1, 3, 16, 16)
-    assert pixels.dtype == torch.uint8
-    assert (pixels[0, 1, :, 1:-1] == 255).all()  # the outermost columns blend with what was cut
-    assert (pixels[0, 0, :, 1:-1] == 0).all()
 
 
 def test_items_that_are_no_pictures_are_named(tmp_path, records):
