@@ -247,10 +247,6 @@ def change(path, **arrays):
     return path
 
 
-def row_of(records, name):
-    return int(records.items["image"][records.ids.index(name), 0]) // 2
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.permutations(range(9)), st.integers(1, 9))
 def test_training_rows_that_the_database_repeats_are_read_once(tmp_path, database, n_train):
@@ -258,7 +254,8 @@ def test_training_rows_that_the_database_repeats_are_read_once(tmp_path, databas
     path = change(write_parts(tmp_path / "f.npz", tr=train, db=database, te=QUERY), L_tr=SETS[train].astype(np.float32))
     records = load_features(path)
     assert len(records) == 12
-    assert [row_of(records, f"train{i}") for i in range(n_train)] == train
+    rows = [records.ids.index(f"train{i}") for i in range(n_train)]
+    assert (records.items["image"][rows, 0] // 2).tolist() == train
     splits = draw_splits(records, method="given")
     assert sorted(records.items["image"][splits.retrieval, 0] // 2) == list(range(9))
     assert sorted(records.items["image"][splits.train, 0] // 2) == train

@@ -107,14 +107,9 @@ def test_without_labels_there_are_no_meanings(tmp_path):
     assert BitLabels.load(store) is None
 
 
-def pair(seed: int, k: int = 13) -> tuple[np.ndarray, np.ndarray]:
-    random = np.random.default_rng(seed)
-    return random.normal(size=k).astype(np.float32), random.normal(size=k).astype(np.float32)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_strengths_and_shares_are_what_they_say(seed):
-    first, second = pair(seed)
+    first, second = np.random.default_rng(seed).normal(size=(2, 13)).astype(np.float32)
     size = {0: math.sqrt(sum(float(x) ** 2 for x in first) / 13), 1: math.sqrt(sum(float(x) ** 2 for x in second) / 13)}
     for j, bit in enumerate(Bit.compare(first, second)):
         assert bit.number == j + 1

@@ -56,19 +56,15 @@ def test_noise_is_of_training_alone(records):
     assert torch.equal(model.eval()(inputs)["image"], model(inputs)["image"])
 
 
-@pytest.mark.parametrize(
-    ("encoder", "says"),
-    [("photo-backbones", "the data holds precomputed features"), ("openclip:x/y", "take the encoder features")],
-)
-def test_features_are_for_the_encoder_features(records, encoder, says):
-    check_refusal(says, MODELS["aligned"].create, records, 16, encoder)
+@pytest.mark.parametrize(("encoder", "nested", "says"), [
+    ("photo-backbones", [], "the data holds precomputed features"),
+    ("openclip:x/y", [], "take the encoder features"),
+    ("features", [24], "model.nested: 24 of 16 outputs; name fewer"),
+])  # fmt: skip
+def test_features_are_for_the_encoder_features_and_nested_codes_not_longer(records, encoder, nested, says):
+    check_refusal(says, MODELS["aligned"].create, records, 16, encoder, nested=nested)
     raw = Records(("a",), {"text": ("a dog",)}, np.ones((1, 0), dtype=bool), ())
     check_refusal("holds no precomputed features; name another", MODELS["aligned"].create, raw, 16, "features")
-
-
-def test_nested_codes_are_not_longer_than_the_code(records):
-    says = r"model.nested: 24 of 16 outputs; name fewer"
-    check_refusal(says, MODELS["aligned"].create, records, 16, "features", nested=[24])
 
 
 @pytest.fixture(scope="module")

@@ -85,15 +85,22 @@ def test_codes_by_the_description_alone_are_the_models(settings, records, pictur
         assert exported.outputs(modality, []).shape == (0, 12)
 
 
-def test_features_are_standardised_in_the_file(tmp_path):
-    rows = np.random.default_rng(0).normal(50, 20, (30, 6))
-    model = create({"name": "features", "hidden": [8]}, feature_records(rows, text=rows[:, :4]), n_bits=19)
+def test_features_are_standardised_in_the_file_and_taken_as_they_are(tmp_path):
+    rows = np.random.default_rng(0).normal(50, 20, (30, 5)).astype(np.float32)
+    model = create({"name": "features", "hidden": [8]}, feature_records(rows[:, :4], text=rows), n_bits=19)
     description = export_onnx(model, tmp_path / "exported", ["text"])
     assert list(description["modalities"]) == ["text"]
     assert not (tmp_path / "exported" / "image.onnx").exists()
     for batch in (1, 7):
-        codes = exported_codes(tmp_path / "exported", "text", rows[:, :4], batch)
-        np.testing.assert_array_equal(codes, model.encode("text", rows[:, :4]))
+        codes = exported_codes(tmp_path / "exported", "text", rows, batch)
+        np.testing.assert_array_equal(codes, model.encode("text", rows))
+    exported = ExportedModel(tmp_path / "exported")
+    np.testing.assert_allclose(exported.outputs("text", rows), model.outputs("text", rows).numpy(), atol=1e-4)
+    for wrong in (rows[:, :4], ["a.jpg"]):
+        check_refusal("takes rows of 5 features", exported.outputs, "text", wrong)
+    rows[1] = np.nan
+    says = "text in row 1: the exported model's output is not finite"
+    check_refusal(says, exported.outputs, "text", rows, error=JobError)
 
 
 def test_weights_beside_a_large_file_are_one_file_a_modality(tmp_path, monkeypatch):
@@ -204,19 +211,6 @@ def test_a_model_of_ones_own_that_cannot_be_exported_says_why(tmp_path):
     assert nothing_left(tmp_path / "out")
     says = "^--modalities: this model encodes image, not txt$"
     check_refusal(says, export_onnx, own(Rows(), nn.Identity()), tmp_path / "out", ["txt"])
-
-
-def test_rows_of_features_are_taken_as_they_are(tmp_path):
-    rows = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
-    model = create({"name": "features", "hidden": [8]}, feature_records(rows))
-    export_onnx(model, tmp_path / "exported")
-    exported = ExportedModel(tmp_path / "exported")
-    np.testing.assert_allclose(exported.outputs("image", rows), model.outputs("image", rows).numpy(), atol=1e-4)
-    for wrong in (rows[:, :4], ["a.jpg"]):
-        check_refusal("takes rows of 5 features", exported.outputs, "image", wrong)
-    rows[1] = np.nan
-    says = "image in row 1: the exported model's output is not finite"
-    check_refusal(says, exported.outputs, "image", rows, error=JobError)
 
 
 @pytest.fixture

@@ -88,8 +88,10 @@ def test_new_items_get_the_codes_of_their_features(functions, tmp_path):
     np.testing.assert_array_equal(tensors.encode_texts(texts), codes)
 
 
-def test_nothing_is_loaded_before_the_first_raw_item(functions, tmp_path):
-    model = feature_model(text=f"python:{functions}:lengths")
+def test_nothing_is_loaded_before_the_first_raw_item_and_names_make_no_other_codes(functions, tmp_path):
+    model, plain = feature_model(text=f"python:{functions}:lengths"), feature_model()
+    assert model.fingerprint() == plain.fingerprint()
+    assert "extractors" not in plain.architecture
     model.save_pretrained(tmp_path / "m")
     again = load_model(tmp_path / "m", trust_code=True)
     again.encode("text", np.ones((4, 3)))
@@ -97,12 +99,6 @@ def test_nothing_is_loaded_before_the_first_raw_item(functions, tmp_path):
     again.encode_texts(["one"])
     again.encode_texts(["two", "three"])
     assert sys.modules[functions].calls == [["one"], ["two", "three"]]
-
-
-def test_extractors_are_no_part_of_what_makes_codes_comparable(functions):
-    named, plain = feature_model(text=f"python:{functions}:lengths"), feature_model()
-    assert named.fingerprint() == plain.fingerprint()
-    assert "extractors" not in plain.architecture
 
 
 def test_modalities_and_extractors_without_each_other_are_refused(functions):
