@@ -153,7 +153,9 @@ def test_what_an_extractor_gives_is_checked(functions, name, says):
     assert says in message
 
 
-def test_items_without_finite_features_or_of_another_type_are_named(functions):
+def test_folders_without_a_model_items_without_finite_features_and_of_another_type_are_named(functions, tmp_path):
+    message = refusal(Extractor(f"sentence-transformers:{tmp_path}", "text", 384), ["a"])
+    assert message.startswith(f"text extractor sentence-transformers:{tmp_path}: cannot be loaded (")
     extractor = Extractor(f"python:{functions}:broken?normalize", "text", 3)
     assert refusal(extractor, ["good", "a bad one"]).endswith("the features of 'a bad one' are not finite")
     assert refusal(extractor, ["good", "huge"]).endswith("the features of 'huge' are not finite")
@@ -171,11 +173,6 @@ def test_a_dotted_function_and_normalised_features(functions):
     rows = Extractor(f"python:{functions}:lengths?normalize", "text", 3)(["banana", "a"])
     for row, raw in zip(rows, ([6, 3, 1], [1, 1, 1]), strict=True):
         np.testing.assert_allclose(row, np.array(raw) / sum(value**2 for value in raw) ** 0.5, rtol=1e-6)
-
-
-def test_a_folder_without_a_model_is_named(tmp_path):
-    message = refusal(Extractor(f"sentence-transformers:{tmp_path}", "text", 384), ["a"])
-    assert message.startswith(f"text extractor sentence-transformers:{tmp_path}: cannot be loaded (")
 
 
 def test_relative_paths_become_absolute_and_names_stay(tmp_path, monkeypatch):
