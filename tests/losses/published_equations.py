@@ -41,18 +41,8 @@ def dsph(image, text, labels, proxies, threshold, alpha=0.8):
     """QinLab-WFU/DSPH, utils/utils.py, class HyP; alpha of utils/get_args.py; tanh of model/hash_model.py."""
     total, image, text = 0.0, np.tanh(image), np.tanh(text)
     for codes in (image, text):
-        near = [
-            1 - cosine(z, p)
-            for z, y in zip(codes, labels, strict=True)
-            for p, has in zip(proxies, y, strict=True)
-            if has
-        ]
-        far = [
-            max(0.0, cosine(z, p) - threshold)
-            for z, y in zip(codes, labels, strict=True)
-            for p, has in zip(proxies, y, strict=True)
-            if not has
-        ]
+        near = [1 - cosine(z, p) for z, y in zip(codes, labels, strict=True) for p in proxies[y == 1]]
+        far = [max(0.0, cosine(z, p) - threshold) for z, y in zip(codes, labels, strict=True) for p in proxies[y == 0]]
         total += sum(near) / len(near) + sum(far) / len(far)
     several = [i for i in range(len(labels)) if labels[i].sum() > 1]
     apart = [(i, j) for i in several for j in several if labels[i] @ labels[j] == 0]

@@ -89,17 +89,8 @@ def test_what_does_not_go_together_is_refused():
 
 
 def literal_distillation(outputs, targets, modalities):
-    """The equation, loop by loop, in float64."""
-    bits = {
-        name: [torch.tensor([1.0 if t >= 0 else -1.0 for t in row], dtype=torch.float64) for row in targets[:, place]]
-        for place, name in enumerate(modalities)
-    }
-    n, m = len(targets), len(modalities)
-    total = torch.zeros((), dtype=torch.float64)
-    for a in modalities:
-        for i in range(n):
-            total = total + literal.hamming(outputs[a][i], bits[a][i]) / (m * n)
-    return total
+    bits = {name: torch.where(targets[:, place] >= 0, 1.0, -1.0) for place, name in enumerate(modalities)}
+    return literal_keep(outputs, bits) / len(modalities)
 
 
 def distilled(modalities, n=5, k=8, seed=0):

@@ -8,13 +8,12 @@ import torch
 from channelhash.losses import LOSSES, ChannelLoss, HashLoss, loss_settings, make_loss, resolve_loss
 from channelhash.losses.auxiliary import Terms
 from channelhash.losses.base import quantization_error, sign
-from losses.test_losses import assert_shards_add_up, batch
+from losses.test_losses import assert_shards_add_up, batch, default_loss
 from refusals import check_refusal, refusal
 
 
 def loss_of(name: str) -> HashLoss:
-    torch.manual_seed(0)
-    return make_loss(name, 16, n_labels=5).double()
+    return default_loss(name, 16).double()
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))

@@ -151,22 +151,16 @@ def test_another_code_length_and_another_number_of_labels_are_refused(name):
         check_refusal("for 4 labels, the batch has 5", make_loss(name, 16, 4), *batch(16, n=5), error=ValueError)
 
 
-@pytest.mark.parametrize(("n_labels", "k"), [(1, 4), (5, 8), (8, 8), (16, 8), (24, 16), (7, 1)])
-def test_centres_are_far_apart_where_there_is_a_hadamard_matrix(n_labels, k):
-    centres = hash_centres(n_labels, k, seed=0)
-    assert centres.shape == (n_labels, k)
-    assert set(centres.unique().tolist()) <= {-1.0, 1.0}
-    if n_labels <= 2 * k:
-        assert all((a != b).sum() in (k / 2, k) for a, b in itertools.combinations(centres, 2))
-
-
-@pytest.mark.parametrize(("n_labels", "k"), [(5, 12), (20, 8)])
-def test_other_centres_are_drawn_from_their_seed(n_labels, k):
+@pytest.mark.parametrize(("n_labels", "k"), [(1, 4), (5, 8), (8, 8), (16, 8), (24, 16), (7, 1), (5, 12), (20, 8)])
+def test_centres_are_far_apart_where_there_is_a_hadamard_matrix_and_drawn_from_their_seed_elsewhere(n_labels, k):
     centres = hash_centres(n_labels, k, seed=3)
     assert centres.shape == (n_labels, k)
-    assert set(centres.unique().tolist()) == {-1.0, 1.0}
+    assert set(centres.unique().tolist()) <= {-1.0, 1.0}
     assert torch.equal(centres, hash_centres(n_labels, k, seed=3))
-    assert not torch.equal(centres, hash_centres(n_labels, k, seed=4))
+    if (n_labels, k) in ((5, 12), (20, 8)):
+        assert not torch.equal(centres, hash_centres(n_labels, k, seed=4))
+    elif n_labels <= 2 * k:
+        assert all((a != b).sum() in (k / 2, k) for a, b in itertools.combinations(centres, 2))
 
 
 def test_the_centre_of_several_labels_is_their_majority_and_ties_are_drawn_once():
@@ -227,20 +221,12 @@ def close(expected):
     return pytest.approx(expected, rel=1e-6)
 
 
-def test_talr():
-    image, _, labels = draw()
-    assert value(published("talr"), labels, image=image) == close(1 - authors.talr(image, labels) / N)
-
-
-def test_dsph():
+def test_talr_dsph_and_csq():
     image, text, labels = draw()
+    assert value(published("talr"), labels, image=image) == close(1 - authors.talr(image, labels) / N)
     loss = published("hyp2")
     expected = authors.dsph(image, text, labels, state(loss, "proxies"), loss.zeta)
     assert value(loss, labels, image=image, text=text) == close(expected)
-
-
-def test_csq():
-    image, _, labels = draw()
     loss = published("csq")
     expected = authors.csq(image, labels, state(loss, "centres"), state(loss, "tie_break"))
     assert value(loss, labels, image=image) == close(expected)
