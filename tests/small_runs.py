@@ -24,6 +24,20 @@ def write_features(path: Path, n: int = 240, seed: int = 0) -> Path:
     return path
 
 
+def write_pairs(path: Path, images: int, widths: tuple[int, int], noise: tuple[float, float]) -> Path:
+    """Features of images and of two texts each, which know the image, and no labels."""
+    random = np.random.default_rng(0)
+    seen, rows = random.normal(size=(images, 8)), np.arange(2 * images)
+    image, text = (
+        known @ random.normal(size=(8, width)) + scale * random.normal(size=(len(known), width))
+        for known, width, scale in zip((seen, seen[rows // 2]), widths, noise, strict=True)
+    )
+    arrays = {"image": image[rows // 2].astype(np.float32), "text": text.astype(np.float32)}
+    pictures = np.array([f"{row // 2}.jpg" for row in rows])
+    np.savez(path, id=np.array([f"text{row:03d}" for row in rows]), pictures=pictures, **arrays)
+    return path
+
+
 def feature_config(path: Path, features: Path, loss: str = "dsch", **train: object) -> Path:
     settings = {"epochs": 6, "batch_size": 32, "learning_rate": 1e-3, "validate_every": 2, "checkpoint_every": 1}
     sections = {

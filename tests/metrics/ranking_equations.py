@@ -81,6 +81,23 @@ def ndcg_graded(gains: list[float]) -> float:
     return dcg(gains) / dcg(sorted(gains, reverse=True))
 
 
+def literal_recall(query, items, pairs, similarity) -> dict:
+    """Expected Recall@1, 5, 10 and rank of the first counterpart; ties are in every order."""
+    found, ranks = {k: [] for k in (1, 5, 10)}, []
+    for row, own in enumerate(pairs):
+        values = [similarity(query[row], item) for item in items]
+        best = max(values[item] for item in own)
+        ahead, tied = sum(v > best for v in values), sum(v == best for v in values)
+        same = sum(values[item] == best for item in own)
+        ranks.append(ahead + (tied + 1) / (same + 1))
+        for k in found:
+            missed = 1.0
+            for place in range(min(max(k - ahead, 0), tied)):
+                missed *= max(tied - same - place, 0) / (tied - place)
+            found[k].append(1 - missed)
+    return {"recall_at": {str(k): np.mean(v) for k, v in found.items()}, "median_rank": np.median(ranks)}
+
+
 def lookup(ranking: list[bool], distances: list[int], radius: int) -> tuple[float, float, bool]:
     """Precision (0 if nothing is found), recall, and whether nothing is found, within a radius."""
     found = [hit for hit, distance in zip(ranking, distances, strict=True) if distance <= radius]

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.metrics.conventions import (
-    _CONVENTIONS,
-    _average_precisions_cut,
-    _Convention,
-    convention_scores,
-)
+from channelhash.metrics.conventions import _CONVENTIONS, _average_precisions_cut, _Convention, convention_scores
 from metrics import ranking_equations as literal
 
 ITEMS = st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=3).filter(

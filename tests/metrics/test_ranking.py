@@ -23,7 +23,6 @@ COUNTS = st.lists(st.tuples(st.integers(0, 60), st.floats(0, 1)), min_size=1, ma
 )
 
 # Figure map:retrievalsequences of the paper: three orders of one set of groups.
-EXAMPLE = [[True, True, False], [True, False, False], [True, False]]
 SEQUENCES = {
     0.830: [[True, True, False], [True, False, False], [True, False]],
     0.542: [[False, True, True], [False, False, True], [False, True]],

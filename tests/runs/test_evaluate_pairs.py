@@ -10,7 +10,8 @@ import channelhash as ch
 from channelhash.metrics.recall import counterparts
 from channelhash.runs.evaluate import _rankings, _second_stage, evaluate_pairs, run_codes
 from channelhash.runs.folder import open_run
-from small_runs import assert_refused, run_command
+from metrics.ranking_equations import literal_recall
+from small_runs import assert_refused, run_command, write_pairs
 
 IMAGES, BITS = 120, 32
 
@@ -18,14 +19,9 @@ IMAGES, BITS = 120, 32
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     """120 images of two texts each, of which the features know image, label and noise."""
-    random, path = np.random.default_rng(0), tmp_path_factory.mktemp("pairs") / "f.npz"
-    seen = np.repeat(random.normal(size=(IMAGES, 8)), 2, axis=0)
-    image = np.repeat(seen[::2] @ random.normal(size=(8, 40)) + random.normal(size=(IMAGES, 40)), 2, axis=0)
-    text = seen @ random.normal(size=(8, 36)) + random.normal(size=(len(seen), 36))
-    pictures = np.array([f"{row // 2}.jpg" for row in range(len(seen))])
-    ids = np.array([f"text{row:03d}" for row in range(len(seen))])
-    arrays = {"id": ids, "image": image.astype(np.float32), "text": text.astype(np.float32), "pictures": pictures}
-    np.savez(path, labels=np.eye(3)[seen[:, :3].argmax(axis=1)] > 0, **arrays)
+    path = write_pairs(tmp_path_factory.mktemp("pairs") / "f.npz", IMAGES, (40, 36), (1.0, 1.0))
+    arrays = dict(np.load(path))
+    np.savez(path, labels=np.eye(3)[arrays["image"][:, :3].argmax(axis=1)] > 0, **arrays)
     return path
 
 
@@ -39,23 +35,6 @@ def run(table):
     }
     (table.parent / "c.yaml").write_text(yaml.safe_dump(config))
     return ch.train(table.parent / "c.yaml", out=table.parent / "run").folder
-
-
-def literal(query, items, pairs, similarity):
-    """Expected Recall@1, 5, 10 and rank of the first counterpart; ties are in every order."""
-    found, ranks = {k: [] for k in (1, 5, 10)}, []
-    for row, own in enumerate(pairs):
-        values = [similarity(query[row], item) for item in items]
-        best = max(values[item] for item in own)
-        ahead, tied = sum(v > best for v in values), sum(v == best for v in values)
-        same = sum(values[item] == best for item in own)
-        ranks.append(ahead + (tied + 1) / (same + 1))
-        for k in found:
-            missed = 1.0
-            for place in range(min(max(k - ahead, 0), tied)):
-                missed *= max(tied - same - place, 0) / (tied - place)
-            found[k].append(1 - missed)
-    return {"recall_at": {str(k): np.mean(v) for k, v in found.items()}, "median_rank": np.median(ranks)}
 
 
 def bits_in_common(k):
@@ -80,8 +59,8 @@ def test_rankings_are_those_of_their_definitions(run, table, capsys):
         ("text->image", texts, images, [[row // 2] for row in range(60)]),
         ("image->text", images, texts, [[2 * row, 2 * row + 1] for row in range(30)]),
     ):
-        expected = {f"{k} bits": literal(query, items, pairs, bits_in_common(k)) for k in (BITS, 16, 8)}
-        expected["real values"] = literal(query, items, pairs, cosine)
+        expected = {f"{k} bits": literal_recall(query, items, pairs, bits_in_common(k)) for k in (BITS, 16, 8)}
+        expected["real values"] = literal_recall(query, items, pairs, cosine)
         for ranking, scores in expected.items():
             for score, value in scores.items():
                 assert result["rankings"][ranking][task][score] == pytest.approx(value), (ranking, task, score)

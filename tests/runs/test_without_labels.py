@@ -13,22 +13,13 @@ from channelhash.data.features import load_features
 from channelhash.data.splits import draw_splits
 from channelhash.lab.experiments.runner import _run_and_evaluate
 from channelhash.training.trainer import read_log
-from small_runs import feature_config, run_command
-
-IMAGES, TEXTS = 100, 2
+from small_runs import feature_config, run_command, write_pairs
 
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
-    """100 pictures with two texts each: both sides know the picture, and noise."""
-    random, path = np.random.default_rng(0), tmp_path_factory.mktemp("pairs") / "f.npz"
-    seen = np.repeat(random.normal(size=(IMAGES, 8)), TEXTS, axis=0)
-    image = np.repeat(seen[::TEXTS] @ random.normal(size=(8, 20)), TEXTS, axis=0)
-    text = seen @ random.normal(size=(8, 12)) + 0.1 * random.normal(size=(len(seen), 12))
-    pictures = np.array([f"{row // TEXTS}.jpg" for row in range(len(seen))])
-    ids = np.array([f"text{row:03d}" for row in range(len(seen))])
-    np.savez(path, id=ids, image=image.astype(np.float32), text=text.astype(np.float32), pictures=pictures)
-    return path
+    """100 pictures with two texts each: both sides know the picture, and the texts noise."""
+    return write_pairs(tmp_path_factory.mktemp("pairs") / "f.npz", 100, (20, 12), (0.0, 0.1))
 
 
 @pytest.fixture(scope="module")
