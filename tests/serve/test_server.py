@@ -11,7 +11,9 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -212,16 +214,26 @@ def test_uploads_beyond_their_places_are_refused(tmp_path, model, monkeypatch):
         assert client.post("/search/image", files={"image": bytes(60_000)}).status_code == 422
 
 
-def started(*arguments: object) -> tuple[subprocess.Popen, str]:
+@contextmanager
+def started(*arguments: object) -> Iterator[tuple[subprocess.Popen, str]]:
     """``channelhash serve`` as a process of its own that answers, and its address."""
     command = [sys.executable, "-m", "channelhash.cli.main", "serve", *map(str, arguments), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
-    line = process.stdout.readline()
-    match = re.search(r"at (http://\S+/)", line)
-    if match is None:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        match = re.search(r"at (http://\S+/)", process.stdout.readline())
+        assert match, process.stderr.readline()
+        yield process, match[1]
+    finally:
         process.kill()
-        pytest.fail(f"{line}{process.communicate()[1]}")
-    return process, match[1]
+        process.communicate()
+
+
+def check_order(process) -> str:
+    """Return what a process has written to its log that ends in good order."""
+    out, error = process.communicate(timeout=60)
+    assert (process.returncode, out.strip()) == (143, "Stopped."), error
+    assert "Traceback" not in error
+    return error
 
 
 def model_and_token(folder, model):
@@ -233,8 +245,7 @@ def model_and_token(folder, model):
 
 def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
     small_store(tmp_path, model).close()
-    process, address = started(tmp_path / "store", *model_and_token(tmp_path, model))
-    try:
+    with started(tmp_path / "store", *model_and_token(tmp_path, model)) as (process, address):
         assert ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}, TOKEN) == {"items": 1}
         question = b'{"id": "item001"}'
         with socket.create_connection(place_of(address), timeout=60) as connection:  # a request under way is answered
@@ -245,11 +256,7 @@ def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
             time.sleep(0.5)
             connection.sendall(question[5:])
             assert connection.recv(12) == b"HTTP/1.1 200"
-        out, error = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert (process.returncode, out.strip()) == (143, "Stopped."), error
-    assert "Traceback" not in error
+        check_order(process)
     assert "late" in open_store(tmp_path / "store")
 
 
@@ -312,13 +319,6 @@ def children(pid: int) -> list[int]:
     return [child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
-def wait_until(condition) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def metrics_of(address: str) -> str:
     return urllib.request.urlopen(f"{address}metrics", timeout=60).read().decode()
 
@@ -336,8 +336,7 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
     store = open_store(tmp_path / "store")
     store.make_snapshot()
     store.close()
-    process, address = started(tmp_path / "store", *model_and_token(tmp_path, model), "--workers", 2)
-    try:
+    with started(tmp_path / "store", *model_and_token(tmp_path, model), "--workers", 2) as (process, address):
         workers = children(process.pid)
         assert len(workers) == 2
         question = {"text": "a red picture", "k": 40}
@@ -348,10 +347,10 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
         until(lambda: all("snapshot-" in each.read_text(encoding="utf-8") for each in maps))  # codes are in the files
         ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}, TOKEN)
         more = [n_items + 1] * 4  # the workers are asked in turn
-        wait_until(lambda: [len(ask(address, "search", question)["results"]) for _ in range(4)] == more)
-        wait_until(lambda: searches_counted(address) >= 8)  # each is counted a moment after its answer was sent
+        until(lambda: [len(ask(address, "search", question)["results"]) for _ in range(4)] == more)
+        until(lambda: searches_counted(address) >= 8)  # each is counted a moment after its answer was sent
         os.kill(workers[0], signal.SIGKILL)
-        wait_until(lambda: len(new := children(process.pid)) == 2 and workers[0] not in new)
+        until(lambda: len(new := children(process.pid)) == 2 and workers[0] not in new)
         for _ in range(20):  # the one that is there, then both
             assert ask(address, "health") == {"status": "ok", "items": n_items + 1}
         assert searches_counted(address) >= 8  # those of the killed one, too
@@ -359,12 +358,7 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
         assert f"channelhash_items {n_items + 1}.0" in metrics
         assert "channelhash_running_requests 1.0" in metrics
         process.send_signal(signal.SIGTERM)
-        out, error = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert (process.returncode, out.strip()) == (143, "Stopped."), error
-    assert "Traceback" not in error
-    assert "another one takes its place" in error
+        assert "another one takes its place" in check_order(process)
     assert "late" in open_store(tmp_path / "store")
 
 
@@ -372,12 +366,10 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_workers_end_when_whoever_started_them_is_killed(tmp_path, model):
     small_store(tmp_path, model).close()
-    process, _ = started(tmp_path / "store", "--workers", 2)
-    workers = children(process.pid)
-    process.kill()
-    process.communicate(timeout=60)
+    with started(tmp_path / "store", "--workers", 2) as (process, _):
+        workers = children(process.pid)
     lines = [Path(f"/proc/{pid}/cmdline") for pid in workers]
-    wait_until(lambda: not any(line.exists() and line.read_bytes() for line in lines))
+    until(lambda: not any(line.exists() and line.read_bytes() for line in lines))
 
 
 @pytest.mark.slow
