@@ -13,13 +13,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import scipy.io
 import torch
@@ -89,22 +88,17 @@ def losses() -> dict[str, Any]:
     """Loss -> value and size of the gradients, by default and with the recommended weights."""
     labels = torch.from_numpy(labels_of(12, 1))
     values = {}
-    for name in ch.losses.LOSSES:
-        for weights in ("defaults", "recommended"):
-            if weights == "recommended" and name not in ch.losses.RECOMMENDED:
-                continue
-            settings = ch.losses.recommended_weights(16) if weights == "recommended" else {}
-            torch.manual_seed(0)
-            loss = ch.losses.make_loss(name, 16, 6, **settings)
-            drawn = np.random.default_rng(2).normal(size=(2, 12, 16))
-            outputs = {
-                modality: torch.from_numpy(rows).requires_grad_()
-                for modality, rows in zip(("image", "text"), drawn, strict=True)
-            }
-            value = loss.double()(outputs, labels)
-            value.backward()
-            sizes = {modality: float(rows.grad.abs().sum()) for modality, rows in outputs.items()}
-            values[f"{name} {weights}"] = {"value": value.item(), "gradients": sizes}
+    cases = [(name, "defaults", {}) for name in ch.losses.LOSSES]
+    cases += [(name, "recommended", ch.losses.recommended_weights(16)) for name in ch.losses.RECOMMENDED]
+    for name, weights, settings in cases:
+        torch.manual_seed(0)
+        loss = ch.losses.make_loss(name, 16, 6, **settings)
+        image, text = torch.from_numpy(np.random.default_rng(2).normal(size=(2, 12, 16)))
+        outputs = {"image": image.requires_grad_(), "text": text.requires_grad_()}
+        value = loss.double()(outputs, labels)
+        value.backward()
+        sizes = {modality: float(rows.grad.abs().sum()) for modality, rows in outputs.items()}
+        values[f"{name} {weights}"] = {"value": value.item(), "gradients": sizes}
     return values
 
 
@@ -244,13 +238,8 @@ def served(store: Path) -> Iterator[str]:
 
 def request(address: str, method: str, path: str, body: Any) -> dict[str, Any]:
     """Return status and JSON of an answer."""
-    content = None if body is None else json.dumps(body).encode()
-    asked = urllib.request.Request(address + path, content, {"Content-Type": "application/json"}, method=method)
-    try:
-        with urllib.request.urlopen(asked, timeout=60) as answer:
-            return {"status": answer.status, "body": steady(json.loads(answer.read()))}
-    except urllib.error.HTTPError as error:
-        return {"status": error.code, "body": steady(json.loads(error.read()))}
+    answer = httpx.request(method, address + path, json=body, timeout=60)
+    return {"status": answer.status_code, "body": steady(answer.json())}
 
 
 def steady(value: Any) -> Any:
@@ -311,14 +300,10 @@ def photographs(folder: Path) -> dict[str, Any]:
         for by in ("all", "image", "text", "words"):
             asked = ("search", photos, sentence, "--captions", folder / "captions.csv", "--by", by, "-k", "5")
             found = command(*asked)
-            answers[f"{by}: {sentence}"] = (
-                found
-                if "results" not in found
-                else {
-                    "results": [{key: hit.get(key) for key in ("id", "distance", "match")} for hit in found["results"]],
-                    "close": found.get("close"),
-                }
-            )
+            if "results" in found:
+                hits = [{key: hit.get(key) for key in ("id", "distance", "match")} for hit in found["results"]]
+                found = {"results": hits, "close": found.get("close")}
+            answers[f"{by}: {sentence}"] = found
     for name in ("owl", "tiger-snow"):
         image = Image.open(photos / f"{name}.jpg")
         image.save(photos / f"{name}-q50.jpg", quality=50)
@@ -342,14 +327,8 @@ def plain(value: Any) -> Any:
 
 
 #: What is recorded -> the function that does it again; those that need a folder get a new one.
-QUICK: dict[str, Callable[..., Any]] = {
-    "losses": losses,
-    "metrics": metrics,
-    "channels": channels,
-    "foreign_codes": foreign_codes,
-    "exchanges": exchanges,
-}
-SLOW: dict[str, Callable[..., Any]] = {"trainings": trainings, "grid": grid, "photographs": photographs}
+QUICK = {one.__name__: one for one in (losses, metrics, channels, foreign_codes, exchanges)}
+SLOW = {one.__name__: one for one in (trainings, grid, photographs)}
 NEEDS_FOLDER = (foreign_codes, exchanges, trainings, grid, photographs)
 
 
