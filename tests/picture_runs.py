@@ -46,11 +46,13 @@ def tiny_clip(path: Path, image_size: int = 32) -> Path:
     return path
 
 
-def picture_config(path: Path, items: Path, model: dict[str, object], loss: str = "dsch", **train: object) -> Path:
+def picture_config(
+    path: Path, items: Path, model: dict[str, object], loss: str = "dsch", kind: str = "table", **train: object
+) -> Path:
     """A run's configuration on `write_pictures`."""
     settings = {"epochs": 3, "batch_size": 10, "learning_rate": 1e-3, "validate_every": 1, "checkpoint_every": 1}
     sections = {
-        "data": {"kind": "table", "path": str(items), "queries": 12, "train": 30, "validation_queries": 6},
+        "data": {"kind": kind, "path": str(items), "queries": 12, "train": 30, "validation_queries": 6},
         "model": {"n_bits": 12, **model},
         "loss": {"name": loss},
         "train": settings | train,
@@ -70,11 +72,7 @@ def write_picture_features(path: Path, n: int = 60) -> Path:
 
 def features_config(path: Path, features: Path, **train: object) -> Path:
     """A run's configuration on `write_picture_features`."""
-    picture_config(path, features, {"name": "features", "hidden": [16]}, **train)
-    sections = json.loads(path.read_text())
-    sections["data"]["kind"] = "features"
-    path.write_text(json.dumps(sections))
-    return path
+    return picture_config(path, features, {"name": "features", "hidden": [16]}, kind="features", **train)
 
 
 def clip_model(folder: Path, **settings: object) -> dict[str, object]:

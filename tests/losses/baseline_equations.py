@@ -9,6 +9,8 @@ import math
 
 import numpy as np
 
+from metrics.ranking_equations import label_similarity
+
 
 def items(batch):
     """(code, sample) of every item, modality by modality."""
@@ -16,10 +18,7 @@ def items(batch):
 
 
 def similarity(labels, i, j):
-    if i == j:
-        return 1.0
-    shared = float(labels[i] @ labels[j])
-    return shared / math.sqrt(labels[i].sum() * labels[j].sum()) if shared else 0.0
+    return 1.0 if i == j else label_similarity(labels[i], labels[j])
 
 
 def softplus(x):

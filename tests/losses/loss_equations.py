@@ -5,6 +5,8 @@ import itertools
 import torch
 from torch import Tensor
 
+from metrics.ranking_equations import label_similarity
+
 Outputs = dict[str, Tensor]
 
 
@@ -14,11 +16,7 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 
 
 def similarity(labels: Tensor, i: int, j: int) -> float:
-    if i == j:
-        return 1.0
-    same = sum(1 for a, b in zip(labels[i], labels[j], strict=True) if a and b)
-    size_i, size_j = int(labels[i].sum()), int(labels[j].sum())
-    return 0.0 if same == 0 else same / (size_i * size_j) ** 0.5
+    return 1.0 if i == j else label_similarity(labels[i].numpy(), labels[j].numpy())
 
 
 def set_weight(s: float, alpha: float, beta: float) -> float:

@@ -20,6 +20,13 @@ def collection(n: int, k: int, c: int, seed: int, density: float = 0.1) -> tuple
     return ch.codes.pack(random.random((n, k)) < 0.5), random.random((n, c)) < density
 
 
+def drawn_pairs(nq: int, nd: int, k: int, c: int, seed: int = 0, density: float = 0.1) -> tuple[np.ndarray, ...]:
+    """Codes of queries and database, and their labels."""
+    queries, query_labels = collection(nq, k, c, seed, density)
+    database, database_labels = collection(nd, k, c, seed + 1, density)
+    return queries, database, query_labels, database_labels
+
+
 def assert_equal_counts(actual: ch.metrics.HammingHistogram, expected: ch.metrics.HammingHistogram) -> None:
     np.testing.assert_array_equal(actual.total, expected.total)
     np.testing.assert_array_equal(actual.relevant, expected.relevant)
@@ -41,22 +48,15 @@ SHAPES = (
 @settings(max_examples=60)
 @given(*SHAPES)
 def test_the_compiled_pass_equals_the_plain_one(k, c, nq, nd, density, seed):
-    queries, query_labels = collection(nq, k, c, seed, density)
-    database, database_labels = collection(nd, k, c, seed + 1, density)
-    for actual, expected in zip(
-        count_distances((queries, database, query_labels, database_labels), k)[:2],
-        literal.distance_counts(queries, database, query_labels, database_labels, k),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(actual, expected)
+    pairs = drawn_pairs(nq, nd, k, c, seed, density)
+    np.testing.assert_array_equal(count_distances(pairs, k)[:2], literal.distance_counts(*pairs, k))
 
 
 @settings(max_examples=40)
 @given(*SHAPES)
 def test_gains_are_the_label_similarities_summed_by_distance_and_counted_by_value(k, c, nq, nd, density, seed):
-    queries, query_labels = collection(nq, k, c, seed, density)
-    database, database_labels = collection(nd, k, c, seed + 1, density)
-    *_, gains = count_distances((queries, database, query_labels, database_labels), k)
+    pairs = queries, database, query_labels, database_labels = drawn_pairs(nq, nd, k, c, seed, density)
+    *_, gains = count_distances(pairs, k)
     distances = ch.codes.hamming_distances(queries, database)
     for q, labels in enumerate(query_labels):
         own = np.sqrt(max(1, labels.sum()))
@@ -70,12 +70,9 @@ def test_gains_are_the_label_similarities_summed_by_distance_and_counted_by_valu
 @pytest.mark.parametrize(("n", "k", "c"), [(3000, 16, 6), (3000, 16, 500), (2500, 64, 24), (2500, 1024, 70)])
 def test_many_items_of_a_size_and_many_sizes_are_counted_alike(n, k, c):
     """Long segments of equally many labels are emptied at their end, short ones item by item."""
-    queries, query_labels = collection(11, k, c, 0, 0.5)
-    database, database_labels = collection(n, k, c, 1, 0.5)
-    total, relevant, gains = count_distances((queries, database, query_labels, database_labels), k)
-    expected = literal.distance_counts(queries, database, query_labels, database_labels, k)
-    np.testing.assert_array_equal(total, expected[0])
-    np.testing.assert_array_equal(relevant, expected[1])
+    pairs = queries, database, query_labels, database_labels = drawn_pairs(11, n, k, c, 0, 0.5)
+    *counts, gains = count_distances(pairs, k)
+    np.testing.assert_array_equal(counts, literal.distance_counts(*pairs, k))
     shared = query_labels.astype(int) @ database_labels.T
     units = np.rint(2**32 * shared / np.sqrt(np.maximum(1, database_labels.sum(axis=1)))).astype(np.int64)
     distances = ch.codes.hamming_distances(queries, database)
@@ -87,9 +84,7 @@ def test_many_items_of_a_size_and_many_sizes_are_counted_alike(n, k, c):
 
 
 def test_queries_that_go_through_in_chunks_are_counted_alike(monkeypatch):
-    queries, query_labels = collection(30, 20, 9, 0)
-    database, database_labels = collection(40, 20, 9, 1)
-    pairs = queries, database, query_labels, database_labels
+    pairs = drawn_pairs(30, 40, 20, 9)
     whole = ch.metrics.hamming_histogram(*pairs, n_bits=20)
     monkeypatch.setattr(counting, "_CELLS", 100)
     assert_equal_counts(ch.metrics.hamming_histogram(*pairs, n_bits=20), whole)
@@ -111,10 +106,9 @@ def test_pairs_are_counted_by_distance_and_shared_labels(k, c, nq, nd, density, 
 @given(st.integers(2, 200), st.integers(1, 100), st.integers(2, 5), st.data())
 def test_histograms_of_shards_add_up(nd, k, n_shards, data):
     """Any split of the items, empty shards left out, gives the whole to the last count."""
-    queries, query_labels = collection(4, k, 5, 0)
-    database, database_labels = collection(nd, k, 5, 1)
+    pairs = queries, database, query_labels, database_labels = drawn_pairs(4, nd, k, 5)
     shard = np.array(data.draw(st.lists(st.integers(0, n_shards - 1), min_size=nd, max_size=nd)))
-    whole = ch.metrics.hamming_histogram(queries, database, query_labels, database_labels, n_bits=k)
+    whole = ch.metrics.hamming_histogram(*pairs, n_bits=k)
     parts = [
         ch.metrics.hamming_histogram(queries, database[shard == s], query_labels, database_labels[shard == s], n_bits=k)
         for s in set(shard.tolist())
@@ -164,8 +158,8 @@ def test_codes_of_a_mapped_file_can_be_counted(tmp_path, k):
     np.testing.assert_array_equal(actual.relevant, expected.relevant)
 
 
-def assert_as_sorted(queries, database, query_labels, database_labels, k):
-    pairs = queries, database, query_labels, database_labels
+def assert_as_sorted(pairs, k):
+    queries, database, query_labels, database_labels = pairs
     histogram = ch.metrics.hamming_histogram(*pairs, n_bits=k)
     actual = ch.metrics.average_precisions_in_order(*pairs, histogram)
     distances = ch.codes.hamming_distances(queries, database)
@@ -177,16 +171,12 @@ def assert_as_sorted(queries, database, query_labels, database_labels, k):
 @settings(max_examples=60)
 @given(st.integers(1, 300), st.integers(1, 130), st.integers(1, 20), st.integers(1, 60), st.integers(0, 2**32 - 1))
 def test_the_counting_pass_equals_a_stable_sort(k, c, nq, nd, seed):
-    queries, query_labels = collection(nq, k, c, seed, 0.2)
-    database, database_labels = collection(nd, k, c, seed + 1, 0.2)
-    assert_as_sorted(queries, database, query_labels, database_labels, k)
+    assert_as_sorted(drawn_pairs(nq, nd, k, c, seed, 0.2), k)
 
 
 @pytest.mark.parametrize(("k", "c"), [(6, 24), (64, 24), (150, 70)])
 def test_ranks_go_on_over_blocks_of_items(k, c):
-    queries, query_labels = collection(11, k, c, 0, 0.2)
-    database, database_labels = collection(2500, k, c, 1, 0.2)
-    assert_as_sorted(queries, database, query_labels, database_labels, k)
+    assert_as_sorted(drawn_pairs(11, 2500, k, c, 0, 0.2), k)
 
 
 def test_a_histogram_of_other_data_is_refused():

@@ -174,6 +174,7 @@ def test_figures_that_are_not_defined_are_refused():
     for average in ("micro", "macro"):
         check_refusal("needs irrelevant items as well", hist.roc_auc, average, error=ValueError)
     check_refusal("'micro' or 'macro', not 'mean'", hist.roc_auc, "mean", error=ValueError)
+    check_refusal("graded NDCG needs the gains", hist.ndcg_graded, error=ValueError)
     check_refusal("radius is -1", hist.within_radius, -1, error=ValueError)
     for figure in (hist.map_at, hist.precision_at):
         check_refusal("z is 0", figure, 0, error=ValueError)
@@ -208,11 +209,6 @@ def test_graded_ndcg_is_the_mean_over_all_orders(wanted, groups):
     assume(any(any(group) for group in gains))
     expected = np.mean([literal.ndcg_graded(order) for order in literal.orders(gains)])
     assert histogram_of(wanted, groups).ndcg_graded() == pytest.approx(expected, abs=1e-9)
-
-
-def test_a_histogram_without_gains_has_no_graded_figure():
-    with pytest.raises(ValueError, match="graded NDCG needs the gains"):
-        HammingHistogram(np.array([[1, 1]]), np.array([[1, 0]])).ndcg_graded()
 
 
 def without_ties(nd: int, seed: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:

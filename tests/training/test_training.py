@@ -122,6 +122,14 @@ def test_a_killed_training_resumes_to_the_same_weights(tmp_path, loss):
     assert_same_run(whole, killed)
 
 
+def small_training(records, settings):
+    """A model of features and what it is trained on."""
+    torch.manual_seed(3)
+    model = MODELS["features"].create(records, 12, hidden=[16])
+    sources = {name: Held(prepare_inputs(model, records, name), settings) for name in model.modalities}
+    return model, TrainingSet(sources, torch.from_numpy(records.labels))
+
+
 def test_an_averaged_training_resumes_to_the_same_weights_and_keeps_the_average(tmp_path):
     """The average is that of the weights after each step, in the last epoch's checkpoint too."""
     records = load_features(write_features(tmp_path / "f.npz"))
@@ -137,15 +145,12 @@ def test_an_averaged_training_resumes_to_the_same_weights_and_keeps_the_average(
     seen, validated = [], []
 
     def run(folder, progress=no_progress):
-        torch.manual_seed(3)
-        model = MODELS["features"].create(records, 12, hidden=[16])
-        sources = {m: Held(prepare_inputs(model, records, m), settings) for m in model.modalities}
+        model, data = small_training(records, settings)
 
         def validate():
             validated.append(model.branch("text").head[0].weight.clone())
             return {"validation": {"image->text": float(len(validated))}}
 
-        data = TrainingSet(sources, torch.from_numpy(records.labels))
         train(model, Watched(model, seen), data, settings, folder, validate, progress)
         return model
 
@@ -159,9 +164,8 @@ def test_an_averaged_training_resumes_to_the_same_weights_and_keeps_the_average(
     torch.testing.assert_close(final, expected)
     assert not torch.allclose(final, weights[-1])
     assert torch.equal(validated[-1], final)
-    assert load_file(tmp_path / "whole" / "checkpoints" / "best" / "model.safetensors")[
-        "branches.text.head.0.weight"
-    ].equal(final)
+    best = load_file(tmp_path / "whole" / "checkpoints" / "best" / "model.safetensors")
+    assert torch.equal(best["branches.text.head.0.weight"], final)
     resumed = interrupted(run, tmp_path / "cut")
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
 
@@ -216,13 +220,10 @@ def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name, rates, terms):
     )
 
     def run(folder, progress=no_progress):
-        torch.manual_seed(3)
-        model = MODELS["features"].create(records, 12, hidden=[16])
+        model, data = small_training(records, settings)
         loss = make_loss(name, 12, records.labels.shape[1], **terms)
         start = [p.detach().clone() for p in loss.parameters()]
-        sources = {m: Held(prepare_inputs(model, records, m), settings) for m in model.modalities}
-        labels = torch.from_numpy(records.labels)
-        train(model, loss, TrainingSet(sources, labels), settings, folder, progress=progress)
+        train(model, loss, data, settings, folder, progress=progress)
         assert not any(torch.equal(p, before) for p, before in zip(loss.parameters(), start, strict=True))
         return [*model.parameters(), *loss.parameters()]
 
@@ -236,14 +237,8 @@ def test_a_run_folder_has_what_the_design_names(tmp_path):
     run_command("train", config, "--out", run)
     run_command("evaluate", run)
     names = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
-    assert {
-        "config.yaml",
-        "log.jsonl",
-        "splits.json",
-        "metrics.json",
-        "checkpoints/last.pt",
-        "environment.json",
-    } <= names
+    assert {"config.yaml", "log.jsonl", "splits.json", "metrics.json", "environment.json"} <= names
+    assert "checkpoints/last.pt" in names
     assert {"codes/test-query.parquet", "codes/test-retrieval.parquet", "model/model.safetensors"} <= names
     assert any(name.startswith("tensorboard/events") for name in names)
     assert not [name for name in names if name.endswith(".tmp")]
@@ -266,11 +261,10 @@ class BreaksAt(HashLoss):
 
 def test_a_loss_that_breaks_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
     records = load_features(write_features(tmp_path / "f.npz"))
-    model = MODELS["features"].create(records, 12, hidden=[16])
     settings = TrainSettings(epochs=9, batch_size=60, learning_rate=1e-3, checkpoint_every=1)  # 4 steps an epoch
-    sources = {name: Held(prepare_inputs(model, records, name), settings) for name in model.modalities}
+    model, data = small_training(records, settings)
     with pytest.raises(JobError) as caught:
-        train(model, BreaksAt(10), TrainingSet(sources, torch.from_numpy(records.labels)), settings, tmp_path)
+        train(model, BreaksAt(10), data, settings, tmp_path)
     checkpoint = tmp_path / "checkpoints" / "last.pt"
     assert str(caught.value).startswith("epoch 2, step 2: the loss is nan; lower train.learning_rate (now 0.001)")
     assert str(checkpoint) in str(caught.value)
@@ -285,9 +279,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path, capsys):
     run_command("train", config, "--out", run)
     checkpoint = run / "checkpoints" / "last.pt"
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
-    for path in (run / "model").iterdir():
-        path.unlink()
-    (run / "model").rmdir()
+    shutil.rmtree(run / "model")
     assert_refused(capsys, "train", config, "--out", run, "--resume", says=f"{checkpoint}: damaged or of another model")
 
 
