@@ -277,15 +277,23 @@ def test_published_settings_are_settings():
 SECTIONS = {"data": {"kind": "synthetic", "root": "d"}, "model": {"name": "small"}}
 
 
+def configured(n_bits=32, **loss):
+    return make_config({**SECTIONS, "model": {"name": "small", "n_bits": n_bits}, "loss": loss})
+
+
+def check_written(word, config, path):
+    path.write_text(config.to_yaml())
+    assert word not in yaml.safe_load(path.read_text())["loss"]
+    assert read_config(path) == config
+
+
 def test_a_configuration_is_written_back_with_the_settings_that_published_stands_for(tmp_path):
-    config = make_config(SECTIONS | {"loss": {"name": "talr", "published": True, "contrastive": 0.5}})
+    config = configured(name="talr", published=True, contrastive=0.5)
     assert (config.loss.alpha, config.loss.bin_width, config.terms.contrastive) == (0.5, 2, 0.5)
-    assert "published" not in yaml.safe_load(config.to_yaml())["loss"]
-    (tmp_path / "c.yaml").write_text(config.to_yaml())
-    assert read_config(tmp_path / "c.yaml") == config
-    given = make_config(SECTIONS | {"loss": {"name": "talr", "published": True, "alpha": 2.0}})
+    check_written("published", config, tmp_path / "c.yaml")
+    given = configured(name="talr", published=True, alpha=2.0)
     assert (given.loss.alpha, given.loss.bin_width) == (2.0, 2)
-    assert make_config(SECTIONS | {"loss": {"name": "talr", "published": False}}).loss.alpha == 1.0
+    assert configured(name="talr", published=False).loss.alpha == 1.0
 
 
 @pytest.mark.parametrize(("loss", "says"), [
@@ -300,19 +308,13 @@ def test_what_cannot_be_is_refused(loss, says):
     check_refusal(says, make_config, SECTIONS | {"loss": loss})
 
 
-def configured(n_bits=32, **loss):
-    return make_config({**SECTIONS, "model": {"name": "small", "n_bits": n_bits}, "loss": loss})
-
-
 @pytest.mark.parametrize("name", RECOMMENDED)
 @pytest.mark.parametrize(("n_bits", "weight"), [(16, 4.0), (32, 8.0), (64, 16.0), (128, 32.0), (50, 12.5)])
 def test_recommended_weights_are_those_of_the_comparison(name, n_bits, weight, tmp_path):
     config = configured(n_bits, name=name, recommended=True)
     assert (config.loss.kappa_q, config.terms.average_precision) == (0.3, weight)
     assert config == configured(n_bits, name=name, kappa_q=0.3, average_precision=weight)
-    assert "recommended" not in yaml.safe_load(config.to_yaml())["loss"]
-    (tmp_path / "c.yaml").write_text(config.to_yaml())
-    assert read_config(tmp_path / "c.yaml") == config
+    check_written("recommended", config, tmp_path / "c.yaml")
 
 
 def test_what_is_given_beside_recommended_weights_prevails():

@@ -93,9 +93,8 @@ def test_queries_that_go_through_in_chunks_are_counted_alike(monkeypatch):
 @settings(max_examples=40)
 @given(*SHAPES)
 def test_pairs_are_counted_by_distance_and_shared_labels(k, c, nq, nd, density, seed):
-    queries, query_labels = collection(nq, k, c, seed, density)
-    database, database_labels = collection(nd, k, c, seed + 1, density)
-    counts = count_jointly((queries, database, query_labels, database_labels), k)
+    pairs = queries, database, query_labels, database_labels = drawn_pairs(nq, nd, k, c, seed, density)
+    counts = count_jointly(pairs, k)
     shared = query_labels.astype(int) @ database_labels.T
     expected = np.zeros_like(counts)
     np.add.at(expected, (ch.codes.hamming_distances(queries, database), shared), 1)

@@ -133,15 +133,8 @@ def small_training(records, settings):
 def test_an_averaged_training_resumes_to_the_same_weights_and_keeps_the_average(tmp_path):
     """The average is that of the weights after each step, in the last epoch's checkpoint too."""
     records = load_features(write_features(tmp_path / "f.npz"))
-    settings = TrainSettings(
-        epochs=4,
-        batch_size=80,
-        learning_rate=1e-2,
-        schedule="cosine",
-        weight_decay=0.1,
-        average=0.7,
-        checkpoint_every=2,
-    )
+    more = {"weight_decay": 0.1, "average": 0.7, "checkpoint_every": 2}
+    settings = TrainSettings(epochs=4, batch_size=80, learning_rate=1e-2, schedule="cosine", **more)
     seen, validated = [], []
 
     def run(folder, progress=no_progress):
