@@ -8,13 +8,10 @@ import hashlib
 import io
 import json
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 import channelhash as ch
+from serve.served import started
 from small_runs import feature_config, grid_base, run_command, write_features
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -217,23 +215,11 @@ def exchanges(folder: Path) -> dict[str, Any]:
         ("DELETE", "/items/item3", None),
         ("GET", "/nowhere", None),
     ]
-    with served(folder / "store") as address:
+    with started(folder / "store") as (_, address):
         return {
-            f"{number} {method} {path} {json.dumps(body)}": request(address, method, path, body)
+            f"{number} {method} {path} {json.dumps(body)}": request(address.strip("/"), method, path, body)
             for number, (method, path, body) in enumerate(asked)
         }
-
-
-@contextmanager
-def served(store: Path) -> Iterator[str]:
-    """Serve a store on a free port of loopback; yield the address."""
-    line = [sys.executable, "-m", "channelhash", "serve", str(store), "--port", "0"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
-        try:
-            assert server.stdout is not None
-            yield next(match.group() for text in server.stdout if (match := re.search(r"http://[\d.]+:\d+", text)))
-        finally:
-            server.terminate()
 
 
 def request(address: str, method: str, path: str, body: Any) -> dict[str, Any]:

@@ -46,13 +46,9 @@ def test_the_slurm_script_runs_what_it_says(tmp_path):
         (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{line}\n")
         (tmp_path / name).chmod(0o755)
     job = {"SLURM_JOB_ID": "41", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[7-8]", "SLURM_GPUS_ON_NODE": "4"}
-    done = subprocess.run(
-        ["bash", str(SBATCH), "a b.yaml", "runs/x", "--set", "train.epochs=3"],
-        env={**os.environ, **job, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment = {**os.environ, **job, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["bash", str(SBATCH), "a b.yaml", "runs/x", "--set", "train.epochs=3"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     words = done.stdout.splitlines()
     assert words[words.index("--rdzv-endpoint") + 1] == "n7:20041"
     assert words[words.index("--nproc-per-node") + 1] == "4"

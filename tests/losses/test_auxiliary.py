@@ -226,9 +226,8 @@ def test_a_batch_of_old_or_of_new_items_alone_has_a_finite_gradient(first):
     codes, _ = stored_codes(k, 10)
     for weight in (0.0, 1.0):
         loss = ExtensionLoss(DSCHLoss(k), codes, torch.arange(10) >= 5, *stored_codes(k), weight, weight)
-        gradients = torch.autograd.grad(
-            loss(outputs, labels, rows=torch.arange(first, first + 5)), list(outputs.values())
-        )
+        value = loss(outputs, labels, rows=torch.arange(first, first + 5))
+        gradients = torch.autograd.grad(value, list(outputs.values()))
         assert all(gradient.isfinite().all() for gradient in gradients)
 
 

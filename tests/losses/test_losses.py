@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.linalg import hadamard
 
 from channelhash.channels import label_similarity
 from channelhash.losses import (
@@ -91,9 +92,7 @@ def test_bsch_has_no_gap_that_codes_could_not_attain():
     """Sets of labels that are all alike or share none: the bits of a Hadamard code attain every bound."""
     k, n_classes, each = 8, 8, 3
     labels = torch.eye(n_classes).repeat_interleave(each, dim=0).bool()
-    codes = torch.ones(1, 1)
-    while len(codes) < k:
-        codes = torch.cat([torch.cat([codes, codes], dim=1), torch.cat([codes, -codes], dim=1)])
+    codes = torch.from_numpy(hadamard(k)).float()
     simplex = codes[:, 1:].repeat_interleave(each, dim=0)  # 7 bits, rows 4 apart: k/2 + 1/2, more is impossible
     loss = BSCHLoss(7, kappa_q=0.0)
     assert loss({"image": simplex, "text": simplex}, labels).item() == pytest.approx(0, abs=1e-6)

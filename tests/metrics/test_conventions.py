@@ -10,10 +10,8 @@ import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.metrics.conventions import _CONVENTIONS, _average_precisions_cut, _Convention, convention_scores
 from metrics import ranking_equations as literal
-
-ITEMS = st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=3).filter(
-    lambda groups: any(map(any, groups))
-)
+from metrics.test_histogram import drawn_pairs
+from metrics.test_ranking import GROUPS
 
 
 def first_relevant(rankings: list[np.ndarray], z: int | None) -> float:
@@ -42,16 +40,6 @@ def first_items(rankings: list[np.ndarray], z: int | None) -> float:
 TRANSCRIPTIONS = {"qinlab": first_relevant, "sch": first_items, "hyp2": first_items}
 
 
-def collection(n: int, k: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    random = np.random.default_rng(seed)
-    return ch.codes.pack(random.random((n, k)) < 0.5), random.random((n, 6)) < 0.15
-
-
-def pairs_of(k: int, nq: int, nd: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    (queries, query_labels), (database, labels) = collection(nq, k, seed), collection(nd, k, seed + 1)
-    return queries, database, query_labels, labels
-
-
 def rankings(pairs, kind: str) -> list[np.ndarray]:
     queries, database, query_labels, labels = pairs
     distances = 0.5 * ch.codes.hamming_distances(queries, database).astype(np.float32)
@@ -64,7 +52,7 @@ def rankings(pairs, kind: str) -> list[np.ndarray]:
     st.sampled_from(list(_CONVENTIONS)), st.integers(1, 40), st.integers(1, 12), st.integers(1, 90), st.integers(0, 999)
 )
 def test_a_stable_sort_gives_the_figure_in_order_and_any_other_one_is_within_the_range(name, k, nq, nd, seed):
-    pairs = pairs_of(k, nq, nd, seed)
+    pairs = drawn_pairs(nq, nd, k, 6, seed, 0.15)
     histogram = ch.metrics.hamming_histogram(*pairs, n_bits=k)
     scores = convention_scores(name, histogram, pairs)
     zs = [z for z in _CONVENTIONS[name].cutoffs if z is None or z <= nd]
@@ -79,7 +67,7 @@ def test_a_stable_sort_gives_the_figure_in_order_and_any_other_one_is_within_the
 
 
 @settings(max_examples=40)
-@given(ITEMS, st.integers(1, 8), st.booleans())
+@given(GROUPS, st.integers(1, 8), st.booleans())
 def test_the_range_is_that_of_all_orders_of_ties(groups, z, of_relevant):
     transcription = first_relevant if of_relevant else literal.average_precision
     total, relevant = literal.histograms(groups)
@@ -94,7 +82,7 @@ def test_the_range_is_that_of_all_orders_of_ties(groups, z, of_relevant):
 @settings(max_examples=25)
 @given(st.integers(1, 20), st.integers(1, 60), st.integers(1, 60), st.booleans(), st.integers(0, 999))
 def test_every_cut_off_goes_by_the_order_of_the_database(k, nd, z, of_relevant, seed):
-    pairs = pairs_of(k, 3, nd, seed)
+    pairs = drawn_pairs(3, nd, k, 6, seed, 0.15)
     transcription = first_relevant if of_relevant else first_items
     each = _average_precisions_cut(pairs, _Convention((z, None), of_relevant))
     for row, ranking in zip(each, rankings(pairs, "stable"), strict=True):

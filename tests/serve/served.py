@@ -1,5 +1,8 @@
 """A small store of pictures and texts with the model that made its codes, served in this process."""
 
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,6 +96,27 @@ def on_loopback(app: FastAPI, lifespan: str = "on") -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+@contextmanager
+def started(*arguments: object, log: Any = subprocess.PIPE) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """``channelhash serve`` as a process of its own that answers, and its address."""
+    command = [sys.executable, "-m", "channelhash", "serve", *map(str, arguments), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        match = re.search(r"at (http://\S+/)", process.stdout.readline())
+        assert match, f"{arguments} ended with {process.wait(60)}"
+        yield process, match[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def model_and_token(folder: Path, model: HashModel) -> tuple[object, ...]:
+    """Options that name the model and the token, which this writes into the folder."""
+    model.save_pretrained(folder / "model")
+    (folder / "token").write_text(f"{TOKEN}\n")
+    return "--model", folder / "model", "--token-file", folder / "token"
 
 
 def refused(answer: Any, *statuses: int, says: str = "") -> None:

@@ -6,8 +6,6 @@ import re
 import resource
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 import zlib
@@ -22,7 +20,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from serve.served import TOKEN, WRITER, refused, small_model, small_store
+from serve.served import WRITER, model_and_token, refused, small_model, small_store, started
 
 MB = 1_000_000
 JSON = {"Content-Type": "application/json"}
@@ -91,7 +89,7 @@ def head(method: str, path: str, *lines: str) -> bytes:
 class Server(NamedTuple):
     """A running server."""
 
-    process: psutil.Popen
+    process: psutil.Process
     port: int
 
     def ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> str:
@@ -207,18 +205,10 @@ def real_server(folder: Path):
         codes = model.encode_texts(texts)
         store.add(ids, {"text": codes, "image": codes}, metadata=[{"text": text} for text in texts])
         store.close()
-        model.save_pretrained(folder / "model")
-        (folder / "token").write_text(f"{TOKEN}\n")
-    options = ["--port", "0", "--model", folder / "model", "--token-file", folder / "token"]
-    command = [sys.executable, "-m", "channelhash", "serve", folder / "store", *options]
-    with open(folder / "log.txt", "a") as log:
-        process = psutil.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=log, text=True)
-    try:
-        port = re.search(r"at http://[\d.]+:(\d+)/", process.stdout.readline())
-        yield Server(process, int(port[1]))
-    finally:
-        process.kill()
-        process.communicate()
+        model_and_token(folder, model)
+    options = ["--model", folder / "model", "--token-file", folder / "token"]
+    with open(folder / "log.txt", "a") as log, started(folder / "store", *options, log=log) as (process, address):
+        yield Server(psutil.Process(process.pid), int(address.strip("/").rpartition(":")[2]))
 
 
 def measure(server: Server, attack: Attack) -> dict[str, object]:

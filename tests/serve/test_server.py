@@ -11,9 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -31,7 +29,17 @@ from channelhash.serve import Limits, create_app, routing, server, service
 from channelhash.serve.app import open_app
 from channelhash.serve.server import allowed_hosts, listen
 from channelhash.serve.service import _Batcher, _WarmUp
-from serve.served import TOKEN, WRITER, on_loopback, refused, serving, small_model, small_store
+from serve.served import (
+    TOKEN,
+    WRITER,
+    model_and_token,
+    on_loopback,
+    refused,
+    serving,
+    small_model,
+    small_store,
+    started,
+)
 from serve.test_attack_requests import head
 from small_runs import assert_refused
 from utils.test_watch import until
@@ -214,33 +222,12 @@ def test_uploads_beyond_their_places_are_refused(tmp_path, model, monkeypatch):
         assert client.post("/search/image", files={"image": bytes(60_000)}).status_code == 422
 
 
-@contextmanager
-def started(*arguments: object) -> Iterator[tuple[subprocess.Popen, str]]:
-    """``channelhash serve`` as a process of its own that answers, and its address."""
-    command = [sys.executable, "-m", "channelhash.cli.main", "serve", *map(str, arguments), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        match = re.search(r"at (http://\S+/)", process.stdout.readline())
-        assert match, process.stderr.readline()
-        yield process, match[1]
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def check_order(process) -> str:
     """Return what a process has written to its log that ends in good order."""
     out, error = process.communicate(timeout=60)
     assert (process.returncode, out.strip()) == (143, "Stopped."), error
     assert "Traceback" not in error
     return error
-
-
-def model_and_token(folder, model):
-    """Options that name the model and the token, which this writes into the folder."""
-    model.save_pretrained(folder / "model")
-    (folder / "token").write_text(f"{TOKEN}\n")
-    return "--model", folder / "model", "--token-file", folder / "token"
 
 
 def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):

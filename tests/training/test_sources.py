@@ -1,14 +1,13 @@
 """What a batch looks like with and without random changes."""
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from channelhash.augment.progressive import Progression
 from channelhash.config import TrainSettings
 from channelhash.data.images import ImageFiles, Square, image_batches
 from channelhash.training.inputs import Held, _AugmentedImages
+from picture_runs import picture_records
 
 TOKENS = torch.arange(1, 241, dtype=torch.int32).reshape(40, 6)
 PIXELS = torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -43,17 +42,9 @@ def test_pictures_are_augmented_and_features_never():
     assert torch.equal(batch_inputs(features, ROWS, 180, settings)["image"], features["image"][ROWS])
 
 
-@pytest.fixture
-def paths(tmp_path):
-    random = np.random.default_rng(0)
-    made = [tmp_path / f"{i}.png" for i in range(9)]
-    for path in made:
-        Image.fromarray(random.integers(0, 255, (40, 30, 3), np.uint8)).save(path)
-    return made
-
-
 @pytest.mark.parametrize("workers", [0, 2])
-def test_batches_do_not_depend_on_workers(paths, workers):
+def test_batches_do_not_depend_on_workers(tmp_path, workers):
+    paths = list(picture_records(tmp_path, 9).items["image"])
     pictures = _AugmentedImages(ImageFiles(paths, Square(24)), TrainSettings(epochs=200, augment_seed=5))
     batches = [torch.tensor([4, 0, 7]), torch.tensor([1, 2])]
     draws = [[(190, row) for row in rows.tolist()] for rows in batches]
