@@ -29,17 +29,7 @@ from channelhash.serve import Limits, create_app, routing, server, service
 from channelhash.serve.app import open_app
 from channelhash.serve.server import allowed_hosts, listen
 from channelhash.serve.service import _Batcher, _WarmUp
-from serve.served import (
-    TOKEN,
-    WRITER,
-    model_and_token,
-    on_loopback,
-    refused,
-    serving,
-    small_model,
-    small_store,
-    started,
-)
+from serve.served import TOKEN, model_and_token, on_loopback, refused, serving, small_model, small_store, started
 from serve.test_attack_requests import head
 from small_runs import assert_refused
 from utils.test_watch import until
@@ -256,7 +246,7 @@ def test_a_file_of_codes_is_served_with_its_model_and_takes_no_token(tmp_path, m
         assert client.get("/info").json()["codes"] == {"text": 2}
         assert client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
     with TestClient(create_app(open_store(tmp_path / "codes.parquet"), model, token=TOKEN)) as client:
-        refused(client.delete("/items/a", headers=WRITER), 403, says="only be read")
+        refused(client.delete("/items/a", headers={"Authorization": f"Bearer {TOKEN}"}), 403, says="only be read")
     (tmp_path / "token").write_text(TOKEN)
     with pytest.raises(InputError, match="can only be read"):
         open_app(str(tmp_path / "codes.parquet"), None, Limits(), tmp_path / "token", None)
