@@ -288,7 +288,7 @@ def pictures(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "tag", "width", "classifier"),
-    [("shufflenet_v2_x0_5", "IMAGENET1K_V1", 1024, "fc"), ("mobilenet_v3_small", "DEFAULT", 1024, "classifier.3")],
+    [("resnet18", "IMAGENET1K_V1", 512, "fc"), ("mobilenet_v3_small", "DEFAULT", 1024, "classifier.3")],
 )
 def test_torchvisions_features_are_those_below_the_classifier(tmp_path, pictures, name, tag, width, classifier):
     torch.manual_seed(0)
