@@ -3,6 +3,7 @@
 import { addressOf, bitsWord, button, count, element, picture } from "./draw.js";
 import { fetched } from "./requests.js";
 
+let latest = 0; // number of the last question: answers to others are not shown
 const [form, radius, status, error, groups, undo, said, hint] = ["form", "radius", "status", "error", "groups", "undo", "said", "hint"].map((id) => document.getElementById(id));
 const files = (number) => (number === 1 ? "1 file" : `${count(number)} files`);
 let writable = false;
@@ -82,17 +83,19 @@ function row(found, place) {
 }
 
 async function find() {
+  const number = ++latest;
   error.hidden = true;
   status.textContent = "Looking for near-duplicates …";
   groups.replaceChildren();
   try {
     ({ writable } = await fetched("info"));
     const found = await fetched(radius.value ? `duplicates?radius=${encodeURIComponent(radius.value)}` : "duplicates");
+    if (number !== latest) return;
     const first = found.found > found.groups.length ? `, the first ${found.groups.length} of them` : "";
     const within = found.radius === null ? "" : ` within ${bitsWord(found.radius)}`;
     status.textContent = found.found ? `${found.found} groups${within}${first}` : "No two items are near-duplicates.";
     hint.hidden = writable || !found.found;
-    groups.append(...found.groups.map((_, place) => row(found, place)));
+    groups.replaceChildren(...found.groups.map((_, place) => row(found, place)));
   } catch (problem) {
     [status.textContent, error.textContent, error.hidden] = ["", problem.message, false];
   }
