@@ -125,18 +125,14 @@ def test_partitions_follow_their_items_whose_ids_occur_once():
     check_refusal("the teacher's data has the id 'a' twice", Partners.match, named("ab"), named("aab"))
 
 
-ONE_LABEL = np.ones((2, 1), dtype=bool)
-
-
 def test_columns_of_another_length_and_unknown_labels_are_refused():
-    with pytest.raises(ValueError, match=r"labels are \(2, 1\), expected \(1, 1\)"):
-        Records(("a",), {}, ONE_LABEL, ("label",))
-    with pytest.raises(ValueError, match="1 text values for 2 ids"):
-        Records(("a", "b"), {"text": ("a dog",)}, ONE_LABEL, ("label",))
-    with pytest.raises(ValueError, match="1 image values for 2 ids"):
-        Records(("a", "b"), {}, ONE_LABEL, ("label",), display={"image": ("a.jpg",)})
-    with pytest.raises(InputError, match=r"t\.csv: row 2 has the unknown label 'cat'; known: dog, sea"):
-        labels_from_names([["dog"], ["cat"]], ["dog", "sea"], "t.csv")
+    rest = (np.ones((2, 1), dtype=bool), ("label",))
+    check_refusal(r"labels are \(2, 1\), expected \(1, 1\)", Records, ("a",), {}, *rest, error=ValueError)
+    check_refusal("1 text values for 2 ids", Records, ("a", "b"), {"text": ("a dog",)}, *rest, error=ValueError)
+    shown = {"image": ("a.jpg",)}
+    check_refusal("1 image values for 2 ids", Records, ("a", "b"), {}, *rest, display=shown, error=ValueError)
+    says = r"t\.csv: row 2 has the unknown label 'cat'; known: dog, sea"
+    check_refusal(says, labels_from_names, [["dog"], ["cat"]], ["dog", "sea"], "t.csv")
 
 
 def test_images_that_cannot_be_decoded_are_left_out_of_every_kind(tmp_path):

@@ -1,7 +1,13 @@
 import pytest
 
 from picture_runs import features_config, write_picture_features, write_pictures
-from small_runs import feature_config, run_command, write_features
+from small_runs import feature_config, grid_base, run_command, write_features
+
+
+@pytest.fixture
+def base(tmp_path):
+    """A base configuration of a grid's."""
+    return grid_base(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import channelhash as ch
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_config
-from small_runs import assert_refused, feature_config, run_command, write_features
+from small_runs import assert_refused, feature_config, run_command, run_json, write_features
 from training.test_training import assert_same_run
 
 STUDENT = ("--student", "features", "--set", "model.hidden=[32]", "--set", "train.epochs=30")
@@ -29,8 +29,7 @@ def student(teacher, tmp_path_factory):
 
 
 def test_the_student_is_a_run_like_any_other(teacher, student, tmp_path, capsys):
-    assert run_command("evaluate", student, "--json") == 0
-    evaluated = json.loads(capsys.readouterr().out)["tasks"]
+    evaluated = run_json(capsys, "evaluate", student)["tasks"]
     found = distilled(student)["map"]["student->student"]
     assert found == {task: pytest.approx(figures["map_tie_aware"], abs=1e-12) for task, figures in evaluated.items()}
     features = teacher.parent / "f.npz"
@@ -83,9 +82,8 @@ def test_an_interrupted_student_resumes_to_the_same_weights(teacher, student, tm
     assert_same_run(student, place)
     assert distilled(place)["map"] == distilled(student)["map"]
     before = distilled(place)
-    assert run_command("distill", teacher, *STUDENT, "--out", place, "--resume", "--json") == 0  # nothing is left to do
-    assert distilled(place) == before
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["map"] == before["map"]
+    again = run_json(capsys, "distill", teacher, *STUDENT, "--out", place, "--resume")  # nothing is left to do
+    assert (distilled(place), again["map"]) == (before, before["map"])
 
 
 def test_figures_that_an_interruption_kept_from_being_made_are_made(teacher, student, tmp_path):
@@ -119,8 +117,7 @@ def test_a_student_of_pictures_learns_from_a_teacher_of_features(pictures, tmp_p
 
     # The student's questions search the teacher's items, though the teacher itself takes no raw pictures.
     picture = items.parent / "images" / "7.png"
-    assert run_command("search", teacher, "--image", picture, "--model", tmp_path / "run", "--json", "-k", 5) == 0
-    assert json.loads(capsys.readouterr().out)["results"]
+    assert run_json(capsys, "search", teacher, "--image", picture, "--model", tmp_path / "run", "-k", 5)["results"]
 
 
 def test_a_yaml_file_says_the_student(teacher, tmp_path):

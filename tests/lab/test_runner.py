@@ -10,7 +10,6 @@ import time
 import numpy as np
 import pytest
 
-from channelhash.errors import InputError
 from channelhash.lab.experiments import runner as module
 from channelhash.lab.experiments.experiment import DATASETS
 from channelhash.lab.experiments.results import read_grid
@@ -19,12 +18,8 @@ from channelhash.lab.experiments.studies import EXPERIMENTS
 from channelhash.runs.evaluate import evaluate_run
 from channelhash.utils.files import locked
 from lab.grids import named_grid
-from small_runs import assert_refused, grid_base, run_command
-
-
-@pytest.fixture
-def base(tmp_path):
-    return grid_base(tmp_path)
+from refusals import check_refusal
+from small_runs import assert_refused, run_command
 
 
 def small(base, folder, seeds=1, losses=("sch", "dsch"), **more):
@@ -58,10 +53,10 @@ def test_a_grid_runs_once_and_grows_and_its_results_are_those_of_evaluate(base, 
     for task, value in log[-1]["validation"].items():
         assert result.score(task, view="validation") == pytest.approx(value)
 
-    with locked(folder / ".lock"), pytest.raises(InputError, match="another process is running this grid"):
-        run_grid(small(base, folder), folder)
-    with pytest.raises(InputError, match="was made with another configuration or version"):
-        run_grid(small(base, folder, overrides=["train.epochs=4"]), folder)
+    with locked(folder / ".lock"):
+        check_refusal("another process is running this grid", run_grid, small(base, folder), folder)
+    other = small(base, folder, overrides=["train.epochs=4"])
+    check_refusal("was made with another configuration or version", run_grid, other, folder)
 
 
 @pytest.mark.slow
@@ -153,7 +148,6 @@ def test_bad_input_is_named(tmp_path, monkeypatch, capsys, arguments, says):
 
 def test_runs_of_one_name_and_folders_without_an_index_are_refused(base, tmp_path):
     (run,) = small(base, tmp_path / "grid", losses=["dsch"]).runs
-    with pytest.raises(InputError, match="two runs of the grid are called 'dsch-k8-seed0'"):
-        run_grid(Grid("losses", "", "", (run, run)), tmp_path / "grid")
-    with pytest.raises(InputError, match="not a grid's folder"):
-        read_grid(tmp_path)
+    twice, says = Grid("losses", "", "", (run, run)), "two runs of the grid are called 'dsch-k8-seed0'"
+    check_refusal(says, run_grid, twice, tmp_path / "grid")
+    check_refusal("not a grid's folder", read_grid, tmp_path)

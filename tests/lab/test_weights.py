@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channelhash.errors import InputError, JobError
+from channelhash.errors import JobError
 from channelhash.lab.experiments.comparisons import SeedTest, holm
 from channelhash.lab.experiments.results import query_means, read_grid
 from channelhash.lab.experiments.runner import Execution
@@ -16,12 +16,8 @@ from channelhash.lab.experiments.studies import weights
 from channelhash.losses import LOSSES as ALL_LOSSES
 from channelhash.losses import PUBLISHED
 from lab.grids import assert_made_again, made_result, named_grid
-from small_runs import grid_base, run_command, run_json
-
-
-@pytest.fixture
-def base(tmp_path):
-    return grid_base(tmp_path)
+from refusals import check_refusal
+from small_runs import run_command, run_json
 
 
 def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path, capsys):
@@ -91,8 +87,7 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
 
 def test_a_grid_without_validation_is_refused(base, tmp_path):
     grid = named_grid("weights", base, tmp_path, overrides=["train.validate_every=0"], bits=[8], seeds=1)
-    with pytest.raises(InputError, match="settings are chosen on validation"):
-        weights._run_weights(grid, tmp_path / "grid", Execution())
+    check_refusal("settings are chosen on validation", weights._run_weights, grid, tmp_path / "grid", Execution())
 
 
 def trial(method, rate, score, status="finished"):
@@ -110,8 +105,8 @@ def test_the_best_finished_trial_is_chosen():
     rows = {row[0].text: dict(zip(table.header[1:], row[1:], strict=True)) for row in table.rows}
     assert rows["A"]["0.001"].bold
     assert rows["A"]["0.01"].text == "failed"
-    with pytest.raises(JobError, match="C: none of 1 trials worked, the first: out of memory"):
-        weights._best_trials([trial("C", 1e-4, 0.5, status="failed")])
+    says, failed = "C: none of 1 trials worked, the first: out of memory", [trial("C", 1e-4, 0.5, status="failed")]
+    check_refusal(says, weights._best_trials, failed, error=JobError)
 
 
 score = st.floats(0.1, 0.9).map(lambda value: round(value, 4))

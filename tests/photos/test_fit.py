@@ -1,6 +1,5 @@
 """A store whose codes are fitted to its items."""
 
-import json
 import shutil
 from contextlib import closing
 
@@ -9,7 +8,6 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
-from channelhash.errors import InputError
 from channelhash.models.description import fit_facts
 from channelhash.models.fitted import MIN_PAIRS
 from channelhash.photos import stores
@@ -17,7 +15,8 @@ from channelhash.photos.encode import described_fit
 from channelhash.photos.source import Source
 from channelhash.photos.stores import NewCodes, add_to_store, create_store
 from picture_runs import tiny_clip, write_pictures
-from small_runs import assert_refused, run_command, write_features
+from refusals import check_refusal
+from small_runs import assert_refused, run_json, write_features
 from small_stores import encode_into, picture_folder
 
 
@@ -123,25 +122,18 @@ def test_a_store_keeps_to_its_encoder(tmp_path):
     net = tiny_clip(tmp_path / "net.json")
     ch.index(photos, tmp_path / "s", encoder=f"openclip:{net}", bits=16).store.close()
     ch.index(photos, tmp_path / "s", encoder=f"openclip:{net}").store.close()
-    with pytest.raises(InputError, match=r"holds codes of openclip:.*net.json, not of photo; leave the encoder out"):
-        ch.index(photos, tmp_path / "s", encoder="photo")
-    with pytest.raises(InputError, match="these codes were made by another model"):
-        ch.index(photos, tmp_path / "s", model=fitted_model(tmp_path / "other", photos, net))
-
-
-def fitted_model(place, photos, net):
-    ch.index(photos, place, encoder=f"openclip:{net}", bits=24).store.close()
-    return place
+    says = r"holds codes of openclip:.*net.json, not of photo; leave the encoder out"
+    check_refusal(says, ch.index, photos, tmp_path / "s", encoder="photo")
+    ch.index(photos, tmp_path / "other", encoder=f"openclip:{net}", bits=24).store.close()
+    says = "these codes were made by another model"
+    check_refusal(says, ch.index, photos, tmp_path / "s", model=tmp_path / "other")
 
 
 def test_commands_make_a_store_and_tell_of_it(tmp_path, capsys):
     photos, net = picture_folder(tmp_path / "photos"), tiny_clip(tmp_path / "net.json")
-    options = ["--encoder", f"openclip:{net}", "--codes", "sign", "--bits", "40", "--seed", "1", "--json"]
-    capsys.readouterr()
-    assert run_command("index", "create", tmp_path / "s", photos, *options) == 0
-    assert json.loads(capsys.readouterr().out)["added"] == 9
-    assert run_command("index", "info", tmp_path / "s", "--json") == 0
-    facts = json.loads(capsys.readouterr().out)
+    options = ["--encoder", f"openclip:{net}", "--codes", "sign", "--bits", "40", "--seed", "1"]
+    assert run_json(capsys, "index", "create", tmp_path / "s", photos, *options)["added"] == 9
+    facts = run_json(capsys, "index", "info", tmp_path / "s")
     assert (facts["n_bits"], facts["encoder"], facts["fitted"]) == (40, f"openclip:{net}", "sign to 9 images")
 
 

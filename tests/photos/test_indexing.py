@@ -12,7 +12,6 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.codes.parquet import is_code_file
-from channelhash.errors import InputError
 from channelhash.photos.code_files import add_codes, create_from_codes
 from channelhash.photos.source import Source
 from picture_runs import write_pictures
@@ -126,17 +125,16 @@ small_stores.encode_into(store, model, Source.read(Path({str(folder)!r})), progr
 def test_what_cannot_be_indexed_is_refused(tmp_path, model, store):
     folder, other = picture_folder(tmp_path / "a", 2), picture_folder(tmp_path / "b", 2)
     encode_into(store, model, Source.read(folder))
-    with pytest.raises(InputError, match=r"'0.png' is already that of .*index the folder that holds both"):
-        encode_into(store, model, Source.read(other))
+    says = r"'0.png' is already that of .*index the folder that holds both"
+    check_refusal(says, encode_into, store, model, Source.read(other))
     for path in folder.rglob("*.png"):
         path.unlink()
     assert counts(encode_into(store, model, Source.read(other))) == (0, 0, 2, 0, 0)  # the collection was moved
     table = tmp_path / "t.csv"
     table.write_text("id,text\na,words\n")
-    with pytest.raises(InputError, match="--prune: goes with a folder"):
-        encode_into(store, model, Source.read(table), prune=True)
-    with pytest.raises(InputError, match="the items are features"):
-        encode_into(store, model, Source.read(write_features(tmp_path / "f.npz", 3)))
+    check_refusal("--prune: goes with a folder", encode_into, store, model, Source.read(table), prune=True)
+    features = Source.read(write_features(tmp_path / "f.npz", 3))
+    check_refusal("the items are features", encode_into, store, model, features)
     assert Path(str(store.get(["0.png"])[0].metadata["image"])) == other / "0.png"
 
 
