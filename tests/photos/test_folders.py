@@ -79,13 +79,10 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):
     for name in ("notes.txt", "a.gif", "raw/b.png", ".hidden/c.png"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("no picture")
-    (folder / "cut.png").write_bytes((folder / "0.png").read_bytes()[:60])
     done = encode_into(store, model, Source.read(folder, exclude=["*.gif", "raw/"]))
     assert done.skipped == {"excluded": 2, "hidden": 1, "not a picture": 1}
-    assert len(done.problems) == 1
-    assert "cut.png" in done.problems[0]
-    assert done.items == 4
-    check_refusal(r"no pictures in this folder or below it; left out: 8 × excluded", Source.read, folder, exclude=["*"])
+    assert (done.problems, done.items) == ((), 4)
+    check_refusal(r"no pictures in this folder or below it; left out: 7 × excluded", Source.read, folder, exclude=["*"])
     check_refusal("--exclude", Source.read, folder, exclude=["!a.gif"])
 
 
@@ -98,14 +95,9 @@ def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(tm
         Image.new("RGB", (4, 3)).save(folder / name, "JPEG")
     for name in ("1.CR2", "2.cr2", "3.nef", "4.mp4", "5.svg", "6.txt"):
         (folder / name).write_bytes(b"II*\0")
-    expected = {
-        ".mp4: videos are not read": 1,
-        ".svg: pictures of this format are not read": 1,
-        "not a picture": 1,
-        needs: 3,
-    }
+    one_each = (".mp4: videos are not read", ".svg: pictures of this format are not read", "not a picture")
     records = Source.read(folder).records
-    assert (sorted(records.ids), records.removed) == (["0.png", *names], expected)
+    assert (sorted(records.ids), records.removed) == (["0.png", *names], dict.fromkeys(one_each, 1) | {needs: 3})
     for name in ("0.png", *names):
         (folder / name).unlink()
     check_refusal(r"no pictures .*; left out: .*3 × raw needs rawpy: ", Source.read, folder)
