@@ -1,7 +1,5 @@
 """``explain`` from a run, a store and a file: in Python, on the command line, as JSON and as a picture."""
 
-import json
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -14,7 +12,7 @@ from channelhash.explanation.bit_labels import Bit
 from channelhash.explanation.occlusion import MapSettings
 from channelhash.search import open_store
 from picture_runs import picture_records
-from small_runs import assert_refused, feature_config, run_command, write_features
+from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_features
 from small_stores import small_model
 
 FAST = MapSettings(cells=3, patch=1)
@@ -110,18 +108,15 @@ def test_only_so_many_words_and_patches_are_looked_at(folder):
 
 def test_the_command_prints_a_table_and_json(folder, capsys):
     pair = ("--image", folder / "data" / "images" / "3.png", "--text", "a dark red picture", "--cells", 3, "--patch", 1)
-    assert run_command("explain", folder / "run", *pair) == 0
-    out = capsys.readouterr().out
+    out = run_text(capsys, "explain", folder / "run", *pair)
     assert "of 12 bits agree" in out
     assert all(word in out for word in ("a", "dark", "red", "picture", "agrees", "bits that flip"))
-    assert run_command("explain", folder / "run", *pair, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = run_json(capsys, "explain", folder / "run", *pair)
     assert found["n_bits"] == len(found["bits"]) == 12
     assert found["distance"] == sum(not bit["agrees"] for bit in found["bits"])
     assert np.array(found["sides"][0]["map"]["influence"]).shape == (3, 4)
     assert [word["word"] for word in found["sides"][1]["words"]] == ["a", "dark", "red", "picture"]
-    assert run_command("explain", folder / "run", *pair, "--no-maps", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["sides"][0]["map"] is None
+    assert run_json(capsys, "explain", folder / "run", *pair, "--no-maps")["sides"][0]["map"] is None
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
@@ -145,9 +140,7 @@ def test_a_model_of_features_has_bits_and_meanings_and_says_why_no_maps(tmp_path
     assert run_command("evaluate", tmp_path / "run") == 0
     ids = open_store(tmp_path / "run").ids()[:2]
     likes = ("--like", ids[0], "--like", ids[1], "--by", "image", "--by", "text")
-    capsys.readouterr()
-    assert run_command("explain", tmp_path / "run", *likes, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = run_json(capsys, "explain", tmp_path / "run", *likes)
     assert len(found["remarks"]) == 2
     assert any(bit["meaning"] for bit in found["bits"])
     assert_refused(capsys, "explain", tmp_path / "run", *likes[:2], "--text", "words", says="names no extractor")
