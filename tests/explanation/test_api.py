@@ -10,10 +10,11 @@ from channelhash.errors import InputError
 from channelhash.explanation.api import Explanation, Side
 from channelhash.explanation.bit_labels import Bit
 from channelhash.explanation.occlusion import MapSettings
+from channelhash.models.hash_model import encode_records
 from channelhash.search import open_store
 from picture_runs import picture_records
+from serve.served import small_model, small_store
 from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_features
-from small_stores import small_model
 
 FAST = MapSettings(cells=3, patch=1)
 
@@ -22,21 +23,12 @@ FAST = MapSettings(cells=3, patch=1)
 def folder(tmp_path_factory):
     """``store`` with pictures, texts and labels, its model, and ``codes.parquet`` of a run that has none."""
     folder = tmp_path_factory.mktemp("explained")
-    model = small_model(folder)
-    records = picture_records(folder / "data")
-    images, texts = list(records.items["image"]), list(records.items["text"])
-    codes = {"image": model.encode_images(images), "text": model.encode_texts(texts)}
-    names = [[n for n, has in zip(records.label_names, row, strict=True) if has] for row in records.labels.tolist()]
-    model.save_pretrained(folder / "store" / "model")
-    store = open_store(folder / "store", model.n_bits, model.fingerprint())
-    metadata = [{"image": str(i), "text": t, "labels": n} for i, t, n in zip(images, texts, names, strict=True)]
-    store.add(list(records.ids), codes, metadata=metadata)
-    store.close()
-    run = folder / "run"
-    model.save_pretrained(run / "model")
+    model, run = small_model(folder), folder / "run"
+    small_store(folder, model).close()
+    for place in (folder / "store", run):
+        model.save_pretrained(place / "model")
     (run / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")
-    display = dict(label_names=records.label_names, texts=texts, images=images, model=model.fingerprint())
-    whole = ch.CodeSet(records.ids, codes, records.labels, model.n_bits, **display)
+    whole = encode_records(model, picture_records(folder, 30))
     (run / "codes").mkdir()
     whole.save(run / "codes" / "test-retrieval.parquet")
     whole.take(range(12)).save(run / "codes" / "test-query.parquet")
@@ -44,7 +36,7 @@ def folder(tmp_path_factory):
 
 
 def test_a_picture_and_words_are_explained_by_the_codes_that_a_search_compares(folder):
-    path, text = folder / "data" / "images" / "3.png", "a dark red picture"
+    path, text = folder / "images" / "3.png", "a dark red picture"
     found = ch.explain(folder / "run", [path], [text], settings=FAST)
     model = ch.load_model(folder / "run")
     assert found.distance == hamming_distances(model.encode_images([path]), model.encode_texts([text]))[0, 0]
@@ -57,7 +49,7 @@ def test_a_picture_and_words_are_explained_by_the_codes_that_a_search_compares(f
 
 
 def test_opened_pictures_and_strings_are_the_files_that_they_name(folder):
-    path = folder / "data" / "images" / "3.png"
+    path = folder / "images" / "3.png"
     opened = [ch.explain(folder / "store", [kind, path], settings=None) for kind in (str(path), path, Image.open(path))]
     assert {each.distance for each in opened} == {0}
     assert opened[0].image_maps == (None, None)
@@ -67,7 +59,7 @@ def test_an_item_is_explained_by_its_words_and_picture_where_they_are_known(fold
     found = ch.explain(folder / "store", likes=["item004", "item004"], by=["image", "text"], settings=FAST)
     model = ch.load_model(folder / "run")
     text = [word.word for word in found.words[1]]
-    image = folder / "data" / "images" / "4.png"
+    image = folder / "images" / "4.png"
     assert found.distance == hamming_distances(model.encode_images([image]), model.encode_texts([" ".join(text)]))[0, 0]
     assert found.image_maps[0] is not None
     assert ch.explain(folder / "store", likes=["item004", "item005"]).sides[1].modality == "image"
@@ -96,7 +88,7 @@ def test_what_is_not_known_or_has_changed_is_said(folder, tmp_path):
 
 
 def test_only_so_many_words_and_patches_are_looked_at(folder):
-    path = folder / "data" / "images" / "3.png"
+    path = folder / "images" / "3.png"
     found = ch.explain(
         folder / "store", [path], ["red " * 5], settings=MapSettings(3, 1, max_words=2, max_positions=11)
     )
@@ -107,7 +99,7 @@ def test_only_so_many_words_and_patches_are_looked_at(folder):
 
 
 def test_the_command_prints_a_table_and_json(folder, capsys):
-    pair = ("--image", folder / "data" / "images" / "3.png", "--text", "a dark red picture", "--cells", 3, "--patch", 1)
+    pair = ("--image", folder / "images" / "3.png", "--text", "a dark red picture", "--cells", 3, "--patch", 1)
     out = run_text(capsys, "explain", folder / "run", *pair)
     assert "of 12 bits agree" in out
     assert all(word in out for word in ("a", "dark", "red", "picture", "agrees", "bits that flip"))
