@@ -38,8 +38,7 @@ def test_labels_and_the_filter_of_top_tags_can_be_chosen(root):
 
 def test_a_missing_picture_is_listed(root):
     (root / "mirflickr" / "im3.jpg").unlink()
-    label = root / "mirflickr25k_annotations_v080" / "plant_life.txt"
-    label.write_text("4\n8\n")
+    (root / "mirflickr25k_annotations_v080" / "plant_life.txt").write_text("4\n8\n")
     records = load_mirflickr(root, min_tag_count=2)
     assert records.found == 9
     assert any("1 tag files have no picture, the first is tags3.txt" in line for line in records.problems)

@@ -1,6 +1,7 @@
 """Partitions: disjoint where they must be, reproducible, bound to their collection."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -147,15 +148,9 @@ def test_so_many_per_class_and_all_of_a_rare_one():
     assert counts[0] > 30  # the skew that the paper objects to
 
 
-def labelled(n: int) -> Records:
-    labels = long_tail(n, 3)
-    names = tuple(f"l{j}" for j in range(labels.shape[1]))
-    return Records(tuple(f"im{i}" for i in range(n)), {"text": ("t",) * n}, labels, names)
-
-
 @pytest.mark.parametrize("method", ["stratified", "per_class"])
 def test_splits_can_be_drawn_by_labels(method):
-    data = labelled(600)
+    data = replace(numbered(600), labels=long_tail(600, 3), label_names=tuple("abcdefgh"))
     sizes = {"queries": 5, "train": 20} if method == "per_class" else {"queries": 60, "train": 200}
     splits = draw_splits(data, **sizes, validation_queries=30, method=method)
     assert not set(splits.query.tolist()) & set(splits.retrieval.tolist())

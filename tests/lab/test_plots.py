@@ -9,13 +9,11 @@ import pytest
 
 from channelhash.lab.experiments.plots import _code_length_plot, _gamma_w_plot, _training_plot, grid_plots
 from channelhash.lab.experiments.results import Result
-from lab.grids import made_result
-
-TASKS = ["image->text", "text->image"]
+from lab.grids import CROSS_MODAL, made_result
 
 
 def result(method: str, k: int, seed: int, value: float, gamma_w: float = 8.0, folder: Path = Path("none")) -> Result:
-    shares, loss = dict(zip(TASKS, (value, value + 0.01), strict=True)), {"gamma_w": gamma_w, "kappa_q": 0.01}
+    shares, loss = dict(zip(CROSS_MODAL, (value, value + 0.01), strict=True)), {"gamma_w": gamma_w, "kappa_q": 0.01}
     views = ("test", "validation")
     made = made_result(method, seed, shares, k, loss=loss, roc_auc=value / 2, views=views, chance=0.25)
     return replace(made, folder=folder)
