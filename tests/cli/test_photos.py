@@ -404,8 +404,7 @@ def test_a_server_takes_up_what_changes_in_its_folder(animals, tmp_path, capsys,
     macaw = (EXAMPLES / "macaw.jpg").read_bytes()
     run_text(capsys, "index", "create", store, photos)
     (photos / "panda.jpg").unlink()
-    process, address = started(store, "--workers", workers)
-    try:
+    with started(store, "--workers", workers) as (process, address):
         info = partial(ask, address, "info")
         until(lambda: info()["items"] == 10)  # what changed while no server ran
         (photos / "macaw.jpg").write_bytes(macaw[: len(macaw) // 2])
@@ -425,7 +424,6 @@ def test_a_server_takes_up_what_changes_in_its_folder(animals, tmp_path, capsys,
         photos.rmdir()
         kept.rename(photos)
         until(lambda: not info()["problem"])
-    finally:
         process.terminate()
         said = process.communicate(timeout=60)[1]
     lines = [line.partition(" (")[0] for line in said.splitlines()]
