@@ -116,7 +116,7 @@ def test_a_killed_job_fails_its_run_and_no_other(base, tmp_path, monkeypatch):
     assert dead == ["tdsrdh-k8-seed0"]
 
 
-def _dies_for_tdsrdh(name, configuration, folder):
+def _dies_for_tdsrdh(name, configuration, folder, only_validation):
     if name.startswith("tdsrdh"):
         time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGKILL)

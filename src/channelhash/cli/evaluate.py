@@ -307,7 +307,7 @@ def experiment(
     dataset: str = typer.Option("synthetic", help="Base configuration: synthetic, mirflickr25k or nuswide."),
     config: Path | None = typer.Option(None, help="Base configuration as a YAML file, instead of --dataset."),
     preset: str | None = typer.Option(None, help="Base configuration by its name (config list), instead of --dataset."),
-    data: Path | None = typer.Option(None, help="Folder or file of the data, instead of the base configuration's."),
+    data: list[str] = typer.Option([], help="Folder or file of the data; for benchmark also several PRESET=PLACE."),
     settings: Overrides = [],
     bits: str | None = typer.Option(None, help="Code lengths, e.g. 16,32; the paper's by default."),
     seeds: int = typer.Option(3, min=1, help="Runs per cell of the grid, with the seeds 0, 1, ..."),
@@ -325,7 +325,13 @@ def experiment(
 
     Example: channelhash experiment weights --preset features --data features.npz --dry-run
     """
-    from channelhash.lab.experiments.experiment import base_configuration, load_experiment, make_grid, write_outputs
+    from channelhash.lab.experiments.experiment import (
+        base_configuration,
+        collection_bases,
+        load_experiment,
+        make_grid,
+        run_grids,
+    )
     from channelhash.lab.experiments.runner import Execution
     from channelhash.presets import configuration_path
     from channelhash.utils.typed_settings import trusting
@@ -334,24 +340,29 @@ def experiment(
     config = configuration_path(config, preset)
     grid_name = f"{study.name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
     folder = out or Path("experiments") / grid_name
-    base = base_configuration(config or dataset, folder, data, settings, quick)
+    several = len(data) > 1 or "=" in "".join(data)
+    place = Path(data[0]) if data and not several else None
+    base = base_configuration(config or dataset, folder, place, settings, quick)
+    bases = collection_bases(study, base, data, settings) if several else {"": base}
     command = shlex.join(["channelhash", *sys.argv[1:]])
     names = losses.split(",") if losses is not None else ()
-    grid = make_grid(study, base, _numbers(bits) if bits else None, seeds, names, command)
-    trials = study.all_trials(grid)
+    lengths = _numbers(bits) if bits else None
+    grids = {name: make_grid(study, each, lengths, seeds, names, command) for name, each in bases.items()}
     if dry_run:
-        plans = grid.plan(trials)
+        trials = {name: study.all_trials(grid) for name, grid in grids.items()}
+        plans = [plan for name, grid in grids.items() for plan in grid.plan(trials[name])]
         # The features of frozen encoders are kept for all runs.
         seconds = sum(plan["seconds"]["features"] + plan["runs"] * plan["seconds"]["training"] for plan in plans)
-        total = {"runs": len(grid.runs), "trials": len(trials), "seconds": round(seconds, 1)}
-        found = {"runs": [run.name for run in grid.runs], "plans": plans, "total": total}
-        output.print_either(found, as_json, _print_plans, grid.title, plans, total, seconds)
+        runs = [run.name for grid in grids.values() for run in grid.runs]
+        total = {"runs": len(runs), "trials": sum(map(len, trials.values())), "seconds": round(seconds, 1)}
+        found = {"runs": runs, "plans": plans, "total": total}
+        output.print_either(found, as_json, _print_plans, next(iter(grids.values())).title, plans, total, seconds)
         return
     places = devices.split(",") if devices else ()
     kept = f"finished runs and the last checkpoints of the others are kept in {folder}"
-    with trusting(grid.python_names), output.progress_bars(kept) as progress:
-        results = study.run(grid, folder, Execution(jobs, places, output.say, progress))
-        tables = write_outputs(study, folder)
+    code = [name for grid in grids.values() for name in grid.python_names]
+    with trusting(code), output.progress_bars(kept) as progress:
+        results, tables = run_grids(study, grids, folder, Execution(jobs, places, output.say, progress))
     summary = {"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]}
     table = next(path for path in tables if path.suffix == ".md").read_text(encoding="utf-8")
     written = f"All tables, plots and scores are in {folder}. Next: channelhash report {folder}"

@@ -6,7 +6,7 @@ sides of any encoder into one space of k numbers, whose signs are the codes. ``n
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from channelhash.models.fitted import feature_widths
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.utils.seeds import derive_seed, generator
 
+#: Initial weights of a head.
+Initial = Literal["paper", "pytorch"]
 #: The setting ``model.extractors``.
 _Extractors = Annotated[dict[str, str], AfterValidator(absolute_names)]
 #: A number in [0, 1].
@@ -32,28 +34,28 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 _BATCH, _RATE = 1024, 3e-3
 
 
-def hash_head(widths: Sequence[int], dropout: float = 0.1) -> nn.Sequential:
+def hash_head(widths: Sequence[int], dropout: float = 0.1, initial: Initial = "paper") -> nn.Sequential:
     """Make linear layers with tanh and dropout after all but the last, which is followed by nothing (§ 4).
-
-    Xavier-normal weights with gain 5/3 inside, He-normal in the last layer, zero biases.
 
     Args:
         widths: input width, hidden widths, number of bits; e.g. ``[2048, 4096, 4096, 32]``.
         dropout: probability of dropping a hidden unit.
+        initial: ``paper`` draws Xavier-normal weights with gain 5/3 inside and He-normal ones in the last layer, and
+            biases are zero; ``pytorch`` keeps what a linear layer draws, weights and biases within ± 1/√n_in.
 
     >>> [type(layer).__name__ for layer in hash_head([8, 16, 4])]
     ['Linear', 'Tanh', 'Dropout', 'Linear']
     """
     layers: list[nn.Module] = []
     for i, (n_in, n_out) in enumerate(pairwise(widths)):
-        linear = nn.Linear(n_in, n_out)
-        nn.init.zeros_(linear.bias)
-        if i < len(widths) - 2:
-            nn.init.xavier_normal_(linear.weight, gain=5 / 3)
-            layers += [linear, nn.Tanh(), nn.Dropout(dropout)]
-        else:
-            nn.init.kaiming_normal_(linear.weight)
-            layers += [linear]
+        linear, is_last = nn.Linear(n_in, n_out), i == len(widths) - 2
+        if initial == "paper":
+            nn.init.zeros_(linear.bias)
+            if is_last:
+                nn.init.kaiming_normal_(linear.weight)
+            else:
+                nn.init.xavier_normal_(linear.weight, gain=5 / 3)
+        layers += [linear] if is_last else [linear, nn.Tanh(), nn.Dropout(dropout)]
     return nn.Sequential(*layers)
 
 
@@ -96,6 +98,7 @@ def create_features_model(
     dropout: float = 0.1,
     standardize: bool = True,
     extractors: _Extractors | None = None,
+    initial: Initial = "paper",
 ) -> HashModel:
     """Create an untrained hash head for each modality of ``train``.
 
@@ -107,6 +110,7 @@ def create_features_model(
         standardize: scale every feature to mean 0 and spread 1 over the training rows.
         extractors: modality -> ``KIND:WHAT``, the extractor of its features, so that new raw items can be encoded
             (`channelhash.models.extractors`).
+        initial: initial weights, see `hash_head`.
 
     Raises:
         InputError: the records are images and texts, not features; or an extractor's name is wrong.
@@ -125,7 +129,8 @@ def create_features_model(
         architecture["extractors"] = absolute_names(extractors)
         for modality, name in extractors.items():
             Extractor(name, modality, None).check_file()
-    model = HashModel("features", n_bits, architecture, build_features_branches(**architecture))
+    branches = build_features_branches(**architecture, initial=initial)
+    model = HashModel("features", n_bits, architecture, branches)
     if standardize:
         for modality, branch in model.branches.items():
             branch.encoder.fit(train.items[modality])  # type: ignore[union-attr, operator]
@@ -138,6 +143,7 @@ def build_features_branches(
     hidden: list[int],
     dropout: float,
     extractors: dict[str, str] | None = None,
+    initial: Initial = "paper",
 ) -> dict[str, Branch]:
     """Build the branches of a feature model from its complete architecture; ``widths`` maps a modality to its d."""
     named = {}
@@ -147,7 +153,7 @@ def build_features_branches(
         named[modality] = Extractor(name, modality, widths[modality])
     branches = {}
     for modality, width in widths.items():
-        head = hash_head([width, *hidden, n_bits], dropout)
+        head = hash_head([width, *hidden, n_bits], dropout, initial)
         branches[modality] = Branch(FeatureRows(modality, width, named.get(modality)), _Standardize(width), head)
     return branches
 

@@ -179,6 +179,7 @@ class Experiment:
         run: carries a grid out in a folder.
         trials: makes the table of each folder of trials below the grid's; empty where nothing is tuned.
         all_trials: returns all trials of a grid, before any choice; for `--dry-run`.
+        across: makes the tables of several collections' results; None where an experiment takes one.
         splits: see `Design`.
 
     >>> Experiment(name="sch", title="SCH alone", tables=lambda results: [], losses={"SCH": {"name": "sch"}}).bits
@@ -194,6 +195,7 @@ class Experiment:
     run: Callable[[Grid, Path, Execution], list[Result]] = run_grid
     trials: Mapping[str, Callable[[Sequence[Result]], Table]] = field(default_factory=dict)
     all_trials: Callable[[Grid], list[GridRun]] = lambda grid: []
+    across: Callable[[Mapping[str, Sequence[Result]]], list[Table]] | None = None
     splits: bool = False
 
 
@@ -271,6 +273,58 @@ def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
             raise InputError(f"--losses: two losses are called {method}; name each once")
         chosen[method] = loss
     return chosen
+
+
+def collection_bases(
+    experiment: Experiment, base: Sections, places: Sequence[str], overrides: Sequence[str] = ()
+) -> dict[str, Sections]:
+    """Return the base configuration of each collection: its section ``data`` is that of the preset of its name.
+
+    Args:
+        experiment: which has tables of several collections.
+        base: configuration of everything else.
+        places: ``"PRESET=PLACE"`` each; the folder or file of the data stands in the place of the preset's own.
+        overrides: as in `base_configuration`.
+
+    Raises:
+        InputError: the experiment takes one collection, a place has no preset, or one preset has two places.
+
+    >>> base, benchmark = {"model": {"name": "features"}}, load_experiment("benchmark")
+    >>> collection_bases(benchmark, base, ["features=coco.npz"])["features"]["data"]["path"]
+    'coco.npz'
+    """
+    if experiment.across is None:
+        raise InputError(f"--data: experiment {experiment.name} takes one collection; name its file or folder alone")
+    bases: dict[str, Sections] = {}
+    for text in places:
+        name, _, place = text.partition("=")
+        if not place:
+            raise InputError(f"--data {text}: of several collections each is PRESET=PLACE, e.g. features=features.npz")
+        if name in bases:
+            raise InputError(f"--data {text}: {name} is named twice; give each collection a preset of its own")
+        sections: dict[str, dict[str, Any]] = {section: dict(keys) for section, keys in base.items()}
+        sections["data"] = dict(read_sections(preset_path(name))["data"])
+        sections["data"]["root" if "root" in sections["data"] else "path"] = place
+        for override in overrides:
+            apply_override(sections, override)
+        bases[name] = sections
+    return bases
+
+
+def run_grids(
+    experiment: Experiment, grids: Mapping[str, Grid], folder: Path, execution: Execution
+) -> tuple[list[Result], list[Path]]:
+    """Carry out the grid of each collection, in a folder of its own where there are several, and write all tables;
+    those over collections come first.
+    """
+    results: dict[str, list[Result]] = {}
+    paths: list[Path] = []
+    for name, grid in grids.items():
+        results[name] = experiment.run(grid, folder / name, execution)
+        paths += write_outputs(experiment, folder / name)
+    if experiment.across and len(grids) > 1:
+        paths = write_tables(experiment.across(results), folder / "tables") + paths
+    return [result for of_collection in results.values() for result in of_collection], paths
 
 
 def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:

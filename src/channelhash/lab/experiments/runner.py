@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from filecmp import cmp
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,9 @@ from channelhash.utils.files import atomic_path, locked_folder, sweep, write_tex
 from channelhash.utils.processes import interrupts_held, process_pool
 from channelhash.utils.progress import StageProgress, no_stage_progress, note
 from channelhash.utils.typed_settings import check_trusted, failing_line, python_names, trusting
+
+#: File of a model's weights in its folder.
+_WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class Grid:
         command: the command that makes the grid again.
         runs: the trainings, in the order of the tables.
         trials: a run of each method, which trials of its settings start from; empty where nothing is tuned.
+        only_validation: the runs are trials, which see nothing of the test.
     """
 
     name: str
@@ -65,6 +71,7 @@ class Grid:
     command: str
     runs: tuple[GridRun, ...]
     trials: tuple[GridRun, ...] = ()
+    only_validation: bool = False
 
     @property
     def python_names(self) -> list[str]:
@@ -120,13 +127,20 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
         progress = execution.progress("runs")
         progress(0, len(unfinished))
         inner = replace(execution, progress=lambda stage: lambda i, n: note(progress, f"{stage} {i:,}/{n:,}"))
-        for done, (name, error) in enumerate(_outcomes(unfinished, folder, inner), start=1):
+        outcomes = _outcomes(unfinished, folder, inner, grid.only_validation)
+        for done, (name, error) in enumerate(outcomes, start=1):
             execution.notify(f"{done}/{len(unfinished)} {name} {f'failed: {error}' if error else 'finished'}")
             progress(done, len(unfinished))
         return read_grid(folder)[1]
 
 
-def _run_and_evaluate(name: str, configuration: str, folder: Path, progress: StageProgress = no_stage_progress) -> str:
+def _run_and_evaluate(
+    name: str,
+    configuration: str,
+    folder: Path,
+    progress: StageProgress = no_stage_progress,
+    only_validation: bool = False,
+) -> str:
     """Train one run and write its results; return an error in one line, or an empty string.
 
     ``configuration`` is the text of `RunConfig.to_yaml`: settings classes are made at run time and cannot be sent to
@@ -144,7 +158,7 @@ def _run_and_evaluate(name: str, configuration: str, folder: Path, progress: Sta
             check_trusted(sections, run / "config.yaml")
             config = make_config(sections)
             start_run(config, run, resume, progress)
-            _evaluate(config, run, start)
+            _evaluate(config, run, start, only_validation)
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
         line = " ".join((failing_line(error) or f"{type(error).__name__}: {error}").split())
         write_text(run / "failed.txt", line)
@@ -152,25 +166,31 @@ def _run_and_evaluate(name: str, configuration: str, folder: Path, progress: Sta
     return ""
 
 
-def _evaluate(config: RunConfig, run: Path, start: float) -> None:
-    """Score the last and the best epoch, on the test split over R and R∖T and on validation.
+def _evaluate(config: RunConfig, run: Path, start: float, only_validation: bool = False) -> None:
+    """Score the last and the best epoch, on the test split over R and R∖T and on validation, or there alone.
 
     Write ``result.json`` and ``query_ap.npz`` into the run's folder, as `results.read_grid` reads them; ``start`` is
     the time when the run began.
     """
     query_ap: dict[str, NDArray[np.float64]] = {}
     epochs: dict[str, dict[str, Mapping[str, Any]]] = {}
-    best = (run / "checkpoints" / "best").exists()
-    for checkpoint in ("last", "best") if best else ("last",):
-        test = run_codes(run, "test", checkpoint)
-        views = {"test": (test.query, test.retrieval)}
-        if not test.trained.all():
-            views["leak_free"] = (test.query, test.without_training_rows())
-        if best:
+    best = run / "checkpoints" / "best"
+    for checkpoint in ("last", "best") if best.exists() else ("last",):
+        if checkpoint == "best" and cmp(best / _WEIGHTS, run / "model" / _WEIGHTS, shallow=False):
+            epochs["best"] = epochs["last"]
+            query_ap |= {place.replace("last", "best", 1): ap for place, ap in query_ap.items()}
+            break
+        sets = {}
+        if not only_validation:
+            test = run_codes(run, "test", checkpoint)
+            sets["test"] = test.query, test.retrieval
+            if not test.trained.all():
+                sets["leak_free"] = test.query, test.without_training_rows()
+        if best.exists():
             validation = run_codes(run, "validation", checkpoint)
-            views["validation"] = (validation.query, validation.retrieval)
+            sets["validation"] = validation.query, validation.retrieval
         epochs[checkpoint] = {}
-        for view, (query, database) in views.items():
+        for view, (query, database) in sets.items():
             tasks, histograms = evaluate_sets(query, database, f"{run}, {view}", config.evaluate.cutoffs)
             if not histograms:
                 raise InputError(
@@ -186,22 +206,23 @@ def _evaluate(config: RunConfig, run: Path, start: float) -> None:
     write_text(run / "result.json", json.dumps(result))
 
 
-def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> Iterator[tuple[str, str]]:
+def _outcomes(
+    runs: Sequence[GridRun], folder: Path, execution: Execution, only_validation: bool = False
+) -> Iterator[tuple[str, str]]:
     """Yield (name, error) of each run as it ends; progress is that of a run's stages, in this process only."""
     jobs, devices = execution.jobs, execution.devices
+    work = partial(_run_and_evaluate, only_validation=only_validation)
     waiting = [run.with_training(device=devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
     if jobs == 1:
         for run in waiting:
-            yield run.name, _run_and_evaluate(run.name, run.config.to_yaml(), folder, execution.progress)
+            yield run.name, work(run.name, run.config.to_yaml(), folder, execution.progress)
         return
     while waiting:
         started: dict[Future[str], GridRun] = {}
         threads = max(1, usable_cores() // jobs)
         with process_pool(jobs, _start_job, (threads,)) as pool:
             with interrupts_held():
-                started = {
-                    pool.submit(_run_and_evaluate, run.name, run.config.to_yaml(), folder): run for run in waiting
-                }
+                started = {pool.submit(work, run.name, run.config.to_yaml(), folder): run for run in waiting}
             for future in as_completed(started):
                 run = started[future]
                 try:

@@ -7,6 +7,6 @@ EXPERIMENTS = {
     "gamma-w": "paper:GAMMA_W",
     "architectures": "paper:ARCHITECTURES",
     "factorial": "factorial:EXPERIMENT",
-    "weights": "weights:EXPERIMENT",
+    "benchmark": "benchmark:EXPERIMENT",
     "robustness": "robustness:EXPERIMENT",
 }

@@ -1,4 +1,4 @@
-"""``experiment weights``: every loss has the same number of trials, and its tables come from its raw scores."""
+"""``experiment benchmark``: every loss has the same number of trials, and its tables come from its raw scores."""
 
 import csv
 import math
@@ -12,7 +12,7 @@ from channelhash.errors import JobError
 from channelhash.lab.experiments.comparisons import SeedTest, holm
 from channelhash.lab.experiments.results import query_means, read_grid
 from channelhash.lab.experiments.runner import Execution
-from channelhash.lab.experiments.studies import weights
+from channelhash.lab.experiments.studies import benchmark
 from channelhash.losses import LOSSES as ALL_LOSSES
 from channelhash.losses import PUBLISHED
 from lab.grids import assert_made_again, made_result, named_grid
@@ -21,14 +21,14 @@ from small_runs import run_command, run_json
 
 
 def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path, capsys):
-    names = {loss["name"] for loss in weights._LOSSES.values()}
+    names = {loss["name"] for loss in benchmark._LOSSES.values()}
     assert names >= set(PUBLISHED)
-    assert names == set(weights._CHOICES) == set(ALL_LOSSES) - {"contrastive"}
-    assert {math.prod(map(len, keys.values())) for keys in weights._CHOICES.values()} == {9}
-    grid = named_grid("weights", base, tmp_path, seeds=2)
-    plan = run_json(capsys, "experiment", "weights", "--config", base, "--seeds", "2", "--dry-run")
-    losses, seconds = len(weights._LOSSES), plan["plans"][0]["seconds"]["total"]
-    runs, trials = len(grid.runs), (5 + 9) * losses
+    assert names == set(benchmark._CHOICES) == set(ALL_LOSSES) - {"contrastive"}
+    assert {math.prod(map(len, keys.values())) for keys in benchmark._CHOICES.values()} == {9}
+    grid = named_grid("benchmark", base, tmp_path, seeds=2)
+    plan = run_json(capsys, "experiment", "benchmark", "--config", base, "--seeds", "2", "--dry-run")
+    losses, seconds = len(benchmark._LOSSES), plan["plans"][0]["seconds"]["total"]
+    runs, trials = len(grid.runs), 2 * (5 + 9) * losses
     assert runs == 2 * losses * 4 * 2
     total = {"runs": runs, "trials": trials, "seconds": pytest.approx((runs + trials) * seconds, abs=0.1)}
     assert plan["total"] == total
@@ -38,42 +38,47 @@ def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path
 
 @pytest.fixture
 def folder(base):
-    """Two losses: two rates each, then two and four choices of weights; two splits, one code length."""
+    """Two losses: two rates each with two kinds of initial weights, then two and four choices of weights with both;
+    two splits, one code length.
+    """
     folder = base.parent / "grid"
     choices = {"dsch": {"kappa_q": (0.01, 0.3), "average_precision": (0.0, 0.25)}, "dnph": {"proxies": (0.0, 0.02)}}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weights, "_RATE_FACTORS", (1.0, 3.0))
-        patch.setattr(weights, "_CHOICES", choices)
-        command = ["experiment", "weights", "--losses", "dnph,dsch", "--config", base, "--bits", "8", "--seeds", "2"]
+        patch.setattr(benchmark, "_RATE_FACTORS", (1.0, 3.0))
+        patch.setattr(benchmark, "_CHOICES", choices)
+        command = ["experiment", "benchmark", "--losses", "dnph,dsch", "--config", base, "--bits", "8", "--seeds", "2"]
         assert run_command(*command, "--out", folder) == 0
         yield folder
 
 
 def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
-    """Rates are chosen first, and weights at that rate."""
-    rates = weights._best_trials(read_grid(folder / weights._TRIALS)[1])
-    assert set(rates) == {"DNPH", "DSCH"}
-    trials = read_grid(folder / weights._WEIGHT_TRIALS)[1]
-    assert [trial.method for trial in trials] == ["DNPH, tuned"] * 2 + ["DSCH, tuned"] * 4
+    """Rates and initial weights are chosen first, and weights at the best rate with either."""
+    rates = read_grid(folder / benchmark._TRIALS)[1]
+    best = {(loss, kind): max(
+        (trial for trial in rates if trial.method == loss and trial.settings["model"]["initial"] == kind),
+        key=benchmark._validation_score,
+    ) for loss in ("DNPH", "DSCH") for kind in ("paper", "pytorch")}  # fmt: skip
+    trials = read_grid(folder / benchmark._WEIGHT_TRIALS)[1]
+    assert [trial.method for trial in trials] == ["DNPH, tuned"] * 4 + ["DSCH, tuned"] * 8
     for trial in trials:
-        assert weights._rate_of(trial) == weights._rate_of(rates[trial.method.removesuffix(", tuned")])
-    chosen = weights._best_trials(trials)
+        start = best[benchmark._loss_of(trial), trial.settings["model"]["initial"]]
+        assert benchmark._rate_of(trial) == benchmark._rate_of(start)
+    assert all(list(trial.epochs["last"]) == ["validation"] for trial in (*rates, *trials))
     results = read_grid(folder)[1]
     assert len(results) == 2 * 2 * 2
     for result in results:
+        among = [trial for trial in (*rates, *trials) if trial.method == result.method]
+        chosen = max(among, key=benchmark._validation_score).settings
+        assert result.settings["model"]["initial"] == chosen["model"]["initial"]
         loss, train = result.settings["loss"], result.settings["train"]
-        assert weights._rate_of(result) == weights._rate_of(rates[result.method.removesuffix(", tuned")])
-        if result.method in chosen:
-            best = chosen[result.method].settings
-            assert train["rates"] == best["train"]["rates"]
-            assert loss["average_precision"] / 8 == best["loss"]["average_precision"] / 32
-            assert loss.get("kappa_q") == best["loss"].get("kappa_q")
-        else:
-            assert (train["rates"], loss["average_precision"]) == ({}, 0)
+        assert (train["learning_rate"], train["rates"]) == (chosen["train"]["learning_rate"], chosen["train"]["rates"])
+        assert loss["average_precision"] / 8 == chosen["loss"]["average_precision"] / 32
+        assert loss.get("kappa_q") == chosen["loss"].get("kappa_q")
+        assert result.epochs["best"] == result.epochs["last"]
 
     names = {path.name for path in (folder / "tables").iterdir()}
     assert {"means.md", "differences-test.md", "chosen-weights.md", "learning-rates.md", "losses-test-last.md"} <= names
-    assert_made_again("weights", folder)
+    assert_made_again("benchmark", folder)
     with open(folder / "runs.csv", newline="") as file:
         text = file.read()
     assert str(folder.parent) not in text
@@ -86,8 +91,8 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
 
 
 def test_a_grid_without_validation_is_refused(base, tmp_path):
-    grid = named_grid("weights", base, tmp_path, overrides=["train.validate_every=0"], bits=[8], seeds=1)
-    check_refusal("settings are chosen on validation", weights._run_weights, grid, tmp_path / "grid", Execution())
+    grid = named_grid("benchmark", base, tmp_path, overrides=["train.validate_every=0"], bits=[8], seeds=1)
+    check_refusal("settings are chosen on validation", benchmark._run_benchmark, grid, tmp_path / "grid", Execution())
 
 
 def trial(method, rate, score, status="finished"):
@@ -99,14 +104,14 @@ def trial(method, rate, score, status="finished"):
 def test_the_best_finished_trial_is_chosen():
     trials = [trial("A", 1e-4, 0.5), trial("A", 1e-3, 0.7), trial("A", 1e-2, 0.9, status="failed")]
     trials += [trial("B", 1e-3, 0.6), trial("B", 1e-4, 0.6), trial("B", 1e-2, 0.1)]
-    rates = {method: weights._rate_of(best) for method, best in weights._best_trials(trials).items()}
+    rates = {method: benchmark._rate_of(best) for method, best in benchmark._best_trials(trials).items()}
     assert rates == {"A": 1e-3, "B": 1e-3}
-    table = weights._learning_rates_table(trials)
+    table = benchmark._learning_rates_table(trials)
     rows = {row[0].text: dict(zip(table.header[1:], row[1:], strict=True)) for row in table.rows}
     assert rows["A"]["0.001"].bold
     assert rows["A"]["0.01"].text == "failed"
     says, failed = "C: none of 1 trials worked, the first: out of memory", [trial("C", 1e-4, 0.5, status="failed")]
-    check_refusal(says, weights._best_trials, failed, error=JobError)
+    check_refusal(says, benchmark._best_trials, failed, error=JobError)
 
 
 score = st.floats(0.1, 0.9).map(lambda value: round(value, 4))
@@ -121,7 +126,7 @@ def test_differences_equal_the_tests_written_out(scores):
         results += [made_result("DSCH, tuned", seed, {"image->text": first, "text->image": second})]
         results += [made_result("CSQ", seed, {"image->text": third, "text->image": first})]
     results.append(made_result("SCH", 0))
-    (table,) = weights._differences_tables(results)
+    (table,) = benchmark._differences_tables(results)
     ((name, mean, p, _, ahead, clear, behind),) = [[cell.text for cell in row] for row in table.rows]
     cells = 100 * np.array([[first - third, second - first] for first, second, third in scores])
     test, each = SeedTest.of(cells.mean(axis=1)), [SeedTest.of(column) for column in cells.T]
@@ -136,7 +141,7 @@ def test_differences_equal_the_tests_written_out(scores):
 
 def check_other_queries(results):
     """They are drawn from those of all seeds."""
-    table = weights._differences_tables(results)[1]
+    table = benchmark._differences_tables(results)[1]
     (row,) = [row for row in table.rows if row[0].text == "DNPH"]
     lower, upper = (float(end.replace("−", "-")) for end in row[3].text.strip("[]").split(", "))
     runs = {(result.method, result.seed): result.query_ap for result in results}
@@ -156,7 +161,7 @@ def test_means_are_over_cells_first_and_say_what_is_missing():
     for result in results:
         for figures in result.epochs.get("last", {}).get("test", {}).values():
             figures["ndcg_graded"] = figures["map_tie_aware"]
-    table = weights._means_table(results)
+    table = benchmark._means_table(results)
     csq, sch = ([cell.text for cell in row] for row in table.rows)
     assert (csq[:3], sch) == (["CSQ", "32.50 ± 3.54", "60.00"], ["SCH", *["–"] * 6])
     assert "Not finished: SCH-k32-seed1" in table.caption
@@ -169,5 +174,5 @@ def test_other_queries_are_not_drawn_of_a_method_that_lacks_runs():
     shares = {"image->text": 0.4}
     results = [made_result(method, seed, shares, k, query_ap=ap) for method, k in cells for seed in (0, 1)]
     assert {place[0] for place in query_means(results)} == {"DSCH, tuned", "CSQ"}
-    cells = {row[0].text: row[3].text for row in weights._differences_tables(results)[0].rows}
+    cells = {row[0].text: row[3].text for row in benchmark._differences_tables(results)[0].rows}
     assert cells == {"CSQ": "[+0.00, +0.00]", "SCH": "–"}

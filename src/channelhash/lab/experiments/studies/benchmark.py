@@ -1,10 +1,10 @@
-"""``experiment weights``: every loss as published, and with weights chosen by the same number of trials."""
+"""``experiment benchmark``: every loss as published, and with weights chosen by the same number of trials."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,21 @@ from channelhash.config import make_config
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.comparisons import LEVEL, SeedTest, holm, print_p
 from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result, Table
+from channelhash.lab.experiments.ranks import ranks_table
 from channelhash.lab.experiments.results import query_means
 from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.tables import VIEW_NAMES, Cell, all_views, losses_table, signed, spread_cells
 from channelhash.losses import PUBLISHED
 from channelhash.metrics.report import Interval, bootstrap_interval
+from channelhash.models.heads import Initial
 from channelhash.training.trainer import selection_score
 
-#: Folders of the trials of learning rates and of weights below the grid's.
+#: Folders of the trials of learning rates and initial weights, and of the loss's weights, below the grid's.
 _TRIALS, _WEIGHT_TRIALS = "tuning", "tuning-weights"
 #: Learning rates to try first, as factors of the base configuration's: a decade down and up in half decades.
 _RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
+#: Initial weights that each learning rate is tried with, of a model that has the choice.
+_INITIAL: tuple[str, ...] = get_args(Initial)
 #: Weights of the direct AP term, by bit of the code: it is a share, and other losses are of the order of bits.
 _PER_BIT = (0.0, 0.25, 1.0)
 #: What is chosen beside the learning rate: loss -> key -> values, nine combinations each, the published one among them.
@@ -105,41 +109,71 @@ def _grid(design: Design) -> list[GridRun]:
     return runs
 
 
-def _run_weights(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
-    """Choose each loss's learning rate, with it the weights of its tuned form, and run the grid with both."""
+def _run_benchmark(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
+    """Choose each loss's learning rate and initial weights, with them the weights of its tuned form, and run the grid
+    with both.
+    """
     for run in grid.trials:
         if not run.config.train.validate_every or run.config.split.validation_queries == 0:
             raise InputError(
                 "settings are chosen on validation: train.validate_every and data.validation_queries have to be above 0"
             )
 
-    def best_of(trials: Iterator[GridRun], name: str) -> dict[str, Result]:
-        trial_grid = Grid("trials", f"{grid.title}: trials on validation", grid.command, tuple(trials))
-        return _best_trials(run_grid(trial_grid, folder / name, execution))
+    def results_of(trials: Iterator[GridRun], name: str) -> list[Result]:
+        title = f"{grid.title}: trials on validation"
+        return run_grid(
+            Grid("trials", title, grid.command, tuple(trials), only_validation=True), folder / name, execution
+        )
 
-    published = [run for run in grid.trials if not run.method.endswith(_TUNED)]
-    best = best_of((trial for run in published for trial in _rate_trials(run)), _TRIALS)
-    trials, runs = (
-        [run.with_training(learning_rate=_rate_of(best[run.method.removesuffix(_TUNED)])) for run in each]
-        for each in (grid.trials, grid.runs)
-    )
-    tuned = [run for run in trials if run.method.endswith(_TUNED)]
-    chosen = best_of((trial for run in tuned for trial in _weight_trials(run)), _WEIGHT_TRIALS)
-    adopted = [_with_weights(run, _weights_of(chosen[run.method])) if run.method in chosen else run for run in runs]
-    return run_grid(replace(grid, runs=tuple(adopted)), folder, execution)
+    published = [run for run in grid.trials if not _is_tuned(run)]
+    rates = results_of((trial for run in published for trial in _rate_trials(run)), _TRIALS)
+    starts = [
+        _with_settings(run, _settings_of(best))
+        for run in grid.trials
+        if _is_tuned(run)
+        for best in _best_trials(rates, _method_and_initial).values()
+        if best.method == _loss_of(run)
+    ]
+    weights = results_of((trial for run in starts for trial in _weight_trials(run)), _WEIGHT_TRIALS)
+    chosen = _best_trials(rates) | _best_trials(weights)
+    runs = tuple(_with_settings(run, _settings_of(chosen[run.method])) for run in grid.runs)
+    return run_grid(replace(grid, runs=runs), folder, execution)
 
 
 def _all_trials(grid: Grid) -> list[GridRun]:
     """Return the trials of rates, and those of weights at the rate of the base configuration."""
-    tuned = {True: _weight_trials, False: _rate_trials}
-    return [trial for run in grid.trials for trial in tuned[run.method.endswith(_TUNED)](run)]
+    trials: list[GridRun] = []
+    for run in grid.trials:
+        if _is_tuned(run):
+            for initial in _initial_weights(run):
+                trials += _weight_trials(_with_settings(run, {"initial": initial}))
+        else:
+            trials += _rate_trials(run)
+    return trials
+
+
+def _is_tuned(run: GridRun | Result) -> bool:
+    return run.method.endswith(_TUNED)
+
+
+def _loss_of(run: GridRun | Result) -> str:
+    return _loss(run.method)
+
+
+def _loss(method: str) -> str:
+    return method.removesuffix(_TUNED)
+
+
+def _initial_weights(run: GridRun) -> Sequence[str | None]:
+    """Return the initial weights to choose from, None alone for a model without the choice."""
+    return _INITIAL if hasattr(run.config.model, "initial") else (None,)
 
 
 def _rate_trials(run: GridRun) -> Iterator[GridRun]:
-    """Yield a trial of each learning rate."""
-    for factor in _RATE_FACTORS:
+    """Yield a trial of each learning rate with each kind of initial weights."""
+    for initial, factor in product(_initial_weights(run), _RATE_FACTORS):
         rate = float(f"{factor * run.config.train.learning_rate:.3g}")
-        yield replace(run.with_training(learning_rate=rate), name=f"{run.name}-lr{rate:g}")
+        yield _with_settings(run, {"initial": initial, "learning_rate": rate}, f"-lr{rate:g}")
 
 
 def _weight_trials(run: GridRun) -> Iterator[GridRun]:
@@ -147,43 +181,65 @@ def _weight_trials(run: GridRun) -> Iterator[GridRun]:
     choices = _CHOICES.get(run.config.loss_name, _OTHER)
     for values in product(*choices.values()):
         weights = dict(zip(choices, values, strict=True))
-        name = "-".join([run.name, *(f"{key}{value:g}" for key, value in weights.items())])
-        yield replace(_with_weights(run, weights), name=name)
+        yield _with_settings(run, weights, "".join(f"-{key}{value:g}" for key, value in weights.items()))
 
 
-def _with_weights(run: GridRun, weights: Mapping[str, float]) -> GridRun:
+def _with_settings(run: GridRun, values: Mapping[str, Any], ending: str = "") -> GridRun:
+    """Return a run with values of `_settings_of`, whose name ends with its initial weights and ``ending``."""
     sections = run.config.sections()
-    for key, value in weights.items():
-        if key == "proxies":
+    for key, value in values.items():
+        if key == "initial" and value is not None:
+            sections["model"]["initial"] = value
+        elif key == "learning_rate":
+            sections["train"]["learning_rate"] = value
+        elif key == "proxies":
             sections["train"]["rates"] = {"proxies": value}
-        else:
+        elif key != "initial":
             sections["loss"][key] = value * run.config.n_bits if key == "average_precision" else value
-    return replace(run, config=make_config(sections))
+    initial = f"-{sections['model']['initial']}" if ending and "initial" in sections["model"] else ""
+    return replace(run, name=f"{run.name}{initial}{ending}", config=make_config(sections))
 
 
-def _weights_of(trial: Result) -> dict[str, float]:
-    """Return what `_with_weights` gave a trial."""
-    loss, rates = trial.settings["loss"], trial.settings["train"]["rates"]
-    values = {**loss, **rates, "average_precision": loss["average_precision"] / trial.n_bits}
-    return {key: values[key] for key in _CHOICES.get(loss["name"], _OTHER)}
+def _settings_of(trial: Result) -> dict[str, Any]:
+    """Return what `_with_settings` gave a trial."""
+    loss, train = trial.settings["loss"], trial.settings["train"]
+    settings = {"initial": _initial_of(trial), "learning_rate": float(train["learning_rate"])}
+    if _is_tuned(trial):
+        values = {**loss, **train["rates"], "average_precision": loss["average_precision"] / trial.n_bits}
+        settings |= {key: values[key] for key in _CHOICES.get(loss["name"], _OTHER)}
+    return settings
 
 
-def _best_trials(results: Sequence[Result]) -> dict[str, Result]:
-    """Return the trial of each method with the best score after the last epoch; the first one of equals."""
+def _initial_of(trial: Result) -> str | None:
+    initial: str | None = trial.settings["model"].get("initial")
+    return initial
+
+
+def _method_of(result: Result) -> str:
+    return result.method
+
+
+def _method_and_initial(trial: Result) -> str:
+    """Name a row of the table of learning rates."""
+    return trial.method + (", PyTorch's initial weights" if _initial_of(trial) == "pytorch" else "")
+
+
+def _best_trials(results: Sequence[Result], group_of: Callable[[Result], str] = _method_of) -> dict[str, Result]:
+    """Return the trial of each group with the best score after the last epoch; the first one of equals."""
     best = {}
-    for method, trials in _by_method(results).items():
+    for group, trials in _grouped(results, group_of).items():
         finished = [result for result in trials if result.status == "finished"]
         if not finished:
-            raise JobError(f"{method}: none of {len(trials)} trials worked, the first: {trials[0].error}")
-        best[method] = max(finished, key=_validation_score)
+            raise JobError(f"{group}: none of {len(trials)} trials worked, the first: {trials[0].error}")
+        best[group] = max(finished, key=_validation_score)
     return best
 
 
-def _by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
-    methods: dict[str, list[Result]] = {}
+def _grouped(results: Sequence[Result], group_of: Callable[[Result], str] = _method_of) -> dict[str, list[Result]]:
+    groups: dict[str, list[Result]] = {}
     for result in results:
-        methods.setdefault(result.method, []).append(result)
-    return methods
+        groups.setdefault(group_of(result), []).append(result)
+    return groups
 
 
 def _validation_score(result: Result) -> float:
@@ -209,7 +265,7 @@ def _tables(results: Sequence[Result]) -> list[Table]:
 
 def _means_table(results: Sequence[Result]) -> Table:
     """Return each loss's mean over tasks and code lengths, as published and tuned, a column a score and form."""
-    losses = list(dict.fromkeys(result.method.removesuffix(_TUNED) for result in results))
+    losses = list(dict.fromkeys(map(_loss_of, results)))
     columns = []
     for view, score in _COLUMNS.values():
         means = _method_means(results, view, score)
@@ -225,11 +281,23 @@ def _means_table(results: Sequence[Result]) -> Table:
         f"In percent, mean over all tasks and k = {', '.join(map(str, lengths))}, ± sample standard deviation (ddof 1) "
         f"of that mean over {len({result.seed for result in results})} seeds, each with a split of its own; tie-aware "
         "mAP and graded NDCG, last epoch. As published: the authors' settings, a loss of this project at its defaults; "
-        "at the best of five learning rates. Tuned: nine choices of weights at that rate. All choices on validation, "
+        "at the best of five learning rates, each with the paper's initial weights and PyTorch's. Tuned: nine choices "
+        "of weights at the best rate with either. All choices on validation, "
         "32 bits, seed 0. Best of each column in bold."
         + (f" Not finished: {', '.join(unfinished)}." if unfinished else ""),
         labels=1,
     )
+
+
+def _across_tables(results: Mapping[str, Sequence[Result]]) -> list[Table]:
+    """Return a table for each form: losses by their mean rank over collections, and raw scores."""
+    means: dict[bool, dict[tuple[str, str], dict[str, float]]] = {True: {}, False: {}}
+    for collection, (view, name) in product(results, {"leak_free": "R∖T", "test": "R"}.items()):
+        for is_tuned in means:
+            runs = [result for result in results[collection] if _is_tuned(result) == is_tuned]
+            scores = _method_means(runs, view, "map_tie_aware")
+            means[is_tuned][collection, name] = {_loss(method): float(np.mean(each)) for method, each in scores.items()}
+    return [ranks_table(means[True], "tuned"), ranks_table(means[False], "as published")]
 
 
 def _cells(results: Sequence[Result], view: str, score: str = "map_tie_aware") -> _Cells:
@@ -245,7 +313,7 @@ def _cells(results: Sequence[Result], view: str, score: str = "map_tie_aware") -
 def _method_means(results: Sequence[Result], view: str, score: str) -> dict[str, list[float]]:
     """Map each method to the mean score over tasks and code lengths of each seed that has all cells, in [0, 1]."""
     means = {}
-    for method, runs in _by_method(results).items():
+    for method, runs in _grouped(results).items():
         cells = _cells(runs, view, score)
         if cells and (common := set.intersection(*map(set, cells.values()))):
             means[method] = [
@@ -256,7 +324,7 @@ def _method_means(results: Sequence[Result], view: str, score: str) -> dict[str,
 
 def _differences_tables(results: Sequence[Result]) -> list[Table]:
     """Return `_FIRST` minus every other method, on R and on R∖T; none without two common seeds."""
-    tables, queries, methods = [], query_means(results), _by_method(results)
+    tables, queries, methods = [], query_means(results), _grouped(results)
     for view in ("test", "leak_free"):
         first = _cells(methods.get(_FIRST, ()), view)
         tests: dict[str, tuple[SeedTest, list[SeedTest]]] = {}
@@ -328,10 +396,10 @@ def _interval(test: SeedTest | Interval) -> str:
 
 
 def _learning_rates_table(trials: Sequence[Result]) -> Table:
-    """Tabulate what each trial scored on validation; the chosen learning rates are bold."""
+    """Tabulate what each trial scored on validation; the best learning rate of each row is bold."""
     rates = sorted({_rate_of(result) for result in trials})
     rows = []
-    for method, runs in _by_method(trials).items():
+    for method, runs in _grouped(trials, _method_and_initial).items():
         by_rate = {_rate_of(result): result for result in runs}
         scores = {rate: _validation_score(run) for rate, run in by_rate.items() if run.status == "finished"}
         best = max(sorted(scores), key=scores.__getitem__, default=None)
@@ -343,39 +411,43 @@ def _learning_rates_table(trials: Sequence[Result]) -> Table:
         ("Method", *(f"{rate:g}" for rate in rates)),
         tuple(rows),
         "Mean mAP of image → text and text → image on validation after the last epoch, in percent; 32 bits, seed 0. "
-        "Bold: the learning rate that the loss is compared at. A bold figure in the first or last column says that its "
-        "best may lie beyond.",
+        "Bold: the best of the row; the better row of a loss is the one that its published form is compared at. A bold "
+        "figure in the first or last column says that its best may lie beyond.",
         labels=1,
     )
 
 
 def _chosen_table(trials: Sequence[Result]) -> Table:
     """Tabulate what was chosen for each loss, and what it scored on validation beside the others of its trials."""
-    rows, methods = [], _by_method(trials)
+    rows, methods = [], _grouped(trials)
     for method, best in _best_trials(trials).items():
         scores = [_validation_score(result) for result in methods[method] if result.status == "finished"]
-        chosen = ", ".join(f"{_NAMES.get(key, key)} {value:g}" for key, value in _weights_of(best).items())
+        settings = _settings_of(best)
+        initial, rate = settings.pop("initial") or "–", settings.pop("learning_rate")
+        chosen = ", ".join(f"{_NAMES.get(key, key)} {value:g}" for key, value in settings.items())
         figures = (f"{score:.2f}" for score in (max(scores), np.median(scores), min(scores)))
-        rows.append(tuple(map(Cell, (method.removesuffix(_TUNED), f"{_rate_of(best):g}", chosen, *figures))))
+        rows.append(tuple(map(Cell, (_loss_of(best), f"{rate:g}", initial, chosen, *figures))))
     return Table(
         "chosen-weights",
         "Weights chosen on validation",
-        ("Loss", "Learning rate", "Chosen", "Best", "Median", "Worst"),
+        ("Loss", "Learning rate", "Initial weights", "Chosen", "Best", "Median", "Worst"),
         tuple(rows),
         "Mean mAP of image → text and text → image on validation after the last epoch, in percent, of nine choices of "
-        "weights; 32 bits, seed 0. AP: the weight of the direct AP term by bit of the code; proxies: their rate.",
+        "weights with either kind of initial weights; 32 bits, seed 0. AP: the weight of the direct AP term by bit of "
+        "the code; proxies: their rate.",
         labels=1,
     )
 
 
 EXPERIMENT = Experiment(
-    name="weights",
+    name="benchmark",
     title="Losses as published and tuned alike",
     losses=_LOSSES,
     grid=_grid,
-    run=_run_weights,
+    run=_run_benchmark,
     tables=_tables,
     trials={_TRIALS: _learning_rates_table, _WEIGHT_TRIALS: _chosen_table},
     all_trials=_all_trials,
+    across=_across_tables,
     splits=True,
 )
