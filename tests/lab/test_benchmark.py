@@ -29,7 +29,7 @@ def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path
     plan = run_json(capsys, "experiment", "benchmark", "--config", base, "--seeds", "2", "--dry-run")
     losses, seconds = len(benchmark._LOSSES), plan["plans"][0]["seconds"]["total"]
     runs, trials = len(grid.runs), 2 * (5 + 9) * losses
-    assert runs == 2 * losses * 4 * 2
+    assert runs == 2 * losses * 3 * 2
     total = {"runs": runs, "trials": trials, "seconds": pytest.approx((runs + trials) * seconds, abs=0.1)}
     assert plan["total"] == total
     assert {(run.config.train.seed, run.config.split.seed) for run in grid.runs} == {(0, 0), (1, 1)}
@@ -176,3 +176,31 @@ def test_other_queries_are_not_drawn_of_a_method_that_lacks_runs():
     assert {place[0] for place in query_means(results)} == {"DSCH, tuned", "CSQ"}
     cells = {row[0].text: row[3].text for row in benchmark._differences_tables(results)[0].rows}
     assert cells == {"CSQ": "[+0.00, +0.00]", "SCH": "–"}
+
+
+def test_collections_are_compared_by_ranks_made_of_their_own_tables(base, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(benchmark, "_RATE_FACTORS", (1.0,))
+    monkeypatch.setattr(benchmark, "_CHOICES", {"dsch": {"kappa_q": (0.3,)}, "csq": {"lambda_q": (0.05,)}})
+    write_labels(tmp_path / "labels.npz")
+    places = [f"--data=features={base.parent / 'f.npz'}", f"--data=simulated={tmp_path / 'labels.npz'}"]
+    sizes = [f"--set=data.{key}" for key in ("queries=40", "train=120")]
+    options = ["--config", base, "--bits", "8", "--seeds", "2", "--losses", "dsch,csq", "--out", tmp_path / "grids"]
+    assert run_command("experiment", "benchmark", *places, *sizes, *options) == 0
+    shown = capsys.readouterr().out
+    table = (tmp_path / "grids" / "tables" / "ranks-tuned.md").read_text()
+    assert table.splitlines()[0].strip("*") in shown
+    header, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")]
+    assert header[1:] == [
+        "Mean rank, R∖T",
+        "Mean rank, R",
+        *(f"{n}, {v}" for n in ("features", "simulated") for v in ("R∖T", "R")),
+    ]
+    scores = {}
+    for name in ("features", "simulated"):
+        means = benchmark._method_means(read_grid(tmp_path / "grids" / name)[1], "leak_free", "map_tie_aware")
+        scores[name] = {loss: np.mean(means[f"{loss}, tuned"]) for loss in ("DSCH", "CSQ")}
+    for loss, rank, _, *cells in rows:
+        assert [cells[0].strip("*"), cells[2].strip("*")] == [f"{100 * each[loss]:.2f}" for each in scores.values()]
+        better = [sum(other > each[loss] for other in each.values()) for each in scores.values()]
+        assert rank.strip("*") == f"{1 + np.mean(better):.1f}"
+    check_refusal("takes one collection", run_command, "experiment", "losses", *places)

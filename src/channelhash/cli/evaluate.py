@@ -323,7 +323,7 @@ def experiment(
 
     Example: channelhash experiment losses --dataset synthetic --quick
 
-    Example: channelhash experiment weights --preset features --data features.npz --dry-run
+    Example: channelhash experiment benchmark --preset features --data features.npz --dry-run
     """
     from channelhash.lab.experiments.experiment import (
         base_configuration,
@@ -340,7 +340,7 @@ def experiment(
     config = configuration_path(config, preset)
     grid_name = f"{study.name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
     folder = out or Path("experiments") / grid_name
-    several = len(data) > 1 or "=" in "".join(data)
+    several = len(data) > 1 or any("=" in place and not Path(place).exists() for place in data)
     place = Path(data[0]) if data and not several else None
     base = base_configuration(config or dataset, folder, place, settings, quick)
     bases = collection_bases(study, base, data, settings) if several else {"": base}

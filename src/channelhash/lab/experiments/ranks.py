@@ -28,7 +28,7 @@ def friedman_p(scores: ArrayLike) -> float:
     2006, "Statistical comparisons of classifiers over multiple data sets", § 3.2.2).
 
     >>> round(friedman_p([[3, 2, 1], [3, 1, 2], [3, 2, 1], [2, 3, 1]]), 3)
-    0.023
+    0.084
     """
     n, k = np.shape(scores)
     ranks = mean_ranks(scores)

@@ -450,4 +450,5 @@ EXPERIMENT = Experiment(
     all_trials=_all_trials,
     across=_across_tables,
     splits=True,
+    bits=(16, 32, 64),
 )
