@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from raw_scores import read_runs
 
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.studies.weights import _TUNED, _method_means
+from channelhash.lab.experiments.studies.benchmark import _TUNED, _method_means
 from channelhash.utils.files import atomic_path
 from channelhash.utils.plotting import _RESOLUTION, COLORS
 

@@ -304,7 +304,7 @@ _SCORES: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 def experiment(
     name: str = typer.Argument(..., help=f"Which grid: {', '.join(EXPERIMENTS)}; or python:module:NAME."),
-    dataset: str = typer.Option("synthetic", help="Base configuration: synthetic, mirflickr25k or nuswide."),
+    dataset: str | None = typer.Option(None, help="Base configuration: synthetic, mirflickr25k or nuswide."),
     config: Path | None = typer.Option(None, help="Base configuration as a YAML file, instead of --dataset."),
     preset: str | None = typer.Option(None, help="Base configuration by its name (config list), instead of --dataset."),
     data: list[str] = typer.Option([], help="Folder or file of the data; for benchmark also several PRESET=PLACE."),
@@ -323,7 +323,7 @@ def experiment(
 
     Example: channelhash experiment losses --dataset synthetic --quick
 
-    Example: channelhash experiment benchmark --preset features --data features.npz --dry-run
+    Example: channelhash experiment benchmark --data features.npz --dry-run
     """
     from channelhash.lab.experiments.experiment import (
         base_configuration,
@@ -337,7 +337,10 @@ def experiment(
     from channelhash.utils.typed_settings import trusting
 
     study = load_experiment(name)
+    if not (config or preset or dataset or quick):
+        preset = study.preset or None
     config = configuration_path(config, preset)
+    dataset = dataset or "synthetic"
     grid_name = f"{study.name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
     folder = out or Path("experiments") / grid_name
     several = len(data) > 1 or any("=" in place and not Path(place).exists() for place in data)

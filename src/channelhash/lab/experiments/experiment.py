@@ -181,6 +181,7 @@ class Experiment:
         all_trials: returns all trials of a grid, before any choice; for `--dry-run`.
         across: makes the tables of several collections' results; None where an experiment takes one.
         splits: see `Design`.
+        preset: what its runs start from unless a base configuration is named; drawn images if empty.
 
     >>> Experiment(name="sch", title="SCH alone", tables=lambda results: [], losses={"SCH": {"name": "sch"}}).bits
     (16, 32, 64, 128)
@@ -197,6 +198,7 @@ class Experiment:
     all_trials: Callable[[Grid], list[GridRun]] = lambda grid: []
     across: Callable[[Mapping[str, Sequence[Result]]], list[Table]] | None = None
     splits: bool = False
+    preset: str = ""
 
 
 def load_experiment(name: str) -> Experiment:

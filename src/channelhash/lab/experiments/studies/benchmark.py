@@ -451,4 +451,5 @@ EXPERIMENT = Experiment(
     across=_across_tables,
     splits=True,
     bits=(16, 32, 64),
+    preset="benchmark",
 )
