@@ -100,6 +100,23 @@ def test_the_tables_of_real_tags_are_made_of_their_runs():
             assert cell == expected.replace("-", "−")
 
 
+def test_the_table_of_initial_weights_is_made_of_its_runs():
+    scores: dict[str, list[float]] = {}
+    for run in read_runs(RESULTS / "tables" / "initial-coco17-runs.csv.gz")[""]:
+        loss, initial = run.settings["loss"], run.settings["model"]["initial"]
+        name = f"κ_q {loss['kappa_q']:g}" + (f", AP {ap:g}" if (ap := loss["average_precision"]) else "")
+        for score, view in _COLUMNS:
+            mean_of_tasks = 100 * mean(run.score(task, score, view) for task in run.tasks(view))
+            scores.setdefault(f"{name}|{view}|{initial}", []).append(mean_of_tasks)
+    section = WHICH_LOSS.read_text(encoding="utf-8").partition("## Initial weights")[2].partition("\n```")[0]
+    rows = re.findall(r"^\| (κ_q.*?)(?: \(.*?\))? \| (.*) \|$", section, re.M)
+    assert len(rows) == len(scores) / 4
+    for name, cells in rows:
+        keys = [f"{name}|{view}|{initial}" for _, view in _COLUMNS for initial in ("paper", "pytorch")]
+        expected = [f"{mean(scores[key]):.2f} ± {stdev(scores[key]):.2f}" for key in keys]
+        assert cells.replace("*", "").split(" | ") == expected
+
+
 def _recalls() -> dict[tuple[str, ...], list[list[float]]]:
     """(learned from, codes, test, task, ranked by) -> R@1, R@5, R@10, median rank of each seed, or mAP by label."""
     found: dict[tuple[str, ...], list[list[float]]] = {}
