@@ -1,7 +1,6 @@
 """Records: rows chosen by labels, collections joined, rows matched, and what is refused."""
 
 import csv
-import os
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from channelhash.data.collection import (
     labels_as,
     readable,
 )
-from channelhash.data.folder import _load_folder, find_images, load_any
+from channelhash.data.folder import _load_folder, load_any
 from channelhash.data.records import Records, labels_from_names
 from channelhash.data.splits import Splits, draw_splits
 from channelhash.errors import InputError
@@ -40,11 +39,9 @@ ABC = records("i", [[1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]], "abc")
 def test_rows_are_chosen_by_their_labels():
     assert _choose_by_labels(ABC) is ABC
     only = _choose_by_labels(ABC, only=["a", "c"])
-    assert only.ids == ("i0", "i1", "i2")
-    assert only.label_names == ("a", "b", "c")
+    assert (only.ids, only.label_names) == (("i0", "i1", "i2"), ("a", "b", "c"))
     without = _choose_by_labels(ABC, without=["b"])
-    assert without.ids == ("i0", "i2", "i3")
-    assert without.label_names == ("a", "c")
+    assert (without.ids, without.label_names) == (("i0", "i2", "i3"), ("a", "c"))
     np.testing.assert_array_equal(without.labels, [[1, 0], [0, 1], [0, 0]])
     assert without.removed == {"labels not chosen": 1}
     assert _choose_by_labels(ABC, only=["a"], without=["b"]).ids == ("i0",)
@@ -57,13 +54,10 @@ def test_rows_are_chosen_by_their_labels():
 def test_collections_are_joined_by_the_names_of_labels_or_refused():
     other = records("j", [[1, 1], [0, 1]], "db")
     joined = Collection((ABC, other)).records
-    assert joined.ids == ("i0", "i1", "i2", "i3", "j0", "j1")
-    assert joined.label_names == ("a", "b", "c", "d")
-    np.testing.assert_array_equal(
-        joined.labels, [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 0, 0]]
-    )
-    assert joined.items["text"] == joined.ids
-    assert joined.found == 6
+    assert (joined.ids, joined.label_names) == (("i0", "i1", "i2", "i3", "j0", "j1"), ("a", "b", "c", "d"))
+    expected = [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 0, 0]]
+    np.testing.assert_array_equal(joined.labels, expected)
+    assert (joined.items["text"], joined.found) == (joined.ids, 6)
     assert Collection((ABC,)).records is ABC
     np.testing.assert_array_equal(labels_as(other.labels, "db", "bxd"), [[1, 0, 1], [1, 0, 0]])
     wide, narrow = np.zeros((4, 3), np.float32), np.zeros((2, 2), np.float32)
@@ -215,36 +209,11 @@ def test_a_folder_of_pictures_at_any_depth(tmp_path):
     (tmp_path / "notes.txt").write_text("not a picture")
     (tmp_path / "clip.MP4").write_bytes(b"")
     assert load_any(tmp_path).ids == ("a.jpg", "deep/er/x.PNG")
-    assert find_images(tmp_path).skipped == {".mp4: videos are not read": 1, "not a picture": 1}
     (tmp_path / "bad.jpg").write_bytes(b"")
     check_refusal("empty picture", _load_folder, tmp_path)
     records = _load_folder(tmp_path, skip_bad=True)
     assert (records.ids, records.found) == (("a.jpg", "deep/er/x.PNG"), 3)
     assert records.removed == {"unreadable picture": 1, ".mp4: videos are not read": 1}
-    check_refusal("no such folder", load_any, tmp_path / "gone")
-
-
-def test_what_cannot_be_listed_is_a_line_each(tmp_path, monkeypatch):
-    for name in ("a.png", "locked/b.png", "open/c.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        Image.new("RGB", (4, 4)).save(tmp_path / name)
-    with open(os.fsencode(tmp_path) + b"/\xff.png", "wb"):
-        pass
-    scandir = os.scandir
-
-    def scan(path):
-        if path == tmp_path / "locked":
-            raise PermissionError(13, "Permission denied")
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", scan)
-    found = find_images(tmp_path)
-    assert found.names == ["a.png", "open/c.png"]
-    assert found.problems == (
-        f"{tmp_path}/locked: cannot be read (Permission denied)",
-        f"{tmp_path}/\ufffd.png: the name is not UTF-8; rename it",
-    )
-    check_refusal("locked: cannot be read", find_images, tmp_path / "locked")
 
 
 def labels_of(width: int, images: int, unlabelled: int) -> np.ndarray:

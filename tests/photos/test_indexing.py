@@ -149,14 +149,9 @@ def test_changed_codes_and_texts_are_written_again(tmp_path):
     create_from_codes(store, save(tmp_path / "a.parquet", "abc", [1, 2, 3], texts=["one", "two", "three"]))
     done = add_codes(store, save(tmp_path / "b.parquet", "bcad", [2, 9, 1, 4], texts=["two", "three", "1", "four"]))
     assert (done.added, done.replaced, done.unchanged, done.items) == (1, 2, 1, 4)
-    with_store = ch.open_store(store)
-    assert [(item.codes["image"].tolist(), item.metadata["text"]) for item in with_store.get(["a", "b", "c", "d"])] == [
-        ([1], "1"),
-        ([2], "two"),
-        ([9], "three"),
-        ([4], "four"),
-    ]
-    with_store.close()
+    with ch.open_store(store) as opened:
+        written = [(item.codes["image"].tolist(), item.metadata["text"]) for item in opened.get(["a", "b", "c", "d"])]
+    assert written == [([1], "1"), ([2], "two"), ([9], "three"), ([4], "four")]
 
 
 @pytest.mark.parametrize(("ids", "codes", "model", "says"), [
@@ -169,9 +164,8 @@ def test_codes_that_do_not_fit_change_nothing(ids, codes, model, says, tmp_path)
     store = str(tmp_path / "a.store")
     create_from_codes(store, save(tmp_path / "a.parquet", "x", [1], "m"))
     check_refusal(says, add_codes, store, save(tmp_path / "b.parquet", list(ids), codes, model))
-    with_store = ch.open_store(store)
-    assert with_store.ids() == ["x"]
-    with_store.close()
+    with ch.open_store(store) as opened:
+        assert opened.ids() == ["x"]
 
 
 def test_a_store_is_neither_made_twice_nor_added_to_where_none_is(tmp_path):
