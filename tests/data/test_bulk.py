@@ -94,8 +94,7 @@ def test_bad_rows_of_parquet_are_named_with_the_reason(tmp_path):
     table = pa.table({"id": ids, "image": rows, "text": ["t", "t", "t", "t", "t", "t", " "], "labels": ["x; y"] * 7})
     pq.write_table(table, tmp_path / "t.parquet")
     (batch,) = read(tmp_path / "t.parquet", tmp_path)
-    assert batch.ids == ["a"]
-    assert batch.labels == [["x", "y"]]
+    assert (batch.ids, batch.labels) == (["a"], [["x", "y"]])
     assert batch.items["image"].shape == (1, WIDTHS["image"])
     assert batch.bad == [
         ("b", "0 image features, most rows have 6"),

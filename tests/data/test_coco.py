@@ -16,13 +16,8 @@ INSTANCES = {
      {"image_id": 9, "category_id": 3}],
     "categories": [{"id": 1, "name": "dog"}, {"id": 3, "name": "car"}, {"id": 7, "name": "bus"}],
 }  # fmt: skip
-CAPTIONS = {
-    "annotations": [
-        {"image_id": 4, "caption": "An empty street. "},
-        {"image_id": 9, "caption": "A dog in a car."},
-        {"image_id": 9, "caption": "Another caption."},
-    ]
-}
+TEXTS = ((4, "An empty street. "), (9, "A dog in a car."), (9, "Another caption."))
+CAPTIONS = {"annotations": [{"image_id": image, "caption": text} for image, text in TEXTS]}
 
 
 def load(root, instances=INSTANCES, captions=CAPTIONS, **options):
@@ -35,8 +30,7 @@ def load(root, instances=INSTANCES, captions=CAPTIONS, **options):
 
 def test_labels_are_categories_and_texts_are_captions(tmp_path):
     records = load(tmp_path)
-    assert records.ids == ("9", "4")
-    assert records.items["text"] == ("A dog in a car.", "An empty street.")
+    assert (records.ids, records.items["text"]) == (("9", "4"), ("A dog in a car.", "An empty street."))
     assert records.label_names == ("bus", "car", "dog")
     assert records.labels.tolist() == [[False, True, True], [False, False, False]]
 
@@ -127,14 +121,10 @@ def write_two_parts(root, categories=INSTANCES["categories"]):
     for part, image, own in (("train2014", 9, INSTANCES["categories"]), ("val2014", 4, categories)):
         (root / part).mkdir()
         Image.new("RGB", (8, 8)).save(root / part / f"{image}.jpg")
-        instances = {
-            "images": [entry for entry in INSTANCES["images"] if entry["id"] == image],
-            "annotations": [entry for entry in INSTANCES["annotations"] if entry["image_id"] == image],
-            "categories": own,
-        }
-        captions = {"annotations": [entry for entry in CAPTIONS["annotations"] if entry["image_id"] == image]}
-        for kind, document in (("instances", instances), ("captions", captions)):
-            (root / "annotations" / f"{kind}_{part}.json").write_text(json.dumps(document))
+        images = {"images": [entry for entry in INSTANCES["images"] if entry["id"] == image], "categories": own}
+        for kind, document, more in (("instances", INSTANCES, images), ("captions", CAPTIONS, {})):
+            of_image = [entry for entry in document["annotations"] if entry["image_id"] == image]
+            (root / "annotations" / f"{kind}_{part}.json").write_text(json.dumps({"annotations": of_image} | more))
     return [[root / "annotations" / f"{kind}_{part}2014.json" for part in ("train", "val")] for kind in KINDS]
 
 

@@ -28,10 +28,8 @@ def write(path, **arrays):
 def test_arrays_become_records(tmp_path):
     path = write(tmp_path / "f.npz", text=np.ones((3, 2), np.float16), id=np.array(["x", "y", "z"]))
     records = load_features(path)
-    assert records.ids == ("x", "y", "z")
-    assert records.items["text"].dtype == np.float32
-    assert records.labels.dtype == bool
-    assert records.label_names == ("label 0", "label 1")
+    assert (records.ids, records.items["text"].dtype) == (("x", "y", "z"), np.float32)
+    assert (records.labels.dtype, records.label_names) == (bool, ("label 0", "label 1"))
     assert list(load_features(write(tmp_path / "g.npz", label_names=np.array(["a", "b"]))).items) == ["image"]
 
 
@@ -114,9 +112,8 @@ def test_rows_that_are_not_finite_can_be_left_out(tmp_path):
     line = f"{path}, row 1 (id 1): image and text features are not finite"
     assert records.problems == (line,)
     write(path, image=image[[1, 1, 1]])
-    says = (
-        f"{path}: no usable row is left of 3; the first problem is {path}, row 0 (id 0): image features are not finite"
-    )
+    problem = f"{path}, row 0 (id 0): image features are not finite"
+    says = f"{path}: no usable row is left of 3; the first problem is {problem}"
     assert refusal(load_features, path, skip_bad=True) == says
 
 
@@ -160,10 +157,8 @@ def test_the_fields_files_are_read_in_every_format_and_truncated_ones_are_named(
 
 
 def test_sparse_matlab_matrices_and_columns_of_classes(tmp_path):
-    savemat(
-        tmp_path / "f.mat",
-        {"IAll": IMAGE.astype(float), "LAll": np.array([[3], [7], [5]]), "YAll": csc_matrix(np.eye(3))},
-    )
+    arrays = {"IAll": IMAGE.astype(float), "LAll": np.array([[3], [7], [5]]), "YAll": csc_matrix(np.eye(3))}
+    savemat(tmp_path / "f.mat", arrays)
     records = load_features(tmp_path / "f.mat")
     np.testing.assert_array_equal(records.items["text"], np.eye(3))
     np.testing.assert_array_equal(records.labels, [[1, 0, 0], [0, 0, 1], [0, 1, 0]])
@@ -190,9 +185,8 @@ def test_arrays_can_be_named_and_missing_files_and_arrays_are(tmp_path):
     assert refusal(load_features, path) == f"{path}: needs the arrays {known}; it has none"
     np.savez(path, resnet=IMAGE, truth=LABELS)
     assert list(load_features(path, image_array="resnet", labels_array="truth").items) == ["image"]
-    assert "has no array 'vgg' (image); it has resnet, truth" in refusal(
-        load_features, path, image_array="vgg", labels_array="truth"
-    )
+    says = r"has no array 'vgg' \(image\); it has resnet, truth"
+    check_refusal(says, load_features, path, image_array="vgg", labels_array="truth")
     change(write_parts(path, tr=TRAIN, te=QUERY), vgg=IMAGES)
     assert "comes in parts (L_tr …), but one array is named" in refusal(load_features, path, image_array="vgg")
 
@@ -329,9 +323,7 @@ def test_features_are_labels_times_a_matrix_plus_noise(tmp_path):
     for modality, noise in (("image", 0.5), ("text", 0.0)):
         random = generator(3, "simulated features", modality)
         matrix, spread = random.standard_normal((5, 16)), random.standard_normal((200, 16))
-        expected = np.array(
-            [sum(matrix[j] for j in range(5) if row[j]) / 5**0.5 + np.zeros(16) for row in records.labels]
-        )
+        expected = [sum(matrix[j] for j in range(5) if row[j]) / 5**0.5 + np.zeros(16) for row in records.labels]
         np.testing.assert_allclose(records.items[modality], expected + noise * spread, atol=1e-5)
     check_refusal(r"data\.rows is 14000, but .*labels\.npz has \d+ rows with a label", load_simulated, path)
     np.savez(path, image=np.zeros((3, 2)))

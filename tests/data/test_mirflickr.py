@@ -14,10 +14,8 @@ def root(tmp_path):
 
 def test_a_tree_with_odd_cases_gives_the_counts_done_by_hand(root):
     records = load_mirflickr(root, min_tag_count=2)
-    assert records.ids == tree.USABLE
-    assert records.items["text"] == tree.TEXTS
-    assert records.removed == tree.REMOVED
-    assert records.found == 10
+    assert (records.ids, records.items["text"]) == (tree.USABLE, tree.TEXTS)
+    assert (records.removed, records.found) == (tree.REMOVED, 10)
     assert records.label_names == ("night", "plant_life", "sea", "sky")
     carried = [{name for name, has in zip(records.label_names, row, strict=True) if has} for row in records.labels]
     assert carried == [{"sea", "sky"}, {"sea"}, {"sea"}, {"sky"}, {"sea"}, {"sky"}]
@@ -28,8 +26,7 @@ def test_a_tree_with_odd_cases_gives_the_counts_done_by_hand(root):
 
 def test_labels_and_the_filter_of_top_tags_can_be_chosen(root):
     records = load_mirflickr(root, min_tag_count=2, label_names=["sky", "night"])
-    assert records.ids == ("im1", "im6", "im10")
-    assert records.label_names == ("sky", "night")
+    assert (records.ids, records.label_names) == (("im1", "im6", "im10"), ("sky", "night"))
     check_refusal("unknown label 'skye'; did you mean 'sky'", load_mirflickr, root, label_names=["skye"])
     records = load_mirflickr(root, top_tags=1)
     assert records.ids == ("im1", "im2", "im5", "im9")
@@ -50,10 +47,8 @@ def test_a_bad_line_is_named_and_can_be_skipped(root):
     message = refusal(load_mirflickr, root, min_tag_count=2)
     assert message.startswith(f"{path}, line 2: 'x7' is not the number of a picture")
     records = load_mirflickr(root, min_tag_count=2, skip_bad=True)
-    assert [line.split(", ")[1] for line in records.problems if "sea.txt" in line] == [
-        "line 2: 'x7' is not the number of a picture",
-        "line 3: picture 99 is not there",
-    ]
+    said = [line.split(", ")[1] for line in records.problems if "sea.txt" in line]
+    assert said == ["line 2: 'x7' is not the number of a picture", "line 3: picture 99 is not there"]
 
 
 def test_what_is_missing_is_named(root, tmp_path_factory):
@@ -102,8 +97,7 @@ def test_a_tree_as_others_unpack_it_is_the_same(root, change):
     change(root)
     records = load_mirflickr(root, min_tag_count=2)
     assert (records.ids, records.items["text"], records.removed) == (tree.USABLE, tree.TEXTS, tree.REMOVED)
-    assert records.label_names == ("night", "plant_life", "sea", "sky")
-    assert len(records.problems) == 1
+    assert (records.label_names, len(records.problems)) == (("night", "plant_life", "sea", "sky"), 1)
 
 
 def test_tags_of_numbers_are_no_labels_and_relevant_labels_are_not_enough(root):

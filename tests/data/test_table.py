@@ -50,16 +50,14 @@ def write(root, rows, ending="csv"):
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_format_gives_the_same_records_and_those_of_other_columns(root, ending):
     records = load_table(write(root, ROWS, ending))
-    assert records.ids == ("a", "b", "c")
-    assert records.items["text"] == tuple(row["text"] for row in ROWS)
+    assert (records.ids, records.items["text"]) == (("a", "b", "c"), tuple(row["text"] for row in ROWS))
     assert records.items["image"] == tuple(root / row["image"] for row in ROWS)
     assert records.label_names == ("dog", "grass", "night")
     assert records.labels.tolist() == [[True, True, False], [False, False, True], [False, False, False]]
     assert (records.removed, records.problems, records.found) == ({}, (), 3)
     rows = [{"key": row["id"], "words": row["text"], "dog": "dog" in row["labels"], "cat": 0} for row in ROWS]
     records = load_table(write(root, rows, ending), id_column="key", text_column="words", label_columns=["dog", "cat"])
-    assert list(records.items) == ["text"]
-    assert records.label_names == ("dog", "cat")
+    assert (list(records.items), records.label_names) == (["text"], ("dog", "cat"))
     assert records.labels.tolist() == [[True, False], [False, False], [False, False]]
 
 
@@ -68,10 +66,8 @@ def test_pictures_alone_texts_alone_and_no_labels(root):
     path = write(root, pictures)
     for records in (load_table(path), load_table(path, label_columns=[])):
         assert (list(records.items), records.labels.shape, records.label_names) == (["image"], (3, 0), ())
-    assert (
-        refusal(load_table, path, labels_column="tags")
-        == f"{path}: has no column 'tags', its columns are 'id', 'image'"
-    )
+    says = f"{path}: has no column 'tags', its columns are 'id', 'image'"
+    assert refusal(load_table, path, labels_column="tags") == says
     texts = [{"id": row["id"], "text": row["text"], "labels": row["labels"]} for row in ROWS]
     path = write(root, texts)
     assert list(load_table(path).items) == ["text"]
@@ -205,9 +201,8 @@ def test_nan_is_no_label_and_a_class_is_a_whole_number(tmp_path, ending, labels)
 def test_a_cell_of_another_type_is_named(root, column, cell, says):
     columns = {"id": ["a"], "text": ["x"], "image": ["a.jpg"], "labels": ["dog"], column: cell}
     pq.write_table(pa.table(columns), root / "t.parquet")
-    assert f"row 1{'' if column == 'id' else ' (id a)'}: the column {says}" in refusal(
-        load_table, root / "t.parquet"
-    ).replace(" (id b'a')", "")
+    message = refusal(load_table, root / "t.parquet").replace(" (id b'a')", "")
+    assert f"row 1{'' if column == 'id' else ' (id a)'}: the column {says}" in message
 
 
 @pytest.mark.parametrize(
@@ -269,10 +264,8 @@ def test_missing_files_tables_without_usable_rows_and_impossible_settings_are_na
     columns = "its columns are 'id', 'image', 'text', 'labels'"
     assert refusal(load_table, path, image_column="imgae") == f"{path}: has no column 'imgae', {columns}"
     assert refusal(load_table, path, label_columns=["sea"]) == f"{path}: has no column 'sea', {columns}"
-    assert (
-        refusal(load_table, path, label_separator="")
-        == "label_separator: is empty; give the character between two labels"
-    )
+    says = "label_separator: is empty; give the character between two labels"
+    assert refusal(load_table, path, label_separator="") == says
     assert refusal(load_table, path, label_columns=["a", "b", "a"]) == "label_columns: lists 'a' twice; remove one"
 
 
@@ -398,9 +391,8 @@ def test_doubts_are_problems_of_the_collection(tmp_path):
     path = write_cells(tmp_path, ["ant\tbee", "bee"])
     assert load_table(path, label_separator="\\t").label_names == ("ant", "bee")
     path = write_cells(tmp_path, ["Stop sign", "stop  sign", "bee"])
-    assert describe(load_table(path))["problems"] == [
-        "labels 'Stop sign' and 'stop  sign' differ in capitals or blanks only; write one label one way"
-    ]
+    says = "labels 'Stop sign' and 'stop  sign' differ in capitals or blanks only; write one label one way"
+    assert describe(load_table(path))["problems"] == [says]
 
 
 def test_two_normal_forms_are_one_label(tmp_path):
@@ -411,9 +403,8 @@ def test_two_normal_forms_are_one_label(tmp_path):
     columns = tmp_path / "c.csv"
     columns.write_text(f"id,text,{APART}\na,x,1\n", encoding="utf-8")
     assert load_table(columns, label_columns=[APART]).label_names == (COMPOSED,)
-    pq.write_table(
-        pa.table({"id": ["a", "b"], "text": ["x", "y"], "labels": [[COMPOSED], [APART]]}), tmp_path / "p.parquet"
-    )
+    cells = {"id": ["a", "b"], "text": ["x", "y"], "labels": [[COMPOSED], [APART]]}
+    pq.write_table(pa.table(cells), tmp_path / "p.parquet")
     assert load_table(tmp_path / "p.parquet").label_names == (COMPOSED,)
     np.savez(tmp_path / "f.npz", text=np.ones((2, 2)), labels=np.eye(2), label_names=np.array([COMPOSED, APART]))
     check_refusal("several label_names are", load_features, tmp_path / "f.npz")
