@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from urllib.parse import urlsplit, urlunsplit
 
@@ -22,8 +23,6 @@ from channelhash.search.postgres_connections import parse_address
 from refusals import check_refusal, refusal
 
 N = 3000
-
-
 opened, codes = partial(ch.open_store, n_bits=64), partial(random_codes, n_bits=64)
 
 
@@ -39,12 +38,6 @@ def full(tmp_path_factory) -> str:
     with opened(address) as store:
         store.add([f"{row:05}" for row in range(N)], codes(N), metadata=[{"row": row} for row in range(N)])
     return address
-
-
-def ask(sql: str, *parameters: object) -> list[tuple[object, ...]]:
-    with psycopg.connect(database(), autocommit=True) as connection:
-        cursor = connection.execute(sql, parameters)
-        return cursor.fetchall() if cursor.description else []
 
 
 @pytest.mark.parametrize(("options", "message"), [
@@ -67,10 +60,10 @@ def test_what_is_there_is_opened_as_it_was_made(full):
 
 def test_a_foreign_schema_is_left_alone(address):
     schema = parse_address(address)[1]
-    ask(f"CREATE SCHEMA {schema} CREATE TABLE other ()")
+    command(at(), f"CREATE SCHEMA {schema} CREATE TABLE other ()")
     check_refusal("was not made by channelhash", ch.open_store, address)
-    ask(f"CREATE TABLE {schema}.facts AS SELECT 'channelhash postgres 9' AS format, 8 AS n_bits, '' AS model,"
-        " false AS projections")  # fmt: skip
+    facts = "'channelhash postgres 9' AS format, 8 AS n_bits, '' AS model, false AS projections"
+    command(at(), f"CREATE TABLE {schema}.facts AS SELECT {facts}")
     check_refusal("'channelhash postgres 9', this version reads", ch.open_store, address)
 
 
@@ -117,11 +110,8 @@ def test_those_who_make_a_store_and_add_the_same_item_at_a_time(address):
                 except InputError as error:
                     refused.append(str(error))
 
-        threads = [threading.Thread(target=add, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(add, range(4)))
         assert len(refused) == 3
         assert all("'a' has a code for image already" in line for line in refused)
         assert len(store) == 2
@@ -131,14 +121,14 @@ def test_connections_that_were_lost_are_replaced_and_a_failing_statement_is_one_
     with opened(full) as store:
         assert len(store) == N
         ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'channelhash'"
-        assert all(done for (done,) in ask(ended))
+        assert all(done for (done,) in command(at(), ended))
         assert len(store) == N
         schema = parse_address(full)[1]
-        ask(f"ALTER TABLE {schema}.items RENAME TO away")
+        command(at(), f"ALTER TABLE {schema}.items RENAME TO away")
         try:
             check_refusal("does not exist", store.ids, error=JobError)
         finally:
-            ask(f"ALTER TABLE {schema}.away RENAME TO items")
+            command(at(), f"ALTER TABLE {schema}.away RENAME TO items")
         assert len(store.ids()) == N
 
 
@@ -186,7 +176,7 @@ def test_hnsw_is_asked_where_the_address_says_so_and_nowhere_else(full):
         filtered = store.search(queries, 10, where="row < 30")
         assert all(len(ids) == 10 and max(ids) < "00030" for ids in filtered.ids)
     with opened(f"{full}&index=hnsw&ef_search=1") as store:
-        ask(f"ANALYZE {parse_address(full)[1]}.items")
+        command(at(), f"ANALYZE {parse_address(full)[1]}.items")
         short = store.search(queries, 10)
         assert [row.tolist() for row in short.distances] != expected  # the index was asked, and looked at little
         assert short.ids == [
@@ -301,9 +291,8 @@ def test_pgvector_may_be_in_any_schema(new_database, options):
 
 def test_a_database_that_lost_pgvector_is_refused(new_database):
     address = at(new_database())
-    store = ch.open_store(address, n_bits=16)
-    store.add(["a"], CODES[:1])
-    store.close()
+    with ch.open_store(address, n_bits=16) as store:
+        store.add(["a"], CODES[:1])
     command(address.partition("&store")[0], "DROP EXTENSION vector CASCADE")
     check_refusal("has no pgvector any more", ch.open_store, address)
 
@@ -319,9 +308,7 @@ def shared() -> str:
 
 @pytest.mark.parametrize("options", [{}, {"index": "hnsw"}])
 def test_a_user_who_may_only_read_does(shared, user, options):
-    command(
-        at(), f"GRANT USAGE ON SCHEMA {shared} TO {user}", f"GRANT SELECT ON ALL TABLES IN SCHEMA {shared} TO {user}"
-    )
+    grant(shared, user, "SELECT")
     store = ch.open_store(at(user=user, store=shared, **options))
     assert (store.writable, store.info()["codes"], store.label_counts()) == (False, {"image": 3}, {"cat": 1, "dog": 1})
     assert store.search(CODES[:1], 2).ids == [["a", "b"]]
@@ -334,12 +321,11 @@ def test_a_user_who_may_only_read_does(shared, user, options):
 
 def test_a_reader_is_refused_an_index_that_is_not_there(user):
     name = new_name()
-    store = ch.open_store(at(store=name), n_bits=16)
-    store.add(["a"], CODES[:1])
-    store.close()
+    with ch.open_store(at(store=name), n_bits=16) as store:
+        store.add(["a"], CODES[:1])
     grant(name, user, "SELECT")
-    with pytest.raises(InputError, match="has no index HNSW; open it once as its owner"):
-        ch.open_store(at(user=user, store=name, index="hnsw"))
+    without = at(user=user, store=name, index="hnsw")
+    check_refusal("has no index HNSW; open it once as its owner", ch.open_store, without)
 
 
 def test_a_user_who_may_make_no_tables_writes_items(shared, user):

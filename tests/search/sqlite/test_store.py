@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from tests.search import adding_until_killed as adding
 from tests.search.contract import PROJECTED, check_any_calls
 
 import channelhash as ch
-from channelhash.errors import InputError, JobError
+from channelhash.errors import JobError
 from channelhash.search import index as code_index
 from channelhash.search import items as checks
 from channelhash.search.index import CodeIndex
@@ -52,9 +53,8 @@ def test_any_calls_in_any_order_with_snapshots_all_the_time(fewest, monkeypatch)
     for name, value in {**fewest, "_WORTH": 0.0, "_FRACTION": 1e-9, "_left_to_numpy": 0}.items():
         monkeypatch.setattr(code_index, name, value)
     made, make = set(), CodeIndex.__init__
-    monkeypatch.setattr(
-        CodeIndex, "__init__", lambda self, of, aid, n_bits: made.add(aid is not None) or make(self, of, aid, n_bits)
-    )
+    note = lambda self, of, aid, n_bits: made.add(aid is not None) or make(self, of, aid, n_bits)  # noqa: E731
+    monkeypatch.setattr(CodeIndex, "__init__", note)
     check_any_calls(PROJECTED["embedded"])
     assert made == {False, bool(fewest)}
 
@@ -124,25 +124,17 @@ def test_a_reader_follows_the_snapshots_of_a_writer(tmp_path):
 def test_threads_write_and_search_at_once(tmp_path, small_layers):
     with ch.open_store(tmp_path / "store", n_bits=16) as store:
         packed = codes(200)
-        failed: list[BaseException] = []
 
         def work(first: int) -> None:
-            try:
-                for row in range(first, 200, 4):
-                    store.add([f"i{row}"], packed[row : row + 1], metadata=[{"row": row}])
-                    found = store.search_radius(packed[row : row + 1], 0, where=f"row = {row}")
-                    assert found.ids == [[f"i{row}"]]
-                    if row % 3 == 0:
-                        assert store.delete([f"i{row}"]) == 1
-            except BaseException as error:
-                failed.append(error)
+            for row in range(first, 200, 4):
+                store.add([f"i{row}"], packed[row : row + 1], metadata=[{"row": row}])
+                found = store.search_radius(packed[row : row + 1], 0, where=f"row = {row}")
+                assert found.ids == [[f"i{row}"]]
+                if row % 3 == 0:
+                    assert store.delete([f"i{row}"]) == 1
 
-        threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failed == []
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(work, range(4)))  # which raises what any of them has raised
         assert store.ids() == sorted(f"i{row}" for row in range(200) if row % 3)
 
 
@@ -236,10 +228,8 @@ def test_a_second_run_waits_for_the_first_and_says_so(tmp_path):
 def test_other_folders_and_files_are_left_alone(tmp_path):
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a.jpg").touch()
-    with pytest.raises(
-        InputError, match=r"pictures: holds a\.jpg, but no store; .* `channelhash search .*pictures WORDS`"
-    ):
-        ch.open_store(tmp_path / "pictures")
+    says = r"pictures: holds a\.jpg, but no store; .* `channelhash search .*pictures WORDS`"
+    check_refusal(says, ch.open_store, tmp_path / "pictures")
     check_refusal("is a file, neither", ch.open_store, tmp_path / "pictures" / "a.jpg")
     sqlite3.connect(tmp_path / "other.sqlite").execute("CREATE TABLE t (x)")
     check_refusal("not one of a store", items_database.ItemsDatabase, tmp_path / "other.sqlite")
