@@ -178,8 +178,7 @@ def check_surest(
 def check_contents(store: Store, expected: Expected) -> None:
     """Compare everything that a store says about its items."""
     names = sorted(expected.codes)
-    assert len(store) == len(names)
-    assert store.ids() == names
+    assert (len(store), store.ids()) == (len(names), names)
     assert store.modalities == tuple(sorted({modality for codes in expected.codes.values() for modality in codes}))
     for modality in store.modalities:
         ids, codes = store.codes(modality)

@@ -232,15 +232,11 @@ def test_near_codes_of_different_photographs_are_no_duplicates(store, tmp_path):
     assert [group.distances for group in module.find_duplicates(store)] == [[0, 2, 3]]
     assert ids(module.find_duplicates(store, radius=1)) == [["b2", "b3"]]
     assert ids(module.find_duplicates(store, pictures=False)) == [["a", "b", "b2", "b3", "c"]]
-    assert ids(module.find_duplicates(store, modality="text")) == [["a", "b", "b2", "b3", "c"]], (
-        "pictures are not what counts"
-    )
+    assert ids(module.find_duplicates(store, modality="text")) == [["a", "b", "b2", "b3", "c"]], "by words alone"
     assert ids(module.find_duplicates(store, radius=5)) == [["b", "b2", "b3"]]
     (tmp_path / "c.png").unlink()
     assert ids(module.find_duplicates(store)) == [["b", "b2", "b3"]], "within 4 bits by codes alone"
-    assert ids(module.find_duplicates(store, radius=5)) == [["b", "b2", "b3"], ["c", "z"]], (
-        "codes are all that is left of both"
-    )
+    assert ids(module.find_duplicates(store, radius=5)) == [["b", "b2", "b3"], ["c", "z"]], "both without a picture"
 
 
 def test_collapse_agrees(store):

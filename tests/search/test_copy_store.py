@@ -70,9 +70,8 @@ def test_projections_arrive_where_they_can_be_kept(tmp_path, name):
 
 def test_what_cannot_be_pushed(tmp_path):
     source = make_source(tmp_path / "source")
-    other = open_store(tmp_path / "other", n_bits=N_BITS, model="another")
-    other.add(["a"], codes_of(1))
-    other.close()
+    with open_store(tmp_path / "other", n_bits=N_BITS, model="another") as other:
+        other.add(["a"], codes_of(1))
     check_refusal("no store in a folder", push.push, tmp_path, "x")
     check_refusal("is the source", push.push, source, str(source))
     check_refusal("codes of another model", push.push, source, str(tmp_path / "other"))

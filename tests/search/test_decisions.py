@@ -53,9 +53,8 @@ def test_each_kind_of_copy_joins_its_original_and_no_other(tmp_path):
             change(photograph(number)).save(files[-1])
     small = [copies.read_copy(str(file)) for file in files]
     found = copies.group_copies(np.zeros((len(files), 1), np.uint8), small)
-    assert [[files[place].name[0] for place in group] for group in found] == [
-        [str(n)] * (1 + len(KINDS)) for n in range(3)
-    ]
+    numbers = [[files[place].name[0] for place in group] for group in found]
+    assert numbers == [[str(n)] * (1 + len(KINDS)) for n in range(3)]
 
 
 @pytest.mark.parametrize(

@@ -60,13 +60,11 @@ def test_an_empty_store_finds_nothing(store):
     assert (store.info()["items"], store.info()["codes"]) == (0, {})
     bits = contract.bits_of(np.random.default_rng(3), 4)
     store.add(["c", "d"], contract.packed(bits[2:]), "text")
-    assert (
-        store.search(contract.packed(bits[:1])).ids[0]
-        == store.search(contract.packed(bits[:1]), modality="text").ids[0]
-    )
-    check_refusal("no image codes", store.search, contract.packed(bits[:1]), modality="image")
+    first = contract.packed(bits[:1])
+    assert store.search(first).ids[0] == store.search(first, modality="text").ids[0]
+    check_refusal("no image codes", store.search, first, modality="image")
     store.add(["a", "b"], contract.packed(bits[:2]))
-    assert set(store.search(contract.packed(bits[:1])).ids[0]) == {"a", "b"}
+    assert set(store.search(first).ids[0]) == {"a", "b"}
     info = store.info()
     assert (info["items"], info["n_bits"], info["codes"]) == (4, contract.N_BITS, {"image": 2, "text": 2})
 

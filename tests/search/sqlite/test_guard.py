@@ -93,9 +93,7 @@ def test_a_store_is_sealed_when_the_last_who_has_it_open_closes_it(tmp_path):
 
 
 def test_a_store_that_nobody_closes_is_sealed_when_the_process_ends(tmp_path):
-    program = (
-        "import sys, channelhash as ch; s = ch.open_store(sys.argv[1], 16); s.add(['a'], ch.codes.pack([[True] * 16]))"
-    )
+    program = "import sys, channelhash as c; s = c.open_store(sys.argv[1], 8); s.add(['a'], c.codes.pack([[True] * 8]))"
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "store")], check=True)
     assert is_sealed(tmp_path / "store")
 
@@ -166,9 +164,8 @@ def test_an_old_copy_of_the_database_is_noticed(closed):
         store.delete(["i3"])
     (closed / "items.sqlite").write_bytes(old)
     refused(closed)
-    assert [str(finding) for finding in check_store(closed)] == [
-        "items.sqlite: lacks the last 1 or more writes: its log was cut, or an old copy put back"
-    ]
+    says = "items.sqlite: lacks the last 1 or more writes: its log was cut, or an old copy put back"
+    assert [str(finding) for finding in check_store(closed)] == [says]
     assert repair_store(closed).n_items == N - 1
     check_whole(closed)
 

@@ -19,6 +19,7 @@ from channelhash.search.sqlite import snapshots as layers
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.sqlite.snapshots import check_snapshot
+from refusals import check_refusal
 
 N = 40
 QUERIES = np.random.default_rng(5).integers(0, 256, (3, 2), dtype=np.uint8)
@@ -222,8 +223,7 @@ def test_arrays_come_back(values):
     (saved(np.arange(3)).replace(b"(3,), ", b"(-3,),"), "24 bytes of values where the shape is"),
 ])  # fmt: skip
 def test_other_files_are_refused(content, message):
-    with pytest.raises(ValueError, match=message):
-        layers._array_from_npy(content)
+    check_refusal(message, layers._array_from_npy, content, error=ValueError)
 
 
 def test_any_changed_byte_of_a_header_is_refused_or_harmless():
