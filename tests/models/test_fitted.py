@@ -25,9 +25,8 @@ def views(n=150, seed=0, widths=(("image", 12), ("text", 9))):
 
 def fit(features, *args, **settings):
     features = {name: values.astype(np.float32) for name, values in features.items()}
-    return fit_codes(
-        open_encoder("features", {n: v.shape[1] for n, v in features.items()}), features, *args, **settings
-    )
+    encoder = open_encoder("features", {name: values.shape[1] for name, values in features.items()})
+    return fit_codes(encoder, features, *args, **settings)
 
 
 @pytest.mark.parametrize(("codes", "method"), [("sign", _random_rotation), ("itq", _pca_itq)])

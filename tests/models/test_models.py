@@ -1,6 +1,7 @@
 """Models: initialisation, independence of codes, encoding, saving and loading."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from torch import nn
 
 import channelhash as ch
 from channelhash.data.records import Records
-from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.heads import hash_head
 from channelhash.models.small import TransformerText, _sinusoidal_positions
@@ -62,9 +62,7 @@ def test_a_code_depends_on_its_own_input_alone_and_is_finite_without_known_words
             torch.testing.assert_close(model.outputs(modality, [item])[0], together[i], atol=1e-5, rtol=1e-4)
         backwards = model.outputs(modality, records.items[modality][::-1])
         torch.testing.assert_close(backwards.flip(0), together, atol=1e-5, rtol=1e-4)
-    alone = MODELS["small"].create(
-        Records(records.ids, {"text": TEXTS}, records.labels, records.label_names), 12, **settings
-    )
+    alone = MODELS["small"].create(replace(records, items={"text": TEXTS}), 12, **settings)
     alone.load_state_dict({k: v for k, v in model.state_dict().items() if k.startswith("branches.text")})
     torch.testing.assert_close(alone.outputs("text", TEXTS), codes["text"])
     outputs = small(records, **settings).outputs("text", ["", "   ", "!!!"])
@@ -78,10 +76,8 @@ def test_saving_and_loading_gives_the_same_codes_and_fingerprint(records, settin
     model.save_pretrained(tmp_path / "saved")
     for again in (ch.HashModel.from_pretrained(tmp_path / "saved"), load_model(tmp_path / "saved")):
         assert again.fingerprint() == model.fingerprint()
-        np.testing.assert_array_equal(again.encode_texts(TEXTS), model.encode_texts(TEXTS))
-        np.testing.assert_array_equal(
-            again.encode_images(records.items["image"]), model.encode_images(records.items["image"])
-        )
+        for modality, items in records.items.items():
+            np.testing.assert_array_equal(again.encode(modality, items), model.encode(modality, items))
     assert json.loads((tmp_path / "saved" / "config.json").read_text())["n_bits"] == 12
 
 
@@ -89,8 +85,7 @@ def test_codes_are_packed_and_pictures_may_be_opened_ones(records):
     model = small(records, n_bits=12)
     paths = list(records.items["image"])
     codes = model.encode_images(paths)
-    assert codes.shape == (6, 2)
-    assert codes.dtype == np.uint8
+    assert (codes.shape, codes.dtype) == ((6, 2), np.uint8)
     np.testing.assert_array_equal(model.encode_images([Image.open(path) for path in paths]), codes)
     np.testing.assert_array_equal(model.encode_images([str(path) for path in paths]), codes)
     assert model.encode_texts([]).shape == (0, 2)
@@ -98,9 +93,8 @@ def test_codes_are_packed_and_pictures_may_be_opened_ones(records):
 
 def test_padding_takes_no_part_in_a_texts_features():
     torch.manual_seed(0)
-    encoder = TransformerText(
-        torch.nn.Embedding(51, 16, padding_idx=0), n_features=16, feed_forward=32, max_tokens=20
-    ).eval()
+    table = torch.nn.Embedding(51, 16, padding_idx=0)
+    encoder = TransformerText(table, n_features=16, feed_forward=32, max_tokens=20).eval()
     tokens = torch.tensor([[3, 7, 9]])
     padded = torch.nn.functional.pad(tokens, (0, 9))
     torch.testing.assert_close(encoder(padded), encoder(tokens), atol=1e-6, rtol=1e-5)
@@ -137,11 +131,10 @@ def test_a_feature_model_standardises_and_says_what_it_cannot_do(tmp_path):
     torch.testing.assert_close(inputs.std(0, correction=0), torch.ones(4), atol=1e-5, rtol=0)
     assert model.outputs("text", features["text"]).isfinite().all()  # a constant column does not divide by 0
     model.save_pretrained(tmp_path / "m")
-    np.testing.assert_array_equal(
-        load_model(tmp_path / "m").encode("image", features["image"]), model.encode("image", features["image"])
-    )
-    with pytest.raises(InputError, match=r"image features are \(n, 4\) for this model, not \(2, 5\)"):
-        model.encode("image", np.zeros((2, 5), np.float32))
+    codes = load_model(tmp_path / "m").encode("image", features["image"])
+    np.testing.assert_array_equal(codes, model.encode("image", features["image"]))
+    says = r"image features are \(n, 4\) for this model, not \(2, 5\)"
+    check_refusal(says, model.encode, "image", np.zeros((2, 5), np.float32))
 
 
 def test_damaged_and_missing_models_are_named(records, tmp_path):
@@ -155,8 +148,7 @@ def test_damaged_and_missing_models_are_named(records, tmp_path):
 
 def test_widths_that_cannot_be_are_refused_and_narrow_ones_are_built(records):
     check_refusal(r"model\.width is 12; choose a multiple of 8", MODELS["small"].create, records, 12, width=12)
-    with pytest.raises(InputError, match=r"model\.text_width is 6"):
-        MODELS["small"].create(records, 12, text_encoder="transformer", text_width=6)
+    check_refusal(r"model\.text_width is 6", small, records, text_encoder="transformer", text_width=6)
     for encoder in ("bag", "transformer"):
         model = small(records, text_encoder=encoder, text_width=8, min_count=1)
         assert model.branch("text").encoder.n_features == 8
