@@ -21,6 +21,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.models.fitted import MIN_PAIRS
+from channelhash.search import find_store
 from channelhash.search.items import date_of
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve.app import Limits, open_app
@@ -126,6 +127,8 @@ def test_a_folder_where_no_store_can_be_made_has_it_in_the_cache(photos, tmp_pat
     assert [line.partition(" (")[0] for line in said.splitlines()] == [f"{N} added: {N} pictures in {places[0]}"]
     assert search(capsys, photos, "--image", photos / "0.png", "--trust-code") == (ids, "")
     assert sorted(photos.iterdir()) == before
+    (tmp_path / "more" / "photos").mkdir(parents=True)
+    assert find_store(tmp_path / "more" / "photos") is None  # a namesake elsewhere has a place of its own
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the viewer is a script of the shell")

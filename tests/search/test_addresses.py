@@ -34,25 +34,6 @@ def test_the_store_in_the_folder_is_opened_by_its_name(photos):
     assert ch.open_store(photos).ids() == ["a.jpg"]
 
 
-def test_a_folder_that_cannot_be_written_has_its_store_in_the_cache(photos, tmp_path, monkeypatch):
-    make = Path.mkdir
-
-    def read_only(path: Path, *args: object, **options: object) -> None:
-        if path.is_relative_to(photos):
-            raise OSError(30, "Read-only file system")
-        make(path, *args, **options)
-
-    monkeypatch.setattr(Path, "mkdir", read_only)
-    place = choose_place(photos)
-    assert place.is_relative_to(tmp_path / "cache" / "channelhash")
-    assert place.name.startswith("photos-")
-    fill(place)
-    assert ch.open_store(photos).ids() == ["a.jpg"]
-    other = tmp_path / "more" / "photos"
-    other.mkdir(parents=True)
-    assert find_store(other) is None  # a namesake elsewhere has a place of its own
-
-
 def test_where_nothing_can_be_written_one_line_says_what_to_do(photos, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     check_refusal("no store can be made", choose_place, photos)
