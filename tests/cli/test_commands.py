@@ -74,7 +74,6 @@ def test_evaluate_gives_the_figures_people_script_against(run, capsys):
 
 
 def test_evaluate_on_other_parts(run, capsys):
-    capsys.readouterr()
     results = {}
     options = {"validation": "--split=validation", "best": "--checkpoint=best", "leak-free": "--leak-free"}
     for name, option in options.items():
@@ -111,6 +110,7 @@ def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path):
         ([tmp_path / "gone.parquet", "dog"], "gone.parquet: no such folder or file; check"),
     ):
         assert_refused(capsys, "search", *arguments, says=says)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_dry_run_prints_sizes_and_writes_nothing(tmp_path, capsys):
