@@ -41,7 +41,6 @@ def results(capsys, *arguments):
 
 def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, model, capsys):
     photos, place = picture_folder(tmp_path / "photos", 5), tmp_path / "s"
-    capsys.readouterr()
     (photos / "0.png").rename(photos / "horses.png")
     done = run_json(capsys, "index", "create", place, photos, "--model", model)
     assert (done["added"], done["items"], done["problems"]) == (5, 5, [])

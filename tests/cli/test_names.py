@@ -59,7 +59,6 @@ def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
         found = read_config(preset_path("table"), keys)
         paths = Path(table).absolute(), Path(pictures).absolute()
         assert (found.source.path, found.source.root, found.train.epochs) == (*paths, 4)
-    capsys.readouterr()
     assert_refused(capsys, "train", "--data", "i.json", says="--data i.json: a file ends in .csv, .tsv, .jsonl")
 
 

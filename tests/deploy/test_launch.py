@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from torch.distributed.run import get_args_parser
 
-from small_runs import feature_config, run_command, write_features
+from small_runs import feature_config, run_command, run_text, write_features
 from training.test_distributed import assert_same, edit
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -33,8 +33,7 @@ def test_the_slurm_script_starts_a_command_and_options_that_exist(capsys):
     known = {name for action in get_args_parser()._actions for name in action.option_strings}
     options = re.findall(r"--[\w-]+", launcher)
     assert {"--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint"} <= set(options) <= known
-    assert run_command(command.split()[0], "--help") == 0
-    shown = capsys.readouterr().out
+    shown = run_text(capsys, command.split()[0], "--help")
     options = re.findall(r"--[\w-]+", command)
     assert set(options) == {"--out", "--resume"}
     assert all(option in shown for option in options)

@@ -25,7 +25,7 @@ from channelhash.training.inputs import _cached_features
 from channelhash.utils.progress import no_stage_progress
 from picture_runs import tiny_clip, write_pictures
 from refusals import check_refusal
-from small_runs import assert_refused, run_command
+from small_runs import assert_refused, run_command, run_json
 
 
 @pytest.fixture
@@ -135,8 +135,7 @@ def test_scales_are_those_of_the_training_rows(run):
 
 
 def test_a_run_is_evaluated_loaded_and_searched_with(run, captions, capsys, tmp_path):
-    assert run_command("evaluate", run, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["tasks"]["text->image"]["queries"] == 8
+    assert run_json(capsys, "evaluate", run)["tasks"]["text->image"]["queries"] == 8
     model = load_model(run)
     codes = model.encode_texts(["a bright red picture"])
     model.save_pretrained(tmp_path / "saved")
@@ -145,9 +144,7 @@ def test_a_run_is_evaluated_loaded_and_searched_with(run, captions, capsys, tmp_
     np.testing.assert_array_equal(again.encode_texts(["a bright red picture"]), codes)
     store = tmp_path / "photos.store"
     assert run_command("index", "create", store, captions.parent / "images", "--encoder", run) == 0
-    capsys.readouterr()
-    assert run_command("search", store, "a bright red picture", "--json") == 0
-    assert len(json.loads(capsys.readouterr().out)["results"]) == 10
+    assert len(run_json(capsys, "search", store, "a bright red picture")["results"]) == 10
 
 
 def test_a_training_cut_short_resumes_to_the_same_weights(run, captions, tmp_path):
@@ -169,8 +166,8 @@ def test_a_training_cut_short_resumes_to_the_same_weights(run, captions, tmp_pat
 
 
 def test_a_preset_or_a_file_is_named(captions, capsys):
-    assert run_command("train", captions, "--preset", "photo") == 2
-    assert "name a configuration file or a --preset, one of the two" in capsys.readouterr().err
+    says = "name a configuration file or a --preset, one of the two"
+    assert_refused(capsys, "train", captions, "--preset", "photo", says=says)
     assert_refused(capsys, "train", "--preset", "foto", says="no preset 'foto'; there are cliphash, demo")
 
 
@@ -246,8 +243,7 @@ def test_signs_have_the_gradient_of_tanh():
 
 
 def test_draws_are_those_of_the_seed(model, pairs):
-    first, again, other = (
-        rotated(model, pairs, seed, steps=2).branch("text").head[3].linear.weight for seed in (0, 0, 1)
-    )
+    made = [rotated(model, pairs, seed, steps=2) for seed in (0, 0, 1)]
+    first, again, other = (one.branch("text").head[3].linear.weight for one in made)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

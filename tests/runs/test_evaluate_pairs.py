@@ -1,7 +1,5 @@
 """``channelhash recall`` against literal loops over every query and item."""
 
-import json
-
 import numpy as np
 import pytest
 import yaml
@@ -11,7 +9,7 @@ from channelhash.metrics.recall import counterparts
 from channelhash.runs.evaluate import _rankings, _second_stage, evaluate_pairs, run_codes
 from channelhash.runs.folder import open_run
 from metrics.ranking_equations import literal_recall
-from small_runs import assert_refused, run_command, write_pairs
+from small_runs import assert_refused, run_json, run_text, write_pairs
 
 IMAGES, BITS = 120, 32
 
@@ -46,15 +44,12 @@ def cosine(a, b):
 
 
 def test_rankings_are_those_of_their_definitions(run, table, capsys):
-    assert run_command("recall", run, table, "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = run_json(capsys, "recall", run, table)
     assert (result["n_bits"], result["images"], result["tests"]) == (BITS, 30, 1)
     opened = open_run(run)
     queries = opened.collection.records.take(opened.splits.query)
-    values = {
-        side: opened.model.outputs(side, queries.items[side]).numpy().astype(np.float64) for side in queries.items
-    }
-    texts, images = values["text"], values["image"][::2]
+    outputs = {side: opened.model.outputs(side, items).numpy() for side, items in queries.items.items()}
+    texts, images = outputs["text"].astype(np.float64), outputs["image"][::2].astype(np.float64)
     for task, query, items, pairs in (
         ("text->image", texts, images, [[row // 2] for row in range(60)]),
         ("image->text", images, texts, [[2 * row, 2 * row + 1] for row in range(30)]),
@@ -100,8 +95,7 @@ def test_scores_are_means_over_tests_of_so_many_images(run, table, capsys):
         names = np.array([str(row // 2) for row in part])
         parts.append(_rankings(values, names, [BITS])["real values"]["text->image"]["recall_at"]["5"])
     assert result["rankings"]["real values"]["text->image"]["recall_at"]["5"] == pytest.approx(np.mean(parts))
-    assert run_command("recall", run, table, "--images", "14", "--checkpoint", "best") == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(run_text(capsys, "recall", run, table, "--images", "14", "--checkpoint", "best").split())
     assert "text → image, recall in %, 14 images, mean of 2 tests" in shown
 
 

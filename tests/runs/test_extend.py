@@ -21,7 +21,7 @@ from channelhash.runs.train import start_run
 from channelhash.search.query import load_encoder
 from picture_runs import clip_model, picture_config, resnet_model, write_pictures
 from refusals import check_refusal
-from small_runs import assert_refused, feature_config, run_command, write_features
+from small_runs import assert_refused, feature_config, run_command, run_json, write_features
 
 OLD = ["--set", "data.without_labels=[label 5]", "--set", "data.queries=30", "--set", "data.train=80"]
 NEW = ["--set", "data.only_labels=[label 5]"]
@@ -206,8 +206,7 @@ def test_a_store_goes_on_with_the_extended_model(place, extended, tmp_path, caps
     assert run_command("train", config, "--out", other) == 0
     add = ["index", "add", store, tmp_path / "new.npz", "--model"]
     assert_refused(capsys, *add, other, says="made by another model")
-    assert run_command(*add, extended, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["added"] == int(is_new.sum())
+    assert run_json(capsys, *add, extended)["added"] == int(is_new.sum())
     opened, model = ch.open_store(store), ch.load_model(extended)
     assert ch.load_model(store).fingerprint() == model.fingerprint()  # asks from now on
     for item in opened.get(sorted(before)):

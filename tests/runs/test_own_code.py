@@ -75,9 +75,8 @@ def test_code_of_ones_own_is_trained_resumed_evaluated_and_loaded_by_consent(in_
 
 
 def test_a_saved_model_cannot_run_code_that_is_no_model(tmp_path):
-    (tmp_path / "config.json").write_text(
-        json.dumps({"name": "python:os:mkdir", "n_bits": 8, "architecture": {"path": str(tmp_path / "made")}})
-    )
+    config = {"name": "python:os:mkdir", "n_bits": 8, "architecture": {"path": str(tmp_path / "made")}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     for trust_code, says in ((False, "names python:os:mkdir"), (True, r"is not a channelhash\.models\.ModelKind")):
         check_refusal(says, load_model, tmp_path, trust_code=trust_code)
     assert not (tmp_path / "made").exists()

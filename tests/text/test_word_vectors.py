@@ -15,7 +15,7 @@ from channelhash.text import word_vectors
 from channelhash.text.tokens import Vocabulary, split_words
 from channelhash.text.word_vectors import WordVectors, _TextReader
 from refusals import check_refusal, refusal
-from small_runs import run_command, run_json
+from small_runs import run_json, run_text
 
 WORDS = ["Sea", "sea", "café", "##", "Sunset"]
 VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3) / 4
@@ -40,8 +40,7 @@ def write_text(path, words=WORDS, vectors=VECTORS):
 def test_binary_and_text_files_give_the_same_vectors(tmp_path, newline):
     for path in (write_binary(tmp_path / "v.bin", newline=newline), write_text(tmp_path / "v.txt")):
         vectors = WordVectors.open(path, tmp_path / "cache")
-        assert len(vectors) == 4
-        assert vectors.vectors.dtype == np.float16
+        assert (len(vectors), vectors.vectors.dtype) == (4, np.float16)
         assert [vectors.word(row) for row in range(4)] == ["sea", "café", "##", "sunset"]
         np.testing.assert_array_equal(vectors.vectors, VECTORS[[0, 2, 3, 4]])  # the earlier casing of sea wins
         assert [vectors.row(word) for word in ("sea", "café", "##", "sunset")] == [0, 1, 2, 3]
@@ -158,8 +157,7 @@ def vectors(tmp_path_factory):
 @pytest.mark.usefixtures("few_english_words")
 def test_a_token_is_the_row_of_its_vector_plus_one(vectors):
     ids = vectors.encode(["#SUNSET qqqq 2007 goldengate", "", "sunset " * 9], vectors.reader(), 6)
-    assert ids.tolist() == [[1, 2, 3, 4, 0, 0], [0] * 6, [1] * 6]
-    assert ids.dtype == np.int32
+    assert (ids.tolist(), ids.dtype) == ([[1, 2, 3, 4, 0, 0], [0] * 6, [1] * 6], np.int32)
     assert vectors.vectors[ids[0, :4] - 1, 0].tolist() == [0, 1, 2, 3]
 
 
@@ -208,8 +206,7 @@ def test_a_command_shows_how_words_are_read(few_english_words, capsys):
         ("corrected", ["bridge"]),
         ("dropped", []),
     ]
-    assert run_command("data", "explain-text", "brigde") == 0
-    assert "corrected" in capsys.readouterr().out
+    assert "corrected" in run_text(capsys, "data", "explain-text", "brigde")
 
 
 def test_texts_are_cut_after_the_longest_length(reader):
