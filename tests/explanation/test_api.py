@@ -6,13 +6,13 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.codes import hamming_distances
-from channelhash.errors import InputError
 from channelhash.explanation.api import Explanation, Side
 from channelhash.explanation.bit_labels import Bit
 from channelhash.explanation.occlusion import MapSettings
 from channelhash.models.hash_model import encode_records
 from channelhash.search import open_store
 from picture_runs import picture_records
+from refusals import check_refusal
 from serve.served import small_model, small_store
 from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_features
 
@@ -74,10 +74,7 @@ def test_what_is_not_known_or_has_changed_is_said(folder, tmp_path):
     store.close()
     bare = ch.explain(tmp_path / "store", [], [], ["bare", "bare"], ["text", "image"], folder / "run")
     assert (bare.distance, bare.image_maps, bare.words) == (0, (None, None), (None, None))
-    assert bare.remarks == (
-        "no map of bare: its words are not known here",
-        "no map of bare: its picture is not known here",
-    )
+    assert bare.remarks == tuple(f"no map of bare: its {what} not known here" for what in ("words are", "picture is"))
     assert bare.bits[0].strengths == (None, None)
     assert "No labels are known" in bare.summary()
     changed = ch.explain(tmp_path / "store", [], ["red"], ["changed"], ["text"], folder / "run")
@@ -89,9 +86,8 @@ def test_what_is_not_known_or_has_changed_is_said(folder, tmp_path):
 
 def test_only_so_many_words_and_patches_are_looked_at(folder):
     path = folder / "images" / "3.png"
-    found = ch.explain(
-        folder / "store", [path], ["red " * 5], settings=MapSettings(3, 1, max_words=2, max_positions=11)
-    )
+    few = MapSettings(3, 1, max_words=2, max_positions=11)
+    found = ch.explain(folder / "store", [path], ["red " * 5], settings=few)
     assert [word.word for word in found.words[1]] == ["red", "red"]
     assert found.image_maps[0] is None
     assert "12 patches" in found.remarks[0]
@@ -142,8 +138,8 @@ def test_an_item_is_not_explained_by_a_code_that_it_does_not_have(tmp_path):
     store = open_store(tmp_path / "store", 12)
     store.add(["a", "b"], {"text": np.zeros((2, 2), np.uint8)})
     store.close()
-    with pytest.raises(InputError, match="has no image code; explain by what it has, --by text"):
-        ch.explain(tmp_path / "store", likes=["a", "b"], by=["text", "image"])
+    says = "has no image code; explain by what it has, --by text"
+    check_refusal(says, ch.explain, tmp_path / "store", likes=["a", "b"], by=["text", "image"])
 
 
 @pytest.mark.parametrize(("evidence", "summary"), [

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from channelhash.errors import InputError
 from channelhash.serve import Limits, create_app
 from channelhash.serve.app import open_app
 from channelhash.serve.middleware import Tokens
+from refusals import check_refusal
 from serve.served import ODD_ID, TOKEN, WRITER, refused, serving, small_store
 
 READ_TOKEN = "another-token-to-read"
@@ -65,10 +65,9 @@ def test_the_token_for_reading_reads_and_that_for_writing_does_both(guarded):
 def test_one_token_for_both_is_refused(tmp_path, model):
     small_store(tmp_path, model).close()
     (tmp_path / "token").write_text(TOKEN)
-    with pytest.raises(InputError, match="could write"):
-        open_app(str(tmp_path / "store"), None, Limits(), tmp_path / "token", None, tmp_path / "token")
-    with pytest.raises(InputError, match=r"--read-token-file .*no such file"):
-        open_app(str(tmp_path / "store"), None, Limits(), None, None, tmp_path / "nothing")
+    store, token, gone = str(tmp_path / "store"), tmp_path / "token", tmp_path / "nothing"
+    check_refusal("could write", open_app, store, None, Limits(), token, None, token)
+    check_refusal(r"--read-token-file .*no such file", open_app, store, None, Limits(), None, None, gone)
 
 
 def test_a_store_that_was_removed_takes_no_write_and_the_server_still_ends(tmp_path, model):
