@@ -116,9 +116,8 @@ def test_a_code_depends_on_its_own_input_alone_and_is_that_of_the_saved_model(
     texts, images = list(records.items["text"]), list(records.items["image"])
     alone = {"image": model.outputs("image", images[3:4]), "text": model.outputs("text", texts[3:4])}
     other = "a much longer text about something else altogether"
-    batch = model.outputs_prepared(
-        {"image": model.prepare("image", images[::-1]), "text": model.prepare("text", [other, texts[3], ""])}
-    )
+    items = {"image": images[::-1], "text": [other, texts[3], ""]}
+    batch = model.outputs_prepared({name: model.prepare(name, of_batch) for name, of_batch in items.items()})
     torch.testing.assert_close(batch["image"][len(images) - 4], alone["image"][0], atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(batch["text"][1], alone["text"][0], atol=1e-5, rtol=1e-4)
     assert batch["text"].isfinite().all()

@@ -25,7 +25,7 @@ from channelhash.training.inputs import Held, TrainingSet, prepare_inputs
 from channelhash.training.step import Steps, _epoch_batches, _image_batches, _learning_rate, epoch_steps
 from channelhash.training.trainer import selection_score, train
 from channelhash.utils.progress import no_progress
-from small_runs import assert_refused, feature_config, run_command, write_features
+from small_runs import assert_refused, feature_config, run_command, run_json, write_features
 
 
 def test_the_schedule_is_the_papers():
@@ -37,7 +37,6 @@ def test_the_schedule_is_the_papers():
         else:
             expected = 1e-6
         assert _learning_rate(e, 200, 1e-5) == pytest.approx(expected, rel=1e-12)
-
     assert [_learning_rate(e, 8, 1.0) == 1.0 for e in range(4)] == [True, True, True, True]
     assert _learning_rate(6, 8, 1.0) == pytest.approx(0.1)
 
@@ -190,8 +189,7 @@ class Watched(DSCHLoss):
 def test_the_best_epoch_is_kept_where_it_is_asked_for(tmp_path, capsys):
     features = write_features(tmp_path / "f.npz")
     config = feature_config(tmp_path / "c.yaml", features, epochs=4, learning_rate=1.0, validate_every=1, keep="best")
-    assert run_command("train", config, "--out", tmp_path / "run", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    result = run_json(capsys, "train", config, "--out", tmp_path / "run")
     log = [json.loads(line)["validation"] for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert result["validation"] == max(log, key=selection_score) != log[-1]
     best = load_file(tmp_path / "run" / "checkpoints" / "best" / "model.safetensors")
@@ -208,9 +206,8 @@ def test_the_best_epoch_is_kept_where_it_is_asked_for(tmp_path, capsys):
 def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name, rates, terms):
     """Proxies and classifiers move with the model, and an interrupted training goes on with them bit by bit."""
     records = load_features(write_features(tmp_path / "f.npz"))
-    settings = TrainSettings(
-        epochs=4, batch_size=120, learning_rate=1e-3, rates=rates, checkpoint_every=2, validate_every=0
-    )
+    often = {"checkpoint_every": 2, "validate_every": 0}
+    settings = TrainSettings(epochs=4, batch_size=120, learning_rate=1e-3, rates=rates, **often)
 
     def run(folder, progress=no_progress):
         model, data = small_training(records, settings)
