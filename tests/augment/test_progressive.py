@@ -41,8 +41,7 @@ def test_level_shares_are_those_of_the_epoch(epoch):
 
 def test_easy_picks_one_of_four_kinds_alike():
     counts = Counter(name for steps in plans("easy") for name in names(steps))
-    assert sum(counts.values()) == N
-    assert set(counts) == {"flip_horizontally", "rotate", "grayscale", "crop"}
+    assert (sum(counts.values()), set(counts)) == (N, {"flip_horizontally", "rotate", "grayscale", "crop"})
     assert chisquare(list(counts.values())).pvalue > 1e-4
     angles = Counter(s.parameters["angle"] for steps in plans("easy") for s in steps if s.name == "rotate")
     assert set(angles) == {-90, -45, 45, 90}
@@ -140,8 +139,7 @@ def test_shape_and_range_are_kept(picture, level, sample):
     image, partner = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(seed))
     progression = Progression(0, 10**6 + 1, level=level)
     result = progression.augment(lambda row: image if row == sample else partner, 0, sample)
-    assert result.shape == image.shape
-    assert result.dtype == image.dtype
+    assert (result.shape, result.dtype) == (image.shape, image.dtype)
     assert result.min() >= 0
     assert result.max() <= 1 + 1e-6
 

@@ -74,7 +74,6 @@ def test_no_text_breaks_a_format(table):
     bare = re.sub(r"\\[\\{}&%$#_]", "", tables._to_latex(table))
     assert (bare.count("{"), bare.count("$") % 2) == (bare.count("}"), 0)
     assert not re.search(r"(?<!\\)[%#~^]", re.sub(r"\\\\", "", tables._to_latex(table)))
-
     lines = tables._to_markdown(table).split("\n")
     cells = [re.split(r"(?<!\\)\|", re.sub(r"\\\\", "", line))[1:-1] for line in lines[2 : 4 + len(table.rows)]]
     assert [len(row) for row in cells] == [len(table.header)] * (2 + len(table.rows))

@@ -29,8 +29,7 @@ def test_arrays_texts_and_structures_come_back_from_the_other_process(tmp_path):
     arrays = read_arrays(path)
     assert arrays.keys() == content.keys()
     assert arrays["X"].tolist() == np.eye(2).tolist()
-    assert arrays["S"].tolist() == np.eye(3).tolist()
-    assert arrays["names"].tolist() == ["ab", "c", ""]
+    assert (arrays["S"].tolist(), arrays["names"].tolist()) == (np.eye(3).tolist(), ["ab", "c", ""])
     assert arrays["struct"].tolist() == ""
     assert arrays["text"].tolist() == ["dog"]
 
