@@ -184,9 +184,8 @@ def test_answers_that_fit_come_first_and_nonsense_has_none(judged, outputs):
         logits = FIT[0] + FIT[1] * units @ row / length + FIT[2] * length
         hits = search_hits(judged, Query(ch.codes.pack(row[None] >= 0)[0], row.astype(np.float32), "text"))
         for hit in hits:
-            assert hit.fit == pytest.approx(
-                1 / (1 + np.exp(-logits[int(hit.id)])), abs=0.05
-            )  # of projections of 8 bits
+            share = 1 / (1 + np.exp(-logits[int(hit.id)]))
+            assert hit.fit == pytest.approx(share, abs=0.05)  # of projections of 8 bits
             assert hit.fits == (hit.fit >= 0.5)
         assert hits.close == any(hit.fits for hit in hits)
         found.append(hits.close)

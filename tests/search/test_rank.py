@@ -101,10 +101,8 @@ def test_only_projections_of_the_codes_are_taken():
     outputs = np.array([[0.5, -2.0], [1.0, 0.0]], np.float32)
     codes = {"image": pack(binarize(outputs)), "text": pack(binarize(-outputs))}
     kept = module.check_projections({"text": -outputs, "image": outputs}, codes, 2)
-    assert {modality: rows.tolist() for modality, rows in kept.items()} == {
-        "image": [[32, -127], [127, 0]],
-        "text": [[-32, 127], [-127, 0]],
-    }
+    found = {modality: rows.tolist() for modality, rows in kept.items()}
+    assert found == {"image": [[32, -127], [127, 0]], "text": [[-32, 127], [-127, 0]]}
     assert module.check_projections(None, codes, 2) is None
     for given_instead, message in [
         ({"image": outputs}, "projections: of image, but codes of image and text"),

@@ -201,11 +201,8 @@ def reader(few_english_words):
 
 def test_a_command_shows_how_words_are_read(few_english_words, capsys):
     words = run_json(capsys, "data", "explain-text", "goldengate brigde 日本")["words"]
-    assert [(word["outcome"], word["tokens"]) for word in words] == [
-        ("split", ["golden", "gate"]),
-        ("corrected", ["bridge"]),
-        ("dropped", []),
-    ]
+    found = [(word["outcome"], word["tokens"]) for word in words]
+    assert found == [("split", ["golden", "gate"]), ("corrected", ["bridge"]), ("dropped", [])]
     assert "corrected" in run_text(capsys, "data", "explain-text", "brigde")
 
 

@@ -128,8 +128,7 @@ def test_a_training_without_room_names_the_file_and_goes_on_when_there_is(tmp_pa
     config = feature_config(tmp_path / "run.yaml", write_features(tmp_path / "f.npz"), epochs=2)
     out = tmp_path / "run"
     with largest_file(6000):
-        assert_refused(
-            capsys, "train", config, "--out", out, says="; make room, then continue with: channelhash train ", status=1
-        )
+        says = "; make room, then continue with: channelhash train "
+        assert_refused(capsys, "train", config, "--out", out, says=says, status=1)
     assert not [path for path in out.rglob("*") if path.name.endswith(".tmp")]
     assert run_command("train", config, "--out", out, "--resume") == 0

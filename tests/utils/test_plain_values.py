@@ -69,9 +69,8 @@ def test_a_type_that_no_table_file_has_is_refused():
 
 
 def test_a_text_that_is_not_utf8_is_the_fault_of_its_cell_alone():
-    content = pa.Array.from_buffers(
-        pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
-    )
+    ends = pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0")
+    content = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"a\xff")])
     good, bad = plain_values(content)
     assert good == "a"
     check_refusal("is not UTF-8 text", text_of, bad, error=ValueError)

@@ -29,10 +29,8 @@ def by_counting(texts, question, k, coverage):
     weights = {word: math.log(1 + len(texts) / count) for word, count in words.items() if count}
     scores = [sum(weight for word, weight in weights.items() if word in text.split()) for text in texts]
     least = coverage * sum(math.log(1 + len(texts) / max(count, 1)) for count in words.values())
-    order = sorted(
-        (n for n, score in enumerate(scores) if score and score >= least - 1e-9),
-        key=lambda n: (-round(scores[n], 9), n),
-    )
+    enough = [n for n, score in enumerate(scores) if score and score >= least - 1e-9]
+    order = sorted(enough, key=lambda n: (-round(scores[n], 9), n))
     return [f"{n:03}" for n in order][:k], [scores[n] for n in order][:k]
 
 
