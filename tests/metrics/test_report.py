@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import channelhash as ch
 from channelhash.metrics.report import evaluate_sets
@@ -60,7 +61,7 @@ def test_a_report_has_every_figure_and_only_reachable_cut_offs():
     assert set(report) == {
         "map_tie_aware", "map_interval", "map_lower", "map_upper", "map_in_order", "map_at", "precision_at", "ndcg",
         "ndcg_graded", "roc_auc_micro", "roc_auc_micro_every_query", "roc_auc_macro", "roc_auc_macro_queries",
-        "radius_2", "by_radius", "precision_recall_curve", "chance", "queries", "skipped",
+        "radius_2", "by_radius", "precision_recall_curve", "chance", "queries", "skipped", "hubness", "codes_in_use",
     }  # fmt: skip
 
 
@@ -155,6 +156,32 @@ def test_no_item_is_an_answer_to_itself():
         figures = [report[name] for name in names] + [report["precision_at"]["23"], report["map_at"]["5"]]
         figures += [sch["in_order"] / share, sch["lower"] / share, *report["by_radius"]["precision"]]
         assert figures == pytest.approx(np.mean(each[task], axis=0).tolist())
+
+
+@pytest.mark.parametrize("n_items", [7, 24])
+def test_hubness_is_the_skewness_of_the_times_that_items_are_found(n_items):
+    """Radovanović, Nanopoulos and Ivanović 2010, eq. (1): S = E[(N_10 − μ)³] / σ³; a query does not find itself."""
+    items = many(n_items, 0)
+    queries = items.take(range(1, n_items, 2))
+    for task, report in ch.metrics.evaluate(queries, items).items():
+        source, target = task.split("->")
+        times = dict.fromkeys(items.ids, 0.0)
+        for name, code in zip(queries.ids, queries.codes[source], strict=True):
+            distance = {
+                other: int(np.bitwise_count(code ^ item).sum())
+                for other, item in zip(items.ids, items.codes[target], strict=True)
+                if other != name
+            }
+            for other, d in distance.items():
+                nearer, tied = (sum(compare(x, d) for x in distance.values()) for compare in (int.__lt__, int.__eq__))
+                times[other] += min(1.0, max(0.0, (10 - nearer) / tied))
+        assert report["hubness"] == pytest.approx(stats.skew(list(times.values())))
+        assert report["codes_in_use"] == len(np.unique(items.codes[target], axis=0)) / n_items
+
+
+def test_items_that_are_found_alike_have_no_hubness():
+    query, database = toy_sets()
+    assert ch.metrics.evaluate(query, database)["text->text"]["hubness"] is None
 
 
 def test_all_rows_of_a_querys_id_are_left_out():
