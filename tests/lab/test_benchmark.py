@@ -126,10 +126,12 @@ def test_differences_equal_the_tests_written_out(scores):
         results += [made_result("DSCH, tuned", seed, {"image->text": first, "text->image": second})]
         results += [made_result("CSQ", seed, {"image->text": third, "text->image": first})]
     results.append(made_result("SCH", 0))
+    for result in results:
+        result.settings["data"].update(seed=result.seed, queries=1, train=5)
     (table,) = benchmark._differences_tables(results)
     ((name, mean, p, _, ahead, clear, behind),) = [[cell.text for cell in row] for row in table.rows]
     cells = 100 * np.array([[first - third, second - first] for first, second, third in scores])
-    test, each = SeedTest.of(cells.mean(axis=1)), [SeedTest.of(column) for column in cells.T]
+    test, each = SeedTest.of(cells.mean(axis=1), 0.2), [SeedTest.of(column, 0.2) for column in cells.T]
     clearly = [t.difference for t, p in zip(each, holm([t.p_value for t in each]), strict=True) if p <= 0.05]
     assert name == "CSQ"
     numbers = [float(number.strip("[],").replace("−", "-")) for number in mean.split()]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from channelhash.lab.experiments import comparisons
-from channelhash.lab.experiments.comparisons import SeedTest, _compare_methods, holm
+from channelhash.lab.experiments.comparisons import SeedTest, _compare_methods, holm, split_ratio
 from channelhash.lab.experiments.studies.factorial import _effects_tables, _factorial_effects
 from channelhash.metrics.report import PairedTest, paired_test
 from lab.grids import made_result
@@ -41,6 +41,31 @@ def test_over_seeds_it_is_the_paired_t_test(pairs):
     assert found[1:3] == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=1e-9)
     assert found.difference == pytest.approx(np.mean(first) - np.mean(second), abs=1e-12)
     assert found.seeds == len(pairs)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=6), st.integers(1, 2000), st.integers(1, 5000))
+def test_seeds_with_splits_of_their_own_are_tested_as_nadeau_and_bengio_say(differences, n_test, n_train):
+    """The corrected resampled t-test: t = mean / √((1/J + n₂/n₁) S²), S² the sample variance of J differences."""
+    assume(np.std(differences) > 1e-3)
+    runs = [made_result("a", seed) for seed in range(2)]
+    for run in runs:
+        run.settings["data"].update(seed=run.seed, queries=n_test, train=n_train)
+    j = len(differences)
+    mean = sum(differences) / j
+    variance = sum((d - mean) ** 2 for d in differences) / (j - 1)
+    error = ((1 / j + n_test / n_train) * variance) ** 0.5
+    found = SeedTest.of(differences, split_ratio(runs))
+    students = stats.t(j - 1)
+    assert found.p_value == pytest.approx(2 * students.cdf(-abs(mean) / error))
+    assert found[1:3] == pytest.approx([mean + students.ppf(tail) * error for tail in (0.025, 0.975)])
+
+
+@pytest.mark.parametrize("data", [{"seed": 0}, {"splits": "splits.json"}, {"split_method": "given"}])
+def test_seeds_of_one_split_are_tested_by_themselves(data):
+    runs = [made_result("a", seed) for seed in range(2)]
+    for run in runs:
+        run.settings["data"].update({"seed": run.seed, "queries": 1, "train": 2} | data)
+    assert split_ratio(runs) == 0
 
 
 def test_equal_differences_leave_no_doubt():

@@ -1,6 +1,5 @@
 """Whether methods differ, over queries and over seeds: tests and their table."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -10,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from channelhash.errors import InputError
-from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.results import Result, split_sizes
 from channelhash.lab.experiments.tables import Cell, Table, signed
 from channelhash.metrics.report import PairedTest, paired_test
 from channelhash.utils.plotting import arrow
@@ -26,20 +25,42 @@ class SeedTest(NamedTuple):
     seeds: int
 
     @classmethod
-    def of(cls, differences: ArrayLike) -> Self:
-        """Run the paired t-test: mean d of n differences, d ± t_{n−1} · s/√n with their sample deviation s.
+    def of(cls, differences: ArrayLike, ratio: float = 0.0) -> Self:
+        """Run the paired t-test: mean d of n differences, d ± t_{n−1} · s · √(1/n + ratio), s their sample deviation.
+
+        Args:
+            differences: one a seed.
+            ratio: `split_ratio` of their runs.
 
         >>> [round(value, 3) for value in SeedTest.of([0.25, 0.5, 0.75])]
         [0.5, -0.121, 1.121, 0.074, 3]
+        >>> [round(value, 3) for value in SeedTest.of([0.25, 0.5, 0.75], ratio=0.2)]
+        [0.5, -0.286, 1.286, 0.111, 3]
         """
         values = np.asarray(differences, dtype=np.float64)
         if len(values) < 2:
             raise ValueError(f"{len(values)} differences; a test over seeds needs two or more common seeds")
-        with warnings.catch_warnings(action="ignore"):  # equal differences leave no doubt, whichever way
-            test = stats.ttest_1samp(values, 0)
-            lower, upper = test.confidence_interval(0.95)
-        p_value = float(test.pvalue) if values.any() else 1.0
-        return cls(float(values.mean()), float(lower), float(upper), p_value, len(values))
+        mean, freedom = values.mean(), len(values) - 1
+        error = values.std(ddof=1) * np.sqrt(1 / len(values) + ratio)
+        reach = stats.t.ppf(0.975, freedom) * error
+        # Equal differences leave no doubt, whichever way.
+        p_value = 2 * stats.t.sf(abs(mean) / error, freedom) if error else 0.0 if mean else 1.0
+        return cls(float(mean), float(mean - reach), float(mean + reach), float(p_value), len(values))
+
+
+def split_ratio(results: Sequence[Result]) -> float:
+    """Return n_test / n_train of runs whose seeds draw a split each; 0 where they share one.
+
+    Splits of one collection have rows in common, so their scores vary together and s²/n is less than the variance of
+    the mean; it becomes s² · (1/n + n_test / n_train) (Nadeau and Bengio 2003). n_test is the number of test
+    queries, which scores are means over. n_train is that of T, not of R or of all other rows: nothing else is learned
+    from, and the larger ratio is the more careful one.
+    """
+    data = [run.settings["data"] for run in results]
+    if len({each.get("seed") for each in data}) < 2 or data[0].get("splits") or data[0].get("split_method") == "given":
+        return 0.0
+    queries, rows = split_sizes(results[0])
+    return queries / rows
 
 
 @dataclass
@@ -132,7 +153,7 @@ def _compare(
             )
     means = [np.mean([run.query_ap[key] for run in side], axis=0) for side in sides]
     scores = [[run.score(task) for run in side] for side in sides]
-    over_seeds = SeedTest.of(np.subtract(scores[0], scores[1])) if len(seeds) > 1 else None
+    over_seeds = SeedTest.of(np.subtract(scores[0], scores[1]), split_ratio(sides[0])) if len(seeds) > 1 else None
     return paired_test(means[0], means[1], resamples), over_seeds
 
 
@@ -161,7 +182,8 @@ def _significance_table(comparisons: Sequence[_Comparison]) -> Table:
         tuple(rows),
         "First method − second, in percentage points, over their common seeds. Over queries: sign-flip permutation "
         "test of each query's AP, averaged over seeds; it speaks of these trained models on other queries. Over seeds: "
-        "paired t-test and t interval; it speaks of training again. p with Holm's correction over all comparisons made "
+        "paired t-test and t interval, corrected where each seed draws a split (Nadeau and Bengio 2003); it speaks of "
+        "training again. p with Holm's correction over all comparisons made "
         f"together, bold up to {LEVEL}; intervals are not corrected. A difference holds where both p are bold.",
     )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from channelhash.config import make_config
 from channelhash.errors import InputError, JobError
-from channelhash.lab.experiments.comparisons import LEVEL, SeedTest, holm, print_p
+from channelhash.lab.experiments.comparisons import LEVEL, SeedTest, holm, print_p, split_ratio
 from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result, Table
 from channelhash.lab.experiments.ranks import ranks_table
 from channelhash.lab.experiments.results import query_means
@@ -325,6 +325,7 @@ def _method_means(results: Sequence[Result], view: str, score: str) -> dict[str,
 def _differences_tables(results: Sequence[Result]) -> list[Table]:
     """Return `_FIRST` minus every other method, on R and on R∖T; none without two common seeds."""
     tables, queries, methods = [], query_means(results), _grouped(results)
+    ratio = split_ratio([result for result in results if result.status == "finished"])
     for view in ("test", "leak_free"):
         first = _cells(methods.get(_FIRST, ()), view)
         tests: dict[str, tuple[SeedTest, list[SeedTest]]] = {}
@@ -335,7 +336,8 @@ def _differences_tables(results: Sequence[Result]) -> list[Table]:
             if len(common) > 1:
                 seeds = sorted(common)
                 differences = np.array([[first[cell][seed] - other[cell][seed] for seed in seeds] for cell in cells])
-                tests[method] = SeedTest.of(differences.mean(axis=0)), [SeedTest.of(row) for row in differences]
+                mean, *of_cells = (SeedTest.of(row, ratio) for row in (differences.mean(axis=0), *differences))
+                tests[method] = mean, of_cells
         if tests:
             tables.append(_differences_table(view, tests, queries))
     return tables
@@ -370,10 +372,11 @@ def _differences_table(
         ("Minus", "Mean of all cells", "p", "Other queries", "Ahead in cells", "Clearly ahead", "Clearly behind"),
         tuple(rows),
         f"A cell is a task at a code length. Differences are paired by seed over {', '.join(map(str, seeds))} "
-        "seeds, each with a split of its own, so they speak of other queries, training rows and weights; Student's "
-        "95 % interval and test. p by Holm's correction over the rows; clearly: p up to 0.05 by Holm's correction over "
-        "all cells of all rows. Other queries: 95 % bootstrap interval of the mean over queries, with the same trained "
-        "models. Bold: p up to 0.05; an interval that leaves zero out.",
+        "seeds, each with a split of its own, so they speak of other queries, training rows and weights; 95 % "
+        "interval and t-test, corrected for rows that splits share (Nadeau and Bengio 2003). p by Holm's correction "
+        "over the rows; clearly: p up to 0.05 by Holm's correction over all cells of all rows. Other queries: 95 % "
+        "bootstrap interval of the mean over queries, with the same trained models. Bold: p up to 0.05; an interval "
+        "that leaves zero out.",
         labels=1,
     )
 
