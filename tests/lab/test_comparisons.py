@@ -1,6 +1,8 @@
 """Tests over seeds and queries and effects of a factorial grid are the textbook's, and pair what belongs together."""
 
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,29 +45,30 @@ def test_over_seeds_it_is_the_paired_t_test(pairs):
     assert found.seeds == len(pairs)
 
 
+def seeds_with(folder=Path(), **data):
+    runs = [made_result("a", seed) for seed in range(2)]
+    for run in runs:
+        run.settings["data"].update({"seed": run.seed, "queries": 3, "train": 20} | data)
+    return [replace(run, folder=folder) for run in runs]
+
+
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=6), st.integers(1, 2000), st.integers(1, 5000))
 def test_seeds_with_splits_of_their_own_are_tested_as_nadeau_and_bengio_say(differences, n_test, n_train):
     """The corrected resampled t-test: t = mean / √((1/J + n₂/n₁) S²), S² the sample variance of J differences."""
     assume(np.std(differences) > 1e-3)
-    runs = [made_result("a", seed) for seed in range(2)]
-    for run in runs:
-        run.settings["data"].update(seed=run.seed, queries=n_test, train=n_train)
     j = len(differences)
     mean = sum(differences) / j
-    variance = sum((d - mean) ** 2 for d in differences) / (j - 1)
-    error = ((1 / j + n_test / n_train) * variance) ** 0.5
-    found = SeedTest.of(differences, split_ratio(runs))
-    students = stats.t(j - 1)
+    error = ((1 / j + n_test / n_train) * sum((d - mean) ** 2 for d in differences) / (j - 1)) ** 0.5
+    found, students = SeedTest.of(differences, split_ratio(seeds_with(queries=n_test, train=n_train))), stats.t(j - 1)
     assert found.p_value == pytest.approx(2 * students.cdf(-abs(mean) / error))
     assert found[1:3] == pytest.approx([mean + students.ppf(tail) * error for tail in (0.025, 0.975)])
 
 
-@pytest.mark.parametrize("data", [{"seed": 0}, {"splits": "splits.json"}, {"split_method": "given"}])
-def test_seeds_of_one_split_are_tested_by_themselves(data):
-    runs = [made_result("a", seed) for seed in range(2)]
-    for run in runs:
-        run.settings["data"].update({"seed": run.seed, "queries": 1, "train": 2} | data)
-    assert split_ratio(runs) == 0
+def test_splits_are_told_from_seeds_of_one_split_and_their_sizes_from_defaults(tmp_path):
+    for data in ({"seed": 0}, {"splits": "splits.json"}, {"split_method": "given"}):
+        assert split_ratio(seeds_with(**data)) == 0
+    (tmp_path / "splits.json").write_text('{"counts": {"query": 40, "train": 200}}')
+    assert split_ratio(seeds_with(tmp_path, train="rest")) == 0.2
 
 
 def test_equal_differences_leave_no_doubt():

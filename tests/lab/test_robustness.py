@@ -178,7 +178,23 @@ def check_that_labels_are_wrong_in_training_alone(noisy, monkeypatch):
     np.testing.assert_array_equal(run_codes(noisy.folder).query.labels, records.labels[run.splits.query])
 
 
-def test_features_cannot_be_perturbed(tmp_path, capsys):
-    command = ["experiment", "robustness", "--losses", "sch", "--config", grid_base(tmp_path), "--seeds", "1"]
-    out = ["--bits", "8", "--out", tmp_path / "grid"]
-    assert_refused(capsys, *command, *out, says="reads neither pixels nor tokens")
+@pytest.mark.parametrize("settings", [[], ["--preset", "demo", "--set", "data.n_images=60"]])
+def test_features_and_networks_without_gradients_are_refused_before_the_training(settings, tmp_path, capsys):
+    base = settings or ["--config", grid_base(tmp_path)]
+    command = ["experiment", "robustness", "--losses", "sch", *base, "--bits", "8", "--out", tmp_path / "grid"]
+    for more in ([], ["--dry-run"]):
+        assert_refused(capsys, *command, *more, says="reads neither pixels nor tokens")
+    assert not (tmp_path / "grid").exists()
+
+
+def test_texts_alone_are_perturbed(tmp_path):
+    words = ["sea", "sky", "cat", "dog"]
+    rows = [f"t{i},{words[i % 4]} {words[i // 4 % 4]} word{i % 9},{words[i % 4]}" for i in range(80)]
+    (tmp_path / "items.csv").write_text("\n".join(["id,text,labels", *rows]))
+    settings = ["data.queries=10", "data.train=40", "train.batch_size=20", "train.epochs=1", "train.validate_every=0"]
+    command = ["experiment", "robustness", "--losses", "sch", "--preset", "table", "--data", tmp_path / "items.csv"]
+    command += ["--bits", "8", "--seeds", "1", *(word for key in settings for word in ("--set", key))]
+    assert run_command(*command, "--out", tmp_path / "grid") == 0
+    titles = "".join(path.read_text().split("\n")[0] for path in (tmp_path / "grid/tables").glob("robustness-*.md"))
+    assert "text → text, queries perturbed" in titles
+    assert "mean of text → text, training" in titles

@@ -142,7 +142,8 @@ def test_damaged_and_missing_models_are_named(records, tmp_path):
     weights = tmp_path / "m" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:5000])
     check_refusal(r"model\.safetensors: weights cannot be read", load_model, tmp_path / "m")
-    check_refusal("no such folder", load_model, tmp_path / "nothing")
+    says = "no such folder; `train --preset` makes a run, `index create` takes photo's codes"
+    check_refusal(says, load_model, tmp_path / "photo")
     check_refusal(r"no config\.json", load_model, tmp_path)
 
 

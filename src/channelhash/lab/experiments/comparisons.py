@@ -1,5 +1,6 @@
 """Whether methods differ, over queries and over seeds: tests and their table."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from channelhash.errors import InputError
-from channelhash.lab.experiments.results import Result, split_sizes
+from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables import Cell, Table, signed
 from channelhash.metrics.report import PairedTest, paired_test
 from channelhash.utils.plotting import arrow
@@ -59,8 +60,11 @@ def split_ratio(results: Sequence[Result]) -> float:
     data = [run.settings["data"] for run in results]
     if len({each.get("seed") for each in data}) < 2 or data[0].get("splits") or data[0].get("split_method") == "given":
         return 0.0
-    queries, rows = split_sizes(results[0])
-    return queries / rows
+    queries, rows, file = data[0]["queries"], data[0]["train"], results[0].folder / "splits.json"
+    if not (isinstance(queries, int) and isinstance(rows, int)):  # defaults of the collection
+        counts = results[0].measure("split_counts", lambda: json.loads(file.read_text(encoding="utf-8"))["counts"])
+        queries, rows = counts["query"], counts["train"]
+    return float(queries / rows)
 
 
 @dataclass

@@ -208,20 +208,6 @@ def _split_hashes(run: Path) -> tuple[str, str]:
         return splits["data_hash"][:_DIGITS], splits["rows_hash"][:_DIGITS]
 
 
-def split_sizes(result: Result) -> tuple[int, int]:
-    """Return the numbers of test queries and training rows: those asked for, or of defaults, those that were drawn.
-
-    >>> split_sizes(Result("run", Path(), "DSCH", {"data": {"queries": 1000, "train": 5000}}, "finished"))
-    (1000, 5000)
-    """
-    queries, train = (result.settings["data"].get(key) for key in ("queries", "train"))
-    if isinstance(queries, int) and isinstance(train, int):
-        return queries, train
-    file = result.folder / "splits.json"
-    counts = result.measure("split_counts", lambda: json.loads(file.read_text(encoding="utf-8"))["counts"])
-    return counts["query"], counts["train"]
-
-
 def _numbers(scores: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     """Yield (path, value) of every number in nested scores; lists, which are curves, are left out."""
     for key, value in scores.items():

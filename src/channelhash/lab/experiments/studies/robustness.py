@@ -177,8 +177,8 @@ _LOSSES = {**METHODS, "DSCH, recommended": {"name": "dsch", "recommended": True}
 _NOISY = ", labels of others "
 _AS_IT_IS = "as they are|"
 _ATTACK = "attack, ε in 255ths"
-#: Modality whose queries are perturbed -> the task that is tabulated.
-_TASKS = {"image": "image->text", "text": "text->image"}
+#: Models, or encoders of models, that compute on features from elsewhere or on bytes alone.
+_OPAQUE = ("features", "photo-backbones")
 # Perturbation -> method -> the score of each seed.
 _Rows = dict[str, dict[str, list[float]]]
 
@@ -196,13 +196,16 @@ def _grid(design: Design) -> list[GridRun]:
             train = {**design.base.get("train", {}), "label_noise": share}
             name = f"{method}{_NOISY}{share:g}" if share else method
             runs += replace(design, base={**design.base, "train": train}).runs(name, loss)
+    for run in runs:
+        if (model := getattr(run.config.model, "encoder", run.config.model_name)) in _OPAQUE:
+            raise InputError(f"experiment robustness: {model} reads neither pixels nor tokens; take small or tdsrdh")
     return runs
 
 
 def _perturbed_scores(folder: Path) -> dict[str, dict[str, float]]:
     """Return perturbation -> task -> tie-aware mAP of a run's test queries over R, which stays as it is.
 
-    Perturbations are named like ``"noise, σ|0.05"``.
+    Perturbations are named like ``"noise, σ|0.05"``; a model that reads neither pixels nor tokens has none.
     """
     codes, run, scores = run_codes(folder), open_run(folder), {}
     run.model.eval()
@@ -213,11 +216,6 @@ def _perturbed_scores(folder: Path) -> dict[str, dict[str, float]]:
             query = replace(codes.query, codes={modality: _encode(branch, changed)})
             tasks, _ = evaluate_sets(query, codes.retrieval, f"{folder}, {name}", ())
             scores[name] = {task: float(figures["map_tie_aware"]) for task, figures in tasks.items()}
-    if not scores:
-        raise InputError(
-            f"{folder}: its model reads neither pixels nor tokens: nothing can be perturbed; take a model "
-            "such as small or tdsrdh"
-        )
     return scores
 
 
@@ -242,8 +240,10 @@ def _encode(branch: Branch, inputs: Tensor) -> PackedCodes:
 def _tables(results: Sequence[Result]) -> list[Table]:
     """Return mAP by perturbation of images, of texts and of labels, and every cell of the runs as ever."""
     finished = [result for result in results if result.status == "finished"]
+    every = finished[0].tasks() if finished else ()
+    shown = [task for task in every if len(set(task.split("->"))) == 2] or every  # of one modality, its own task
     tables = []
-    for modality, task in _TASKS.items():
+    for task in shown:
         rows: _Rows = {}
         for run in finished:
             if _NOISY not in run.method:
@@ -253,13 +253,13 @@ def _tables(results: Sequence[Result]) -> list[Table]:
                 for name, score in scores.items():
                     rows.setdefault(name, {}).setdefault(run.method, []).append(score)
         if len(rows) > 1:
-            tables.append(_table(f"robustness-{modality}", f"{arrow(task)}, queries perturbed", rows))
+            tables.append(_table(f"robustness-{task.partition('->')[0]}", f"{arrow(task)}, queries perturbed", rows))
     by_labels: _Rows = {}
     for run in finished:
         method, _, share = run.method.partition(_NOISY)
         of_share = by_labels.setdefault(f"labels of others|{share or 0}", {})
-        of_share.setdefault(method, []).append(float(np.mean([run.score(task) for task in _TASKS.values()])))
-    title = "mean of image → text and text → image, training labels wrong"
+        of_share.setdefault(method, []).append(float(np.mean([run.score(task) for task in shown])))
+    title = f"mean of {' and '.join(map(arrow, shown))}, training labels wrong"
     return [*tables, _table("robustness-labels", title, by_labels), *all_views(losses_table, results)]
 
 
