@@ -88,15 +88,14 @@ def test_a_channel_loss_equals_its_equation_in_value_and_gradient(name, changed,
     assert_same_value_and_gradient(outputs, ours, equation(outputs, labels, k, **settings))
 
 
-@pytest.mark.parametrize("k", [16, 128])
-@pytest.mark.parametrize("channel", [{}, {"gamma_w": 2.0, "tau": 3.0}])
-def test_with_one_label_an_item_dsch_is_sch(channel, k):
+@pytest.mark.parametrize(("k", "channel"), [(16, {}), (128, {"gamma_w": 2.0, "tau": 3.0})])
+def test_with_one_label_an_item_dsch_is_sch(k, channel):
     """S is 0 or 1, also of an item without labels: only the quantisation term, which both can have, sets them apart."""
     outputs, _ = batch(k)
     labels = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 0], [1, 0, 0]])
     for kappa_q in (0.0, 0.3):
         dsch, sch = DSCHLoss(k, kappa_q=kappa_q, **channel), SCHLoss(k, kappa_q=kappa_q)
-        assert_same_value_and_gradient(outputs, dsch(outputs, labels), sch(outputs, labels))
+        assert_same_value_and_gradient(outputs, *(loss(outputs, labels) for loss in (dsch, sch)))
 
 
 def test_bsch_has_no_gap_that_codes_could_not_attain():

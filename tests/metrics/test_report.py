@@ -165,14 +165,14 @@ def test_hubness_is_the_skewness_of_the_times_that_items_are_found(n_items):
     queries = items.take(range(1, n_items, 2))
     for task, report in ch.metrics.evaluate(queries, items).items():
         source, target = task.split("->")
-        times = dict.fromkeys(items.ids, 0.0)
-        for name, code in zip(queries.ids, queries.codes[source], strict=True):
-            distances = np.bitwise_count(code ^ items.codes[target]).sum(axis=1).tolist()
-            distance = {other: d for other, d in zip(items.ids, distances, strict=True) if other != name}
-            for other, d in distance.items():
-                nearer, tied = sum(x < d for x in distance.values()), list(distance.values()).count(d)
-                times[other] += min(1.0, max(0.0, (10 - nearer) / tied))
-        assert report["hubness"] == pytest.approx(stats.skew(list(times.values())))
+        times = np.zeros(n_items)
+        for row, code in zip(range(1, n_items, 2), queries.codes[source], strict=True):
+            distance = np.bitwise_count(code ^ items.codes[target]).sum(axis=1, dtype=float)
+            distance[row] = np.inf
+            for other in {*range(n_items)} - {row}:
+                nearer, tied = (distance < distance[other]).sum(), (distance == distance[other]).sum()
+                times[other] += min(1, max(0, (10 - nearer) / tied))
+        assert report["hubness"] == pytest.approx(stats.skew(times))
         assert ch.metrics.evaluate(queries, items.take(range(0, 7, 2)))[task]["hubness"] is None, "all found alike"
         assert report["codes_in_use"] == len(np.unique(items.codes[target], axis=0)) / n_items
 

@@ -243,8 +243,7 @@ def _print_scores(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
     """Print all scores of each task in percent, one column per task."""
     reports = list(tasks.values())
     labelled = "map_tie_aware" in reports[0]
-    counts = ("queries counted", "queries skipped")
-    shown = _SCORES if labelled else {label: _SCORES[label] for label in counts}
+    shown = _SCORES if labelled else {label: _SCORES[label] for label in ("queries counted", "queries skipped")}
     rows = [[label, *map(format_score, reports)] for label, format_score in shown.items()]
     for key, metric in {"map_at": "mAP", "precision_at": "P", "recall_at": "Recall"}.items():
         for z in reports[0].get(key, ()):

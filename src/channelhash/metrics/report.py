@@ -429,8 +429,7 @@ def evaluate_code_files(
     for path, codes in sets.items():
         if not len(codes):
             raise InputError(f"{path}: is empty; evaluation takes at least one code")
-    where = f"{query} and {database}"
-    tasks, histograms = evaluate_sets(sets[query], sets[database], where, conventions=conventions)
+    tasks, histograms = evaluate_sets(sets[query], sets[database], f"{query} and {database}", conventions=conventions)
     result = {"n_bits": sets[query].n_bits, "query": str(query), "database": str(database), "tasks": tasks}
     save_scores(result, histograms, out, f"{query.name} → {database.name}")
     return result
