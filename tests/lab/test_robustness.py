@@ -187,8 +187,7 @@ def test_features_and_networks_without_gradients_are_refused_before_the_training
 
 
 def test_texts_alone_are_perturbed(tmp_path):
-    words = ["sea", "sky", "cat", "dog"]
-    rows = [f"t{i},{words[i % 4]} {words[i // 4 % 4]} word{i % 9},{words[i % 4]}" for i in range(80)]
+    rows = [f"t{i},word{i % 4} tag{i % 9},label{i % 4}" for i in range(80)]
     (tmp_path / "items.csv").write_text("\n".join(["id,text,labels", *rows]))
     settings = ["data.queries=10", "data.train=40", "train.batch_size=20", "train.epochs=1", "train.validate_every=0"]
     command = ["experiment", "robustness", "--losses", "sch", "--preset", "table", "--data", tmp_path / "items.csv"]

@@ -413,7 +413,7 @@ def _learning_rates_table(trials: Sequence[Result]) -> Table:
         "Learning rates on validation",
         ("Method", *(f"{rate:g}" for rate in rates)),
         tuple(rows),
-        "Mean mAP of image → text and text → image on validation after the last epoch, in percent; 32 bits, seed 0. "
+        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent; 32 bits, seed 0. "
         "Bold: the best of the row; the better row of a loss is the one that its published form is compared at. A bold "
         "figure in the first or last column says that its best may lie beyond.",
         labels=1,
@@ -435,7 +435,7 @@ def _chosen_table(trials: Sequence[Result]) -> Table:
         "Weights chosen on validation",
         ("Loss", "Learning rate", "Initial weights", "Chosen", "Best", "Median", "Worst"),
         tuple(rows),
-        "Mean mAP of image → text and text → image on validation after the last epoch, in percent, of nine choices of "
+        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent, of nine choices of "
         "weights with either kind of initial weights; 32 bits, seed 0. AP: the weight of the direct AP term by bit of "
         "the code; proxies: their rate.",
         labels=1,
