@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.io import savemat
 from scipy.sparse import csc_matrix
 
-from channelhash.data.features import load_features, load_simulated
+from channelhash.data.features import load_features, load_simulated, load_wikipedia
 from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError
 from channelhash.models import MODELS
@@ -279,6 +279,59 @@ def test_given_splits_are_those_of_the_file_and_need_parts_and_no_sizes(tmp_path
         draw_splits(records, queries=2, method="given")
     for others in (load_features(write_parts(tmp_path / "g.npz", tr=TRAIN)), records.take(range(5, 8))):
         check_refusal("given needs a features file with the parts I_te", draw_splits, others, method="given")
+
+
+@pytest.mark.parametrize(("asked", "sizes"), [(None, (16, 2, 2)), (0, (20, 0, 0)), (3, (14, 3, 3)), (9, (2, 9, 9))])
+def test_without_a_database_beside_them_training_rows_are_held_out_for_validation(tmp_path, asked, sizes):
+    ids = [f"train{row}" for row in range(20)] + [f"query{row}" for row in range(5)]
+    np.savez(tmp_path / "f.npz", image=np.arange(50.0).reshape(25, 2), id=np.array(ids))
+    records = load_features(tmp_path / "f.npz")
+    splits = draw_splits(records, validation_queries=asked, method="given")
+    assert (len(splits.train), len(splits.validation_query), len(splits.validation_retrieval)) == sizes
+    parts = [splits.train, splits.validation_query, splits.validation_retrieval]
+    assert sorted(np.concatenate(parts)) == splits.retrieval.tolist() == list(range(20))
+    says = "validation_queries: 10 asked for, and as many to search, but there is no database beside the 20 training"
+    check_refusal(f"{says} rows; choose 0 … 9", draw_splits, records, validation_queries=10, method="given")
+
+
+def write_wikipedia(root, **files):
+    """The collection as published: features by part, and a line for each text, its image and its class."""
+    parts = {"I_tr": IMAGES[:5], "I_te": IMAGES[5:7], "T_tr": TEXTS[:5], "T_te": TEXTS[5:7]}
+    savemat(root / "raw_features.mat", parts)
+    lists = {
+        "trainset": "t-1\ti1\t3\nt-2\ti1\t1\nu-1\ti2\t3\nv\ti3\t2\nw\ti4\t1\n",
+        "testset": "t-3\ti5\t2\nx\ti6\t3\n",
+    }
+    for name, text in (lists | files).items():
+        (root / f"{name}_txt_img_cat.list").write_text(text)
+    (root / "categories.list").write_text("art\nbiology\ngeography")
+    return root
+
+
+def test_wikipedia_is_read_as_published(tmp_path):
+    records = load_wikipedia(write_wikipedia(tmp_path))
+    assert records.ids == ("train0", "train1", "train2", "train3", "train4", "query0", "query1")
+    np.testing.assert_array_equal(records.items["image"], IMAGES[:7])
+    np.testing.assert_array_equal(records.items["text"], TEXTS[:7])
+    assert records.label_names == ("art", "biology", "geography")
+    assert records.labels.argmax(axis=1).tolist() == [2, 0, 2, 1, 0, 1, 2]
+    assert records.labels.sum() == 7
+    assert draw_splits(records, method="given").query.tolist() == [5, 6]
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("a\tb\t1\n", ": has 1 lines, but I_te in raw_features.mat has 2 rows"),
+    ("a\tb\t1\nc\td\t4\n", ", line 2: ends in '4', expected the number of a class in categories.list, 1 to 3"),
+    ("a\tb\t0\nc\td\t1\n", ", line 1: ends in '0', expected the number of a class in categories.list, 1 to 3"),
+    ("a\tb\tart\n\n", ", line 1: ends in 'art', expected the number of a class in categories.list, 1 to 3"),
+    ("a\tb\t1\n\n", ", line 2: ends in '', expected the number of a class in categories.list, 1 to 3"),
+])  # fmt: skip
+def test_lists_of_wikipedia_that_do_not_fit_are_named(tmp_path, text, says):
+    write_wikipedia(tmp_path, testset=text)
+    path = tmp_path / "testset_txt_img_cat.list"
+    assert refusal(load_wikipedia, tmp_path) == f"{path}{says}"
+    path.unlink()
+    assert refusal(load_wikipedia, tmp_path) == f"{path}: cannot be read (No such file or directory)"
 
 
 @pytest.mark.parametrize(("arrays", "says"), [

@@ -2,6 +2,7 @@
 
 import difflib
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from channelhash.data.records import Records, label_name
 from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays, read_arrays
+from channelhash.utils.files import read_text
 from channelhash.utils.seeds import generator
 
 _PREFIXES = {"image": ("I", "X", "image", "img"), "text": ("T", "Y", "text", "txt"), "labels": ("L", "label", "labels")}
@@ -154,8 +156,45 @@ def load_features(
         InputError: the file is missing, truncated or not such a file; an array is missing, empty or has another number
             of rows; features are not finite; labels are not 0 or 1; an id or a label's name occurs twice.
     """
-    arrays = read_arrays(path)
     names = {"image": image_array, "text": text_array, "labels": labels_array}
+    return _records(read_arrays(path), names, path, skip_bad)
+
+
+def load_wikipedia(root: Path, skip_bad: bool = False) -> Records:
+    """Read the Wikipedia collection (Rasiwasia et al. 2010) as published: 2,173 pairs of an image and a text for
+    training and 693 for testing, as 128 visual words and 10 topics, each pair of one of 10 classes.
+
+    Rows have the ids ``train0 …`` and ``query0 …``: ``data.split_method: given`` takes the official split.
+
+    Args:
+        root: folder with ``raw_features.mat``, ``categories.list``, ``trainset_txt_img_cat.list`` and
+            ``testset_txt_img_cat.list``.
+        skip_bad: leave out rows whose features are not finite, count and list them.
+
+    Raises:
+        InputError: a file is missing or damaged; a list does not have a line for each row of features, or names a
+            class that is not in ``categories.list``.
+    """
+    path = root / "raw_features.mat"
+    arrays = read_arrays(path)
+    class_names = read_text(root / "categories.list").split()
+    numbers = [str(number) for number in range(1, len(class_names) + 1)]
+    for part, ending in (("trainset", "tr"), ("testset", "te")):
+        file = root / f"{part}_txt_img_cat.list"
+        classes = [(line.split() or [""])[-1] for line in read_text(file).splitlines()]
+        n_rows = len(np.atleast_1d(arrays.get(f"I_{ending}", [])))
+        if len(classes) != n_rows:
+            raise InputError(f"{file}: has {len(classes)} lines, but I_{ending} in {path.name} has {n_rows} rows")
+        for place, number in enumerate(classes, start=1):
+            if number not in numbers:
+                expected = f"expected the number of a class in categories.list, 1 to {len(numbers)}"
+                raise InputError(f"{file}, line {place}: ends in {number!r}, {expected}")
+        arrays[f"L_{ending}"] = np.array(classes)[:, None] == np.array(numbers)
+    return _records({**arrays, "label_names": np.array(class_names)}, {}, path, skip_bad)
+
+
+def _records(arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_bad: bool) -> Records:
+    """Return the records of named arrays; ``names`` maps roles to arrays that have other names than the usual."""
     turned: list[str] = []
     by_role, ids = _arrays_by_role(arrays, names, path, turned)
     display = {} if ids else _display(arrays, path)
@@ -233,11 +272,12 @@ def load_simulated(
 
 
 def _arrays_by_role(
-    arrays: Arrays, names: dict[str, str | None], path: Path, problems: list[str]
+    arrays: Arrays, names: Mapping[str, str | None], path: Path, problems: list[str]
 ) -> tuple[Arrays, tuple[str, ...]]:
     """Return (image, text and labels by role, a row an item; the ids of the rows if the file comes in parts)."""
     by_role: Arrays = {}
-    for role, setting in names.items():
+    for role in _NAMES:
+        setting = names.get(role)
         if setting is not None and setting not in arrays:
             raise InputError(f"{path}: has no array {setting!r} ({role}); it has {', '.join(sorted(arrays))}")
         if name := setting or next((name for name in _NAMES[role] if name in arrays), None):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from channelhash.data.coco import load_coco
-from channelhash.data.features import load_features, load_simulated
+from channelhash.data.features import load_features, load_simulated, load_wikipedia
 from channelhash.data.mirflickr import load_mirflickr
 from channelhash.data.nuswide import load_nuswide
 from channelhash.data.records import Records
@@ -56,6 +56,7 @@ DATA_KINDS: dict[str, DataKind] = {
     "coco": DataKind(load_coco),
     "features": DataKind(load_features),
     "simulated": DataKind(load_simulated),
+    "wikipedia": DataKind(load_wikipedia, expected={"found": 2866, "usable": 2866}),
     "mirflickr25k": _official(load_mirflickr, 25000, 2000, 18015, 10000, 2000, 6015),
     "nuswide": _official(load_nuswide, 269648, 2100, 193734, 10500, 2100, 181134),
 }

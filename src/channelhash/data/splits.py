@@ -92,7 +92,7 @@ class SplitSettings(Settings):
     Attributes:
         queries: rows of Q; None takes the literature's number for the data set, else a tenth of the rows.
         train: rows of T, drawn from R = D∖Q; None likewise, else half of R; ``rest``, all that is left beside V_q.
-        validation_queries: rows of V_q, drawn from R∖T; None likewise.
+        validation_queries: rows of V_q, drawn from R∖T; None likewise. See `draw_splits` for ``given``.
         seed: of the draw.
         split_method: at random, stratified by labels, a number of queries and training rows per label, or as in the
             file.
@@ -148,7 +148,9 @@ def draw_splits(
             random. ``"per_class"`` reads
             ``queries`` and ``train`` as numbers per label, as much of the literature does, and draws V_q at random.
             Both need unique ids and, where there are labels, one row an image. ``"given"`` takes Q,
-            T and R = T ∪ database from a features file that comes in parts and draws V_q alone.
+            T and R = T ∪ database from a features file that comes in parts and draws V_q alone. Where there is no
+            database beside T, V_q and V_r are each a tenth of T, or ``validation_queries`` rows of it, and are not
+            trained on.
 
     Raises:
         InputError: a count is negative or larger than the rows allow; all rows have the same id; the method needs
@@ -246,10 +248,20 @@ def _splits_of_parts(
     query, trained = np.flatnonzero(parts == "query"), np.flatnonzero(parts == "train")
     if not all(matches) or not len(query) or len(query) == len(records):
         raise InputError("data.split_method given needs a features file with the parts I_te … and I_tr … or I_db …")
-    _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
     shuffled = _shuffled_rows(records, generator(seed, "splits"))
     rest = shuffled[parts[shuffled] == "database"]
-    return _splits(query, trained, *_cut(rest, count, records))
+    if len(rest):
+        _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
+        return _splits(query, trained, *_cut(rest, count, records))
+    count = len(trained) // 10 if validation_queries is None else validation_queries
+    if not 0 <= 2 * count < len(trained):
+        raise InputError(
+            f"validation_queries: {count} asked for, and as many to search, but there is no database beside the "
+            f"{len(trained)} training rows; choose 0 … {(len(trained) - 1) // 2}"
+        )
+    validation_query, rest = _cut(shuffled[parts[shuffled] == "train"], count, records)
+    validation_retrieval, rest = _cut(rest, count, records)
+    return _splits(query, rest, validation_query, validation_retrieval)
 
 
 def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
