@@ -1,18 +1,23 @@
 """Precomputed features."""
 
+from dataclasses import replace
+
 import h5py
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.io import savemat
-from scipy.sparse import csc_matrix
+from scipy.sparse import csc_matrix, csr_array, save_npz
 
+from channelhash.data.collection import Collection, describe
 from channelhash.data.features import load_features, load_simulated, load_wikipedia
 from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError
 from channelhash.models import MODELS
 from channelhash.models.hash_model import encode_records
+from channelhash.runs.train import train
+from channelhash.utils.array_files import SparseRows
 from channelhash.utils.seeds import generator
 from refusals import check_refusal, refusal
 
@@ -381,3 +386,125 @@ def test_features_are_labels_times_a_matrix_plus_noise(tmp_path):
     check_refusal(r"data\.rows is 14000, but .*labels\.npz has \d+ rows with a label", load_simulated, path)
     np.savez(path, image=np.zeros((3, 2)))
     check_refusal("has no array 'labels'; it has image", load_simulated, path, rows=1)
+
+
+def write_dcmh(folder, **changed):
+    """The three files of DCMH's toolbox: names of pictures, tags and labels, an array a file."""
+    cells = np.array([[f"im{row}.jpg"] for row in (1, 2, 3)], dtype=object)
+    arrays = {"imgList": {"FAll": cells}, "tagList": {"YAll": np.eye(3, 4)}, "labelList": {"LAll": LABELS}}
+    for name, content in (arrays | changed).items():
+        if content:
+            savemat(folder / f"{name}.mat", content)
+    return folder
+
+
+def test_an_array_a_file_is_one_set_and_names_of_pictures_are_no_features(tmp_path):
+    records = load_features(write_dcmh(tmp_path))
+    assert list(records.items) == ["text"]
+    np.testing.assert_array_equal(records.items["text"], np.eye(3, 4))
+    np.testing.assert_array_equal(records.labels, LABELS)
+    assert records.display_values("image") == tuple(str(tmp_path / f"im{row}.jpg") for row in (1, 2, 3))
+    write_dcmh(tmp_path, tagList={"tagList": csc_matrix(np.eye(3, 4))}, labelList={"labelList": csc_matrix(LABELS)})
+    again = load_features(tmp_path)
+    np.testing.assert_array_equal(again.items["text"], np.eye(3, 4))
+    np.testing.assert_array_equal(again.labels, LABELS)
+    np.save(tmp_path / "image.npy", IMAGE)
+    assert list(load_features(tmp_path).items) == ["image", "text"]
+
+
+@pytest.mark.parametrize(("changed", "says"), [
+    ({"tagList": None},
+     "needs the arrays image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there are any; "
+     "it has FAll, LAll"),
+    ({"tagList": {"YAll": np.eye(4)}},
+     "the files differ in their number of rows (YAll (4, 4), LAll (3, 2))"),
+    ({"labelList": {"LAll": LABELS[:2]}}, "the files differ in their number of rows (YAll (3, 4), LAll (2, 2))"),
+    ({"imgList": {"FAll": np.array([["a"]], dtype=object)}}, "FAll has 1 entries, expected 3, one a row"),
+    ({"more": {"YAll": np.eye(3)}}, "more.mat and tagList.mat both hold YAll; take one of them away"),
+    ({"imgList": None, "tagList": None, "labelList": None},
+     "is a folder without files that end in .npy, .npz, .mat, .h5, .hdf5"),
+])  # fmt: skip
+def test_files_of_a_folder_that_do_not_fit_are_named(tmp_path, changed, says):
+    assert refusal(load_features, write_dcmh(tmp_path, **changed)) == f"{tmp_path}: {says}"
+
+
+WORDS = np.array([[0, 2, 0, 0], [0, 0, 0, 0], [1, 0, 0, 3]], np.float32)
+
+
+def sparse_parts(matrix=WORDS, prefix="", **changed):
+    """The arrays of a sparse matrix, by rows."""
+    rows = csr_array(matrix)
+    parts = {"indptr": rows.indptr, "indices": rows.indices, "shape": rows.shape, "data": rows.data} | changed
+    return {f"{prefix}{part}": values for part, values in parts.items() if values is not None}
+
+
+@pytest.mark.parametrize("form", ["csr", "csc"])
+def test_what_scipy_saves_is_a_sparse_text(tmp_path, form):
+    save_npz(tmp_path / "f.npz", csr_array(WORDS).asformat(form))
+    items = load_features(tmp_path / "f.npz").items
+    assert list(items) == ["text"]
+    assert isinstance(items["text"], SparseRows)
+    np.testing.assert_array_equal(items["text"], WORDS, strict=True)
+    save_npz(tmp_path / "f.npz", csr_array(WORDS).tocoo())
+    check_refusal("is a sparse matrix of the form coo; save matrix.tocsr()", load_features, tmp_path / "f.npz")
+
+
+def test_sparse_arrays_of_either_modality_and_packed_labels(tmp_path):
+    labels = np.random.default_rng(0).random((3, 11)) < 0.5
+    arrays = sparse_parts(prefix="image_") | sparse_parts(prefix="text_", data=None)
+    names = np.array(list("abcdefghijk"))
+    np.savez(tmp_path / "f.npz", **arrays, labels=np.packbits(labels, axis=1), label_names=names)
+    records = load_features(tmp_path / "f.npz")
+    np.testing.assert_array_equal(records.items["image"], WORDS)
+    np.testing.assert_array_equal(records.items["text"], WORDS > 0)
+    np.testing.assert_array_equal(records.labels, labels)
+    np.savez(tmp_path / "f.npz", **arrays, labels=np.full((3, 2), 255, np.uint8), label_names=names)
+    check_refusal("packed bits, and some lie beyond the 11 label_names", load_features, tmp_path / "f.npz")
+    np.savez(tmp_path / "f.npz", **sparse_parts(WORDS.T, "text_"), image=IMAGE, labels=LABELS)
+    np.testing.assert_array_equal(load_features(tmp_path / "f.npz").items["text"], WORDS)
+
+
+@pytest.mark.parametrize(("changed", "says"), [
+    ({"indices": np.array([1, 0, 4])}, "not in it"),
+    ({"indices": np.array([1, 0])}, "not in it"),
+    ({"indices": np.array([1, 3, 3])}, "two values in a cell; sum_duplicates"),
+    ({"indptr": np.array([0, 2, 1, 3])}, "do not ascend from 0"),
+    ({"shape": (2, 4)}, "of 3 rows"),
+    ({"shape": None}, "has indptr, but no shape"),
+    ({"data": np.array([1, np.inf, 2])}, "row 2 (id 2): text features are not finite"),
+    ({"text": WORDS}, "has text and indptr, features twice; leave one out"),
+    ({"text_scale": 2}, "text is sparse, which goes without text_scale; store real values"),
+])  # fmt: skip
+def test_sparse_arrays_that_do_not_fit_are_named(tmp_path, changed, says):
+    np.savez(tmp_path / "f.npz", **sparse_parts(**changed), labels=LABELS)
+    assert says in refusal(load_features, tmp_path / "f.npz")
+
+
+@pytest.mark.parametrize("model", [{"name": "features", "hidden": [8]}, {"name": "aligned", "encoder": "features"}])
+def test_a_model_of_sparse_features_is_that_of_dense_ones(tmp_path, model):
+    draws = np.random.default_rng(0)
+    dense = (draws.random((90, 30)) * (draws.random((90, 30)) < 0.2)).astype(np.float32)
+    dense[:, 0], labels = 0.1, draws.random((90, 3)) < 0.4
+    codes, scores = [], []
+    for name, arrays in {"sparse": sparse_parts(dense), "dense": {"text": dense}}.items():
+        np.savez(tmp_path / f"{name}.npz", **arrays, labels=labels)
+        sections = {
+            "data": {"kind": "features", "path": str(tmp_path / f"{name}.npz"), "queries": 10, "train": 40},
+            "model": {**model, "n_bits": 16},
+            "loss": {"name": "dsch"},
+            "train": {"epochs": 2, "batch_size": 16, "validate_every": 1, "device": "cpu"},
+        }
+        run = train(sections, out=tmp_path / name)
+        scores.append(run.validation)
+        codes.append(encode_records(run.load_model(), load_features(tmp_path / f"{name}.npz")).codes["text"])
+    np.testing.assert_array_equal(*codes)
+    assert scores[0] == scores[1]
+
+
+def test_sparse_collections_are_joined_and_indexed_as_dense_ones(tmp_path):
+    np.savez(tmp_path / "f.npz", **sparse_parts(), labels=LABELS)
+    records = load_features(tmp_path / "f.npz")
+    for others in (records, replace(records, items={"text": WORDS})):
+        joined = Collection((records, replace(others, ids=("a", "b", "c")))).records.items["text"]
+        np.testing.assert_array_equal(joined, np.vstack([WORDS, WORDS]))
+    assert describe(records)["words_per_text"] == {}

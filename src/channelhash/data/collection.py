@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from channelhash.data import resolve_data_kind
 from channelhash.data.images import image_problem
-from channelhash.data.records import Items, Records, are_files, label_name
+from channelhash.data.records import Features, Items, Records, are_files, label_name
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
+from channelhash.utils.array_files import SparseRows
 from channelhash.utils.files import file_hash
 from channelhash.utils.progress import Progress
 
@@ -205,13 +206,15 @@ def _items(modality: str, first: Items, others: Mapping[str, Items]) -> Items:
     if modality not in others:
         raise InputError(f"the new items have no {modality}s, the old ones have; give both modalities")
     second = others[modality]
-    if not isinstance(first, np.ndarray) and not isinstance(second, np.ndarray):
+    if not isinstance(first, Features) and not isinstance(second, Features):
         return cast(Items, (*first, *second))  # paths with paths, strings with strings: a modality is one or the other
-    kinds = [values.shape[1] if isinstance(values, np.ndarray) else 0 for values in (first, second)]
+    kinds = [values.shape[1] if isinstance(values, Features) else 0 for values in (first, second)]
     if kinds[0] != kinds[1]:
         old, new = (f"features of width {width}" if width else "raw items" for width in kinds)
         raise InputError(f"the new {modality}s are {new}, the old ones {old}; give the same kind")
-    joined: NDArray[Any] = np.concatenate([first, second])
+    if isinstance(first, SparseRows) and isinstance(second, SparseRows):
+        return first.join(second)
+    joined: NDArray[Any] = np.concatenate([np.asarray(first), np.asarray(second)])
     return joined
 
 
@@ -306,7 +309,7 @@ def describe(
     images, texts = records.items.get("image", ()), records.items.get("text", ())
     if decode_images and are_files(images):
         problems += _image_problems(images, progress)
-    words = [] if isinstance(texts, np.ndarray) else [len(str(text).split()) for text in texts]
+    words = [] if isinstance(texts, Features) else [len(str(text).split()) for text in texts]
     return {
         **counts,
         "labels": dict(zip(records.label_names, (int(n) for n in records.labels.sum(axis=0)), strict=True)),

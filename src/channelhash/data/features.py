@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from channelhash.data.records import Records, label_name
 from channelhash.errors import InputError
-from channelhash.utils.array_files import Arrays, read_arrays
-from channelhash.utils.files import read_text
+from channelhash.utils.array_files import Arrays, SparseRows, read_arrays
+from channelhash.utils.files import read_text, reading
 from channelhash.utils.seeds import generator
 
 _PREFIXES = {"image": ("I", "X", "image", "img"), "text": ("T", "Y", "text", "txt"), "labels": ("L", "label", "labels")}
@@ -43,7 +43,7 @@ def _join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays
             raise InputError(f"{path}: has two {part} parts, one of them {', '.join(present.values())}")
         if present:
             names[part] = present
-            parts[part] = _by_rows({role: arrays[name] for role, name in present.items()}, path, problems)
+            parts[part] = _by_rows({role: np.asarray(arrays[name]) for role, name in present.items()}, path, problems)
     _check_alike(names, parts, path)
     ids = {part: [f"{part}{row}" for row in range(len(next(iter(values.values()))))] for part, values in parts.items()}
     places = _places(parts["train"], parts["database"]) if {"train", "database"} <= parts.keys() else None
@@ -115,12 +115,12 @@ _MODALITIES = ("image", "text")
 #: Recognised names of an array of the whole set, our own first.
 _NAMES = {
     "image": ("image", "IAll", "I", "images", "XAll"),
-    "text": ("text", "TAll", "YAll", "T", "texts", "tags"),
-    "labels": ("labels", "LAll", "L", "label"),
+    "text": ("text", "TAll", "YAll", "T", "texts", "tags", "tagList"),
+    "labels": ("labels", "LAll", "L", "label", "labelList"),
 }
 
-#: Arrays of texts that are displayed with search results: modality -> name.
-_DISPLAY = {"image": "pictures", "text": "captions"}
+#: Arrays of texts that are displayed with search results: modality -> names, in DCMH's files those of the pictures.
+_DISPLAY = {"image": ("pictures", "FAll", "imgList"), "text": ("captions",)}
 
 
 def load_features(
@@ -157,7 +157,7 @@ def load_features(
             of rows; features are not finite; labels are not 0 or 1; an id or a label's name occurs twice.
     """
     names = {"image": image_array, "text": text_array, "labels": labels_array}
-    return _records(read_arrays(path), names, path, skip_bad)
+    return _records(_with_sparse(read_arrays(path, sparse=True), path), names, path, skip_bad)
 
 
 def load_wikipedia(root: Path, skip_bad: bool = False) -> Records:
@@ -193,11 +193,39 @@ def load_wikipedia(root: Path, skip_bad: bool = False) -> Records:
     return _records({**arrays, "label_names": np.array(class_names)}, {}, path, skip_bad)
 
 
+def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
+    """Return the arrays with each ``X_indptr, X_indices, X_shape`` and perhaps ``X_data`` as the sparse matrix ``X``.
+
+    Without a prefix, as SciPy's ``save_npz`` writes them, they are the text.
+    """
+    form = str(arrays["format"].astype(str)) if {"format", "shape", "data"} <= arrays.keys() else "csr"
+    if form not in ("csr", "csc"):
+        raise InputError(f"{path}: is a sparse matrix of the form {form}; save matrix.tocsr()")
+    for starts in [name for name in arrays if name.endswith("indptr")]:
+        prefix = starts.removesuffix("indptr")
+        name = prefix.removesuffix("_") or "text"
+        for part in ("indices", "shape"):
+            if prefix + part not in arrays:
+                raise InputError(f"{path}: has {starts}, but no {prefix}{part}")
+        if name in arrays:
+            raise InputError(f"{path}: has {name} and {starts}, features twice; leave one out")
+        indices, shape = arrays[f"{prefix}indices"], arrays[f"{prefix}shape"].ravel().tolist()
+        values = next((arrays[prefix + part] for part in ("data", "values") if prefix + part in arrays), np.empty(0))
+        with reading(path, f"{starts}, {prefix}indices and {prefix}shape are no sparse matrix"):
+            by_columns = form == "csc" and not prefix
+            ones = np.ones(len(indices), np.float32)
+            matrix = SparseRows(values if len(values) else ones, indices, arrays[starts], shape[not by_columns])
+            arrays[name] = matrix.T if by_columns else matrix
+            if arrays[name].shape != tuple(shape):
+                raise ValueError(f"of {len(matrix)} rows")
+    return arrays
+
+
 def _records(arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_bad: bool) -> Records:
     """Return the records of named arrays; ``names`` maps roles to arrays that have other names than the usual."""
     turned: list[str] = []
     by_role, ids = _arrays_by_role(arrays, names, path, turned)
-    display = {} if ids else _display(arrays, path)
+    parted = bool(ids)
     if "labels" in by_role:
         labels, label_names = _read_labels(by_role["labels"], arrays, path)
     else:
@@ -210,10 +238,8 @@ def _records(arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_b
         raise InputError(f"{path}: id has {len(ids)} entries, {'labels' if label_names else 'features'} have {n} rows")
     if (twice := _repeated(ids)) is not None:
         raise InputError(f"{path}: several rows have the id {twice!r}")
-    for modality, values in display.items():
-        if len(values) != n:
-            raise InputError(f"{path}: {_DISPLAY[modality]} has {len(values)} entries, expected {n}, one a row")
-    finite = {name: np.asarray(np.isfinite(values).all(axis=1)) for name, values in items.items()}
+    display = {} if parted else _display(arrays, n, path)
+    finite = {name: _finite_rows(values) for name, values in items.items()}
     good = np.logical_and.reduce(list(finite.values()))
     problems = []
     for row in np.flatnonzero(~good):
@@ -276,12 +302,14 @@ def _arrays_by_role(
 ) -> tuple[Arrays, tuple[str, ...]]:
     """Return (image, text and labels by role, a row an item; the ids of the rows if the file comes in parts)."""
     by_role: Arrays = {}
+    stored: dict[str, str] = {}
     for role in _NAMES:
         setting = names.get(role)
         if setting is not None and setting not in arrays:
             raise InputError(f"{path}: has no array {setting!r} ({role}); it has {', '.join(sorted(arrays))}")
         if name := setting or next((name for name in _NAMES[role] if name in arrays), None):
-            by_role[role] = arrays[name]
+            by_role[role] = np.asarray(arrays[name]) if role == "labels" else arrays[name]
+            stored[role] = name
     if "labels" not in by_role:
         joined, ids = _join_parts(arrays, path, problems)
         if joined and any(names.values()):
@@ -296,16 +324,21 @@ def _arrays_by_role(
             raise InputError(f"{path}: has no array 'labels'; is it {near!r}? Say labels_array={near}, or rename it")
     same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
     turned = _by_rows(by_role | same_rows, path, problems)
+    if path.is_dir() and len({np.shape(turned[role])[:1] for role in stored}) > 1:
+        shapes = ", ".join(f"{name} {turned[role].shape}" for role, name in stored.items())
+        raise InputError(f"{path}: the files differ in their number of rows ({shapes})")
     return {role: turned[role] for role in by_role}, ()
 
 
-def _display(arrays: Arrays, path: Path) -> dict[str, tuple[str, ...]]:
+def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
     """Return the captions and image paths that the file has."""
-    display = {}
-    for modality, name in _DISPLAY.items():
-        if name in arrays and arrays[name].dtype.kind in "USO":
+    display, folder = {}, path if path.is_dir() else path.parent
+    for modality, names in _DISPLAY.items():
+        for name in [name for name in names if name in arrays and arrays[name].dtype.kind in "USO"][:1]:
             values = _texts_of(arrays[name], name, path)
-            display[modality] = tuple(str(path.parent / value) for value in values) if modality == "image" else values
+            if len(values) != n:
+                raise InputError(f"{path}: {name} has {len(values)} entries, expected {n}, one a row")
+            display[modality] = tuple(str(folder / value) for value in values) if modality == "image" else values
     return display
 
 
@@ -335,9 +368,15 @@ def _read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDAr
     >>> names, matrix.tolist()
     (('label 3', 'label 7'), [[True, False], [False, True], [True, False]])
     """
+    given = _texts_of(arrays["label_names"], "label_names", path) if "label_names" in arrays else ()
+    width = labels.shape[1] if labels.ndim == 2 else 0
+    if labels.dtype == np.uint8 and width not in (0, len(given)) and width == -(-len(given) // 8):
+        bits = np.unpackbits(labels, axis=1)
+        if bits[:, len(given) :].any():
+            raise InputError(f"{path}: labels are packed bits, and some lie beyond the {len(given)} label_names")
+        labels = bits[:, : len(given)]
     matrix, names = _label_matrix(labels, path)
-    if "label_names" in arrays:
-        names = tuple(map(label_name, _texts_of(arrays["label_names"], "label_names", path)))
+    names = tuple(map(label_name, given)) or names
     if len(names) != matrix.shape[1]:
         raise InputError(f"{path}: {len(names)} label_names, but labels have {matrix.shape[1]} columns")
     if (twice := _repeated(names)) is not None:
@@ -366,17 +405,26 @@ def _label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], 
     return labels.astype(bool), tuple(f"label {column}" for column in range(labels.shape[1]))
 
 
-def _real_values(stored: NDArray[Any], arrays: Arrays, name: str, n: int, path: Path) -> NDArray[np.float32]:
+def _real_values(stored: Any, arrays: Arrays, name: str, n: int, path: Path) -> NDArray[np.float32] | SparseRows:
     if stored.ndim != 2 or len(stored) != n or not stored.shape[1] or stored.dtype.kind not in "biuf":
         raise InputError(f"{path}: {name} is {stored.shape} {stored.dtype}, expected ({n}, d) numbers with d ≥ 1")
     with np.errstate(over="ignore", invalid="ignore"):  # values that overflow are reported with their rows
-        values: NDArray[np.float32] = stored.astype(np.float32)
+        values: Any = stored.astype(np.float32)
         for key, apply in ((f"{name}_zero", np.subtract), (f"{name}_scale", np.multiply)):
             if key in arrays:
+                if isinstance(values, SparseRows):
+                    raise InputError(f"{path}: {name} is sparse, which goes without {key}; store real values")
                 term = arrays[key].squeeze()  # MATLAB's numbers are (1, 1)
                 if term.shape not in ((), (stored.shape[1],)) or term.dtype.kind not in "iuf":
                     raise InputError(
                         f"{path}: {key} is {term.shape} {term.dtype}, expected 1 or {len(values.T)} numbers"
                     )
                 apply(values, term.astype(np.float32), out=values)
-    return values
+    return values  # type: ignore[no-any-return]
+
+
+def _finite_rows(values: NDArray[np.float32] | SparseRows) -> NDArray[np.bool_]:
+    """Return which rows are finite."""
+    if isinstance(values, SparseRows):
+        return ~np.isin(np.arange(len(values)), values.rows[~np.isfinite(values.data)])
+    return np.asarray(np.isfinite(values).all(axis=1))

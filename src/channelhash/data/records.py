@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
+from channelhash.utils.array_files import SparseRows
 from channelhash.utils.files import content_hash
 
-#: Raw values of one modality: image files, texts, or rows of precomputed features ``(n, d)``.
-Items = Sequence[Path] | Sequence[str] | NDArray[np.floating[Any]]
+#: Rows of precomputed features ``(n, d)``.
+Features = np.ndarray | SparseRows
+#: Raw values of one modality: image files, texts, or features.
+Items = Sequence[Path] | Sequence[str] | NDArray[np.floating[Any]] | SparseRows
 
 
 def are_files(items: Items) -> TypeGuard[Sequence[Path]]:
@@ -22,7 +25,7 @@ def are_files(items: Items) -> TypeGuard[Sequence[Path]]:
     >>> are_files((Path("a.jpg"),)), are_files(("a dog",))
     (True, False)
     """
-    return not isinstance(items, np.ndarray) and len(items) > 0 and isinstance(items[0], Path)
+    return not isinstance(items, Features) and len(items) > 0 and isinstance(items[0], Path)
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Records:
 
     A row, not an id, is a sample: real collections may hold an id twice. ``items`` maps a modality to its ``n`` raw
     values: image files (``Path``) for ``"image"``, strings for ``"text"``, or a float array ``(n, d)`` of precomputed
-    features for either.
+    features for either, `SparseRows` if few are not 0.
 
     >>> labels, names = labels_from_names([["dog", "sea"], ["sea"]], None, "example")
     >>> records = Records(("a", "b"), {"text": ("dog on a beach", "waves")}, labels, names)
@@ -66,7 +69,7 @@ class Records:
         """Return the records of ``rows``, in that order."""
         index = np.asarray(rows, dtype=np.int64)
         items: dict[str, Items] = {
-            modality: values[index] if isinstance(values, np.ndarray) else tuple(values[i] for i in index)
+            modality: values.take(index, axis=0) if isinstance(values, Features) else tuple(values[i] for i in index)
             for modality, values in self.items.items()
         }
         display = {modality: tuple(values[i] for i in index) for modality, values in self.display.items()}
@@ -77,7 +80,7 @@ class Records:
     def display_values(self, modality: str) -> tuple[str, ...] | None:
         """Return the texts or image paths to display with a search result; None where there are features alone."""
         values = self.items.get(modality)
-        if values is None or isinstance(values, np.ndarray):
+        if values is None or isinstance(values, Features):
             return self.display.get(modality)
         return tuple(str(value) for value in values)
 

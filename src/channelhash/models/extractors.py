@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.data.images import Resize
+from channelhash.data.records import Features
 from channelhash.errors import InputError
 from channelhash.models.description import split_source
 from channelhash.utils.environment import pick_device
@@ -263,7 +264,7 @@ class FeatureRows:
 
     def arrays(self, items: Any) -> NDArray[np.float32]:
         """Do the same without PyTorch."""
-        if not isinstance(items, np.ndarray):
+        if not isinstance(items, Features):
             if self.extractor is None:
                 raise InputError(
                     f"this model was trained on precomputed {self.modality} features and names no extractor: it cannot "
@@ -286,7 +287,7 @@ def check_rows(items: Any, modality: str, width: int) -> NDArray[np.float32]:
     >>> check_rows(np.eye(2), "image", 2).dtype
     dtype('float32')
     """
-    if not isinstance(items, np.ndarray) or items.ndim != 2 or items.shape[1] != width:
-        what = items.shape if isinstance(items, np.ndarray) else type(items).__name__
+    if not isinstance(items, Features) or items.ndim != 2 or items.shape[1] != width:
+        what = items.shape if isinstance(items, Features) else type(items).__name__
         raise InputError(f"{modality} features are (n, {width}) for this model, not {what}")
     return np.ascontiguousarray(items, dtype=np.float32)

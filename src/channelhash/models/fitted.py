@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack, unit_rows
 from channelhash.data.images import ImageInput
-from channelhash.data.records import Items, Records
+from channelhash.data.records import Features, Items, Records
 from channelhash.errors import InputError
 from channelhash.models.description import (
     fingerprint_of,
@@ -181,7 +181,7 @@ _CCA_RHO = 3.0
 
 def feature_widths(records: Records) -> dict[str, int]:
     """Return modality -> number of features, where items are features already."""
-    return {name: values.shape[1] for name, values in records.items.items() if isinstance(values, np.ndarray)}
+    return {name: values.shape[1] for name, values in records.items.items() if isinstance(values, Features)}
 
 
 class FittedModel:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.images import ImageFiles, ImageInput, image_batches
-from channelhash.data.records import Items, Records, are_files
+from channelhash.data.records import Features, Items, Records, are_files
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Frozen, Precision, load_weights
 from channelhash.models.description import (
@@ -424,5 +424,5 @@ def check_raw_items(name: str, train: Records) -> None:
     >>> check_raw_items("tdsrdh", Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), bool), ("dog",)))
     """
     for modality, values in train.items.items():
-        if isinstance(values, np.ndarray):
+        if isinstance(values, Features):
             raise InputError(f"model.name: {name!r} reads raw {modality}s, the data holds features; use 'features'")

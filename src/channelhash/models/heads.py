@@ -22,6 +22,7 @@ from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.extractors import Extractor, FeatureRows, absolute_names
 from channelhash.models.fitted import feature_widths
 from channelhash.models.hash_model import Branch, HashModel
+from channelhash.utils.array_files import SparseRows
 from channelhash.utils.seeds import derive_seed, generator
 
 #: Initial weights of a head.
@@ -81,9 +82,12 @@ class _Standardize(nn.Module):
 
         Constant is also what varies by less than a millionth of the widest column: the rounding of the network before.
         """
-        values = np.asarray(features, dtype=np.float64)
-        spread = values.std(axis=0)
-        self.mean.copy_(torch.from_numpy(values.mean(axis=0)))
+        if isinstance(features, SparseRows):
+            mean, spread = features.mean_and_spread()
+        else:
+            values = np.asarray(features, dtype=np.float64)
+            mean, spread = values.mean(axis=0), values.std(axis=0)
+        self.mean.copy_(torch.from_numpy(mean))
         self.scale.copy_(torch.from_numpy(np.where(spread > max(1e-12, 1e-6 * spread.max(initial=0)), spread, 1.0)))
 
     def forward(self, features: Tensor) -> Tensor:

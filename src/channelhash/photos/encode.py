@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import binarize, pack, unit_rows
 from channelhash.data.images import image_problem
+from channelhash.data.records import Features
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model, read_description
 from channelhash.photos.ocr import TEXT_SIDE, open_reader, read_text
@@ -241,7 +242,7 @@ def _captions(source: Source, row: int, metadata: _Header) -> Sequence[str]:
 
 def _take(source: Source, modality: str, rows: Sequence[int]) -> Any:
     values = source.records.items[modality]
-    return values[list(rows)] if isinstance(values, np.ndarray) else [values[row] for row in rows]
+    return values[list(rows)] if isinstance(values, Features) else [values[row] for row in rows]
 
 
 def _read_images(source: Source, model: Model, batches: Sequence[list[int]]) -> Iterator[list[_Reading | Unread]]:

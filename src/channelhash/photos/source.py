@@ -13,7 +13,7 @@ import numpy as np
 
 from channelhash.data.collection import Collection
 from channelhash.data.folder import find_captions, find_images, load_any
-from channelhash.data.records import Records
+from channelhash.data.records import Features, Records
 from channelhash.data.table import TABLE_ENDINGS, Row, read_rows, text_of
 from channelhash.errors import InputError
 from channelhash.models.description import Model
@@ -144,7 +144,7 @@ class Source:
     @property
     def reads_files(self) -> bool:
         """Whether image files are encoded."""
-        return "image" in self.records.items and not isinstance(self.records.items["image"], np.ndarray)
+        return "image" in self.records.items and not isinstance(self.records.items["image"], Features)
 
     @property
     def reads_text(self) -> bool:
@@ -170,7 +170,7 @@ class Source:
     def encodable(self, model: Model) -> "Source":
         """Return the source with the modalities that the model encodes, in the model's order."""
         encoded = self.with_modalities(model.modalities)
-        arrays = [modality for modality, values in encoded.records.items.items() if isinstance(values, np.ndarray)]
+        arrays = [modality for modality, values in encoded.records.items.items() if isinstance(values, Features)]
         if not all(map(model.takes_rows, arrays)):
             line = f"the items are features, but the model {model.name!r} reads pictures and texts; give those"
             raise InputError(line)

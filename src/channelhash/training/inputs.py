@@ -22,11 +22,12 @@ from channelhash.codes import PackedCodes
 from channelhash.config import TrainSettings
 from channelhash.data.collection import Collection
 from channelhash.data.images import ImageFiles, image_batches
-from channelhash.data.records import Items, Records, are_files
+from channelhash.data.records import Features, Items, Records, are_files
 from channelhash.errors import InputError
 from channelhash.models.backbones import memory_advice
 from channelhash.models.hash_model import Branch, HashModel, encode_items
 from channelhash.models.small import unit_pixels
+from channelhash.utils.array_files import SparseRows
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import cache_folder, content_hash, file_hash, write_text
 from channelhash.utils.image_files import PREPROCESSING
@@ -101,6 +102,19 @@ class Held:
                 yield torch.stack([augmented[epoch, row] for row in rows.tolist()])
         else:
             yield from (self.values[rows] for rows in batches)
+
+
+class _Sparse:
+    """Features that are made dense a batch at a time."""
+
+    def __init__(self, model: HashModel, modality: str, values: SparseRows) -> None:
+        self.model, self.modality, self.values = model, modality, values
+
+    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Yield the inputs of each batch, see `Source`."""
+        yield from (
+            self.model.prepare(self.modality, self.values[rows.numpy()]).to(self.model.device) for rows in batches
+        )
 
 
 class _FromDisk:
@@ -258,6 +272,8 @@ def raw_source(
 ) -> Source:
     """Return a source of raw items: in memory, or image files on the disk if ``n_rows`` are too many to hold."""
     raw = train.items[modality]
+    if isinstance(raw, SparseRows):
+        return _Sparse(model, modality, raw)
     if are_files(raw) and not _fits(model, modality, raw, n_rows):
         return _FromDisk(ImageFiles(raw, model.branch(modality).prepare), settings)
     return Held(prepare_inputs(model, train, modality, progress).to(model.device), settings)
@@ -269,8 +285,8 @@ def encoder_of_rows(
     """Return a function that encodes ``records`` as ``model`` is at the time; inputs that fit stay in memory."""
     held = {
         modality: prepare_inputs(model, records, modality, progress("read validation rows"))
-        for modality in model.modalities
-        if not are_files(records.items[modality]) or _fits(model, modality, records.items[modality], len(records))
+        for modality, items in ((modality, records.items[modality]) for modality in model.modalities)
+        if not isinstance(items, SparseRows) and (not are_files(items) or _fits(model, modality, items, len(records)))
     }
 
     def encode() -> dict[str, PackedCodes]:
@@ -389,7 +405,7 @@ def _collection_hash(items: Items, memo: Path) -> str:
     >>> _collection_hash(("a dog", "a cat"), Path("memo")) == _collection_hash(("a cat", "a dog"), Path("memo"))
     False
     """
-    if isinstance(items, np.ndarray):
+    if isinstance(items, Features):
         return content_hash(str((items.shape, items.dtype)).encode(), np.ascontiguousarray(items).tobytes())
     if not are_files(items):
         return content_hash(*(str(item).encode() for item in items))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,14 +31,101 @@ _MEMORY, _MEMORY_PER_BYTE = 4 << 30, 100
 #: Its processor time: any file, and seconds a byte.
 _SECONDS, _SECONDS_PER_BYTE = 15, 1e-6
 
-Arrays = dict[str, NDArray[Any]]
+
+class SparseRows:
+    """A matrix ``(n, d)`` of few values: row i has ``data[indptr[i]:indptr[i + 1]]`` in the columns that ``indices``
+    names, as in SciPy's ``csr_array``. What is read of it, a row or a slice, or rows by their numbers, is dense.
+
+    SciPy's own ``toarray`` trusts the indices: those of a damaged file made it write outside the matrix.
+
+    >>> rows = SparseRows(np.array([5.0, 7.0]), np.array([1, 0]), np.array([0, 1, 1, 2]), n_columns=2)
+    >>> rows[1:].tolist(), rows[0].tolist(), rows.take([2, 2]).shape, rows.T[0].tolist()
+    ([[0.0, 0.0], [7.0, 0.0]], [0.0, 5.0], (2, 2), [0.0, 0.0, 7.0])
+
+    Raises:
+        ValueError: starts do not ascend from 0, an index lies outside the matrix, or a cell has two values.
+    """
+
+    ndim = 2
+
+    def __init__(self, data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], n_columns: int) -> None:
+        starts = np.asarray(indptr).astype(np.int64)
+        if starts.ndim != 1 or not len(starts) or starts[0] != 0 or (np.diff(starts) < 0).any():
+            raise ValueError("starts of a sparse matrix that do not ascend from 0")
+        # What comes after them is room for more.
+        self.data, self.indices, self.indptr = data[: starts[-1]], indices[: starts[-1]].astype(np.int64), starts
+        self.shape, self.dtype = (len(starts) - 1, n_columns), data.dtype
+        inside = len(self.data) == len(self.indices) == starts[-1] and self.indices.ndim == 1
+        if not inside or not ((self.indices >= 0) & (self.indices < n_columns)).all():
+            raise ValueError("indices of a sparse matrix that are not in it")
+        if len(np.unique(self.rows * n_columns + self.indices)) < len(self.indices):
+            raise ValueError("a sparse matrix with two values in a cell; sum_duplicates() adds them up")
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The row of each value."""
+        return np.repeat(np.arange(len(self)), np.diff(self.indptr))
+
+    @property
+    def T(self) -> "SparseRows":  # noqa: N802  # as arrays have it
+        """The matrix ``(d, n)``."""
+        order = np.argsort(self.indices, kind="stable")
+        starts = np.cumsum([0, *np.bincount(self.indices, minlength=self.shape[1])])
+        return SparseRows(self.data[order], self.rows[order], starts, len(self))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[row] for row in range(len(self)))
+
+    def __getitem__(self, rows: Any) -> Any:
+        chosen = self.take(np.atleast_1d(np.arange(len(self))[rows]))
+        dense = np.zeros(chosen.shape, self.dtype)
+        dense[chosen.rows, chosen.indices] = chosen.data
+        return dense[0] if np.ndim(rows) == 0 and not isinstance(rows, slice) else dense
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        dense: NDArray[Any] = self[:]
+        return dense.astype(dtype or self.dtype, copy=False)
+
+    def take(self, rows: Any, axis: int = 0) -> "SparseRows":
+        """Return the matrix of ``rows``, in that order."""
+        starts = np.cumsum([0, *np.diff(self.indptr)[rows]])
+        moved = np.repeat(self.indptr[rows] - starts[:-1], np.diff(starts))
+        places = moved + np.arange(starts[-1])
+        return SparseRows(self.data[places], self.indices[places], starts, self.shape[1])
+
+    def astype(self, dtype: Any) -> "SparseRows":
+        """Return the matrix with values of another type."""
+        return SparseRows(self.data.astype(dtype), self.indices, self.indptr, self.shape[1])
+
+    def mean_and_spread(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the mean and the standard deviation of each column ``(d,)``."""
+        n, width = self.shape
+        values, counts = self.data.astype(np.float64), np.bincount(self.indices, minlength=width)
+        mean = np.bincount(self.indices, values, minlength=width) / n
+        squares = np.bincount(self.indices, (values - mean[self.indices]) ** 2, minlength=width)
+        return mean, np.sqrt((squares + (n - counts) * mean**2) / n)
+
+    def join(self, below: "SparseRows") -> "SparseRows":
+        """Return the matrix with the rows of another one below its own."""
+        data, indices = (np.concatenate(both) for both in ((self.data, below.data), (self.indices, below.indices)))
+        starts = np.concatenate([self.indptr, self.indptr[-1] + below.indptr[1:]])
+        return SparseRows(data, indices, starts, self.shape[1])
+
+
+#: Arrays by name; sparse ones are `SparseRows` for those who ask for them.
+Arrays = dict[str, Any]
 
 ENDINGS = (".npz", ".mat", ".h5", ".hdf5")
 
 
-def read_arrays(path: Path) -> Arrays:
+def read_arrays(path: Path, sparse: bool = False) -> Arrays:
     """Read all arrays of a file by name: numbers, texts or times; a structure becomes an empty text. Nothing is ever
-    unpickled. The arrays of a folder are its ``.npy`` files.
+    unpickled. The arrays of a folder are its ``.npy`` files, by the files' names, and those in its other files.
+
+    MATLAB's sparse matrices become dense, or `SparseRows` if ``sparse``.
 
     MATLAB stores matrices column by column: v7.3 files, which are HDF5, are transposed and are turned back.
 
@@ -48,7 +136,7 @@ def read_arrays(path: Path) -> Arrays:
     [[1.0, 0.0], [0.0, 1.0]]
     """
     if path.is_dir():
-        return _read_folder(path)
+        return _read_folder(path, sparse)
     if path.suffix.lower() == ".npy":
         line = f"{path}: is one array without a name; name the folder that holds all, or join them in one .npz"
         raise InputError(line)
@@ -64,18 +152,29 @@ def read_arrays(path: Path) -> Arrays:
             arrays = _read_mat(path)
         else:
             arrays = _read_hdf5(path, matlab=path.suffix.lower() == ".mat")
-        return {name: _plain_array(values) for name, values in arrays.items()}
+        kept = SparseRows if sparse else ()
+        return {name: v if isinstance(v, kept) else _plain_array(v) for name, v in arrays.items()}
 
 
-def _read_folder(path: Path) -> Arrays:
-    """Return the arrays of a folder's ``.npy`` files by the files' names without the ending."""
-    files = [file for file in sorted(path.iterdir()) if file.suffix == ".npy" and not file.name.startswith(".")]
+def _read_folder(path: Path, sparse: bool) -> Arrays:
+    """Return the arrays of all files of a folder; a ``.npy`` file's has the file's name without the ending."""
+    endings = (".npy", *ENDINGS)
+    files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in endings and file.name[0] != "."]
     if not files:
-        raise InputError(f"{path}: is a folder without .npy files")
+        raise InputError(f"{path}: is a folder without files that end in {', '.join(endings)}")
     arrays: Arrays = {}
+    file_of: dict[str, str] = {}
     for file in files:
-        with reading(file, "not a readable .npy file, perhaps truncated"):
-            arrays[file.stem] = _plain_array(np.load(file, allow_pickle=False))
+        if file.suffix.lower() == ".npy":
+            with reading(file, "not a readable .npy file, perhaps truncated"):
+                read = {file.stem: _plain_array(np.load(file, allow_pickle=False))}
+        else:
+            read = read_arrays(file, sparse)
+        for name in read:
+            if name in arrays:
+                raise InputError(f"{path}: {file_of[name]} and {file.name} both hold {name}; take one of them away")
+        arrays |= read
+        file_of |= dict.fromkeys(read, file.name)
     return arrays
 
 
@@ -109,8 +208,8 @@ def _from_matlab(dataset: Any) -> NDArray[Any]:
     return np.asarray(_read_dataset(dataset)).T
 
 
-def _from_sparse(group: Any) -> NDArray[Any]:
-    """Return a sparse matrix of a v7.3 file as a dense one.
+def _from_sparse(group: Any) -> SparseRows:
+    """Return a sparse matrix of a v7.3 file.
 
     The number of rows is an attribute, and columns are compressed. A matrix of zeros has neither values nor rows.
     """
@@ -118,7 +217,7 @@ def _from_sparse(group: Any) -> NDArray[Any]:
     values, rows = np.empty(0), np.empty(0, np.int64)
     if "data" in group:
         values, rows = _read_dataset(group["data"]), _read_dataset(group["ir"])
-    return _dense_matrix(values, rows, starts, int(group.attrs["MATLAB_sparse"]))
+    return SparseRows(values, rows, starts, int(group.attrs["MATLAB_sparse"])).T
 
 
 def _read_dataset(dataset: Any) -> Any:
@@ -132,8 +231,8 @@ def _read_dataset(dataset: Any) -> Any:
     return dataset[()] if dataset.dtype.kind in "biufc" else ""
 
 
-def _read_mat(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a file by name: sparse ones dense, texts without padding, structures as an empty text.
+def _read_mat(path: Path) -> Arrays:
+    """Return the arrays of a file by name: texts without padding, structures as an empty text.
 
     Of a v7.3 file, which is HDF5, return the cell arrays alone.
 
@@ -148,14 +247,19 @@ def _read_mat(path: Path) -> dict[str, NDArray[Any]]:
             lines = done.stderr.strip().splitlines()
             raise ValueError(lines[-1] if lines and done.returncode > 0 else "reading it ends the reader")
         names: list[str] = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
-        return {name: np.load(Path(folder, f"{number}.npy")) for number, name in enumerate(names)}
+        return {name: _load(Path(folder, f"{number}.npy")) for number, name in enumerate(names)}
+
+
+def _load(path: Path) -> Any:
+    """Return an array that `_read` wrote: a sparse one as three, by columns, and the number of its rows."""
+    if path.exists():
+        return np.load(path)
+    with np.load(path.with_suffix(".npz")) as parts:
+        return SparseRows(parts["data"], parts["indices"], parts["indptr"], int(parts["n_rows"])).T
 
 
 def _from_mat(value: Any) -> NDArray[Any]:
-    """Return a matrix, dense if it was sparse; a cell array of texts or a padded matrix of characters as texts."""
-    if hasattr(value, "tocsc"):
-        columns = value.tocsc()
-        return _dense_matrix(columns.data, columns.indices, columns.indptr, columns.shape[0])
+    """Return a matrix, or a cell array of texts or a padded matrix of characters as texts."""
     array = np.asarray(value)
     cells = array.ravel().tolist() if array.dtype == object else []
     if cells and all(isinstance(cell, np.ndarray) and cell.size <= (cell.dtype.kind == "U") for cell in cells):
@@ -169,23 +273,6 @@ def _plain_array(values: Any) -> NDArray[Any]:
     if array.dtype.kind == "O" and all(isinstance(entry, str | bytes) for entry in array.ravel().tolist()):
         return array
     return np.array("") if array.dtype.kind in "OV" else array
-
-
-def _dense_matrix(values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], n_rows: int) -> NDArray[Any]:
-    """Return the dense form of a sparse matrix whose columns are compressed: column ``j`` holds ``values`` from
-    ``starts[j]`` up to ``starts[j + 1]``, in the rows that ``rows`` names.
-
-    SciPy's own ``toarray`` trusts rows and starts: those of a damaged file made it write outside the matrix."""
-    bounds = starts.astype(np.int64)
-    counts = bounds[1:] - bounds[:-1]
-    if starts.ndim != 1 or not len(starts) or starts[0] != 0 or (counts < 0).any():
-        raise ValueError("starts of a sparse matrix that do not ascend from 0")
-    values, rows = values[: starts[-1]], rows[: starts[-1]]  # what comes after them is room for more
-    if not len(values) == len(rows) == starts[-1] or (len(rows) and not 0 <= rows.min() <= rows.max() < n_rows):
-        raise ValueError("rows of a sparse matrix that are not in it")
-    dense = np.zeros((n_rows, len(counts)), values.dtype)
-    dense[rows, np.repeat(np.arange(len(counts)), counts)] = values
-    return dense
 
 
 def _matlab_text(letters: NDArray[Any]) -> str:
@@ -225,7 +312,13 @@ def _read(path: Path, folder: Path) -> None:
     content = _cell_arrays(path) if _is_hdf5(path) else library("scipy.io", "mat").loadmat(path)
     names = [name for name in content if not name.startswith("__")]
     for number, name in enumerate(names):
-        array = _from_mat(content.pop(name))
+        value = content.pop(name)
+        if hasattr(value, "tocsc"):
+            columns = value.tocsc()
+            parts = dict(data=columns.data, indices=columns.indices, indptr=columns.indptr, n_rows=columns.shape[0])
+            np.savez(folder / f"{number}.npz", **parts)
+            continue
+        array = _from_mat(value)
         np.save(folder / f"{number}.npy", array.astype(str) if array.dtype.hasobject else array, allow_pickle=False)
     (folder / "names.json").write_text(json.dumps(names), encoding="utf-8")
 
