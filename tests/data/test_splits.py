@@ -110,6 +110,8 @@ def test_splits_that_cannot_be_drawn_or_read_are_refused(tmp_path):
     check_refusal("1 usable rows: at least 2 are needed", draw_splits, records(list("a")))
     says = "per_class needs queries and train, as numbers a label"
     check_refusal(says, draw_splits, records(list("abcd")), method="per_class")
+    check_refusal(says, draw_splits, numbered(9), -1, 2, method="per_class")
+    check_refusal("per_class: 9 queries a label are all 9 rows", draw_splits, numbered(9), 9, 2, method="per_class")
     check_refusal("stratified needs unique ids", draw_splits, records(list("aabb")), method="stratified")
     check_refusal("no such splits file", Splits.load, tmp_path / "splits.json", records(list("ab")))
     check_refusal("all 3 usable rows have the same id", draw_splits, records(["a", "a", "a"]), 1, 1)
@@ -137,6 +139,17 @@ def test_a_stratified_sample_keeps_label_shares_better_than_a_random_one():
         errors = [np.abs(labels[part].sum(axis=0) - wanted) for part in (drawn, random)]
         assert errors[0].max() <= 2
         assert errors[0].sum() < errors[1].sum() / 3
+
+
+@pytest.mark.parametrize(("method", "sizes"), [("stratified", (8, 16)), ("per_class", (2, 4))])
+def test_classes_of_single_label_data_are_shared_out_and_one_row_is_in_one_partition(method, sizes):
+    classes = np.repeat([0, 1, 2, 3, 4], [10, 10, 10, 10, 1])
+    data = replace(numbered(41), labels=classes[:, None] == np.arange(5), label_names=tuple("abcde"))
+    splits = draw_splits(data, *sizes, method=method)
+    for rows, n in ((splits.query, 2), (splits.train, 4)):
+        counts = data.labels[rows].sum(axis=0)
+        assert np.abs(counts[:4] - n).max() <= (method == "stratified")
+    assert sum(4 in classes[rows] for name, rows in vars(splits).items() if name != "retrieval") == 1
 
 
 def test_so_many_per_class_and_all_of_a_rare_one():

@@ -221,9 +221,11 @@ def _splits_by_labels(
     if len(set(records.pair_ids)) < len(records):
         raise InputError(f"data.split_method {method} needs unique ids, and one row an image")
     if method == "per_class":
-        if queries is None or train is None or train == "rest":
-            raise InputError("data.split_method per_class needs queries and train, as numbers a label")
+        if queries is None or train is None or train == "rest" or min(queries, train) < 0:
+            raise InputError("data.split_method per_class needs queries and train, as numbers a label from 0 up")
         query = _per_class_sample(records.labels, rows, queries, random)
+        if len(query) == len(records):
+            raise InputError(f"data.split_method per_class: {queries} queries a label are all {len(query)} rows")
         retrieval = np.setdiff1d(rows, query)
         trained = _per_class_sample(records.labels, random.permutation(retrieval), train, random)
         rest = random.permutation(np.setdiff1d(retrieval, trained))
