@@ -70,7 +70,7 @@ class SparseRows:
     def T(self) -> "SparseRows":  # noqa: N802  # as arrays have it
         """The matrix ``(d, n)``."""
         order = np.argsort(self.indices, kind="stable")
-        starts = np.cumsum([0, *np.bincount(self.indices, minlength=self.shape[1])])
+        starts = np.cumsum(np.append(0, np.bincount(self.indices, minlength=self.shape[1])))
         return SparseRows(self.data[order], self.rows[order], starts, len(self))
 
     def __len__(self) -> int:
@@ -80,10 +80,12 @@ class SparseRows:
         return (self[row] for row in range(len(self)))
 
     def __getitem__(self, rows: Any) -> Any:
-        chosen = self.take(np.atleast_1d(np.arange(len(self))[rows]))
+        if isinstance(rows, int | np.integer):
+            return self[[rows]][0]
+        chosen = self.take(rows)
         dense = np.zeros(chosen.shape, self.dtype)
         dense[chosen.rows, chosen.indices] = chosen.data
-        return dense[0] if np.ndim(rows) == 0 and not isinstance(rows, slice) else dense
+        return dense
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         dense: NDArray[Any] = self[:]
@@ -91,9 +93,9 @@ class SparseRows:
 
     def take(self, rows: Any, axis: int = 0) -> "SparseRows":
         """Return the matrix of ``rows``, in that order."""
-        starts = np.cumsum([0, *np.diff(self.indptr)[rows]])
-        moved = np.repeat(self.indptr[rows] - starts[:-1], np.diff(starts))
-        places = moved + np.arange(starts[-1])
+        rows = np.arange(len(self))[rows]
+        starts = np.cumsum(np.append(0, self.indptr[rows + 1] - self.indptr[rows]))
+        places = np.repeat(self.indptr[rows] - starts[:-1], np.diff(starts)) + np.arange(starts[-1])
         return SparseRows(self.data[places], self.indices[places], starts, self.shape[1])
 
     def astype(self, dtype: Any) -> "SparseRows":

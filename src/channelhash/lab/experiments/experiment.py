@@ -100,7 +100,7 @@ def base_configuration(
     if base == "synthetic" and data is None:
         data = folder / "data"
     if data is not None:
-        key = "root" if kind in ("synthetic", *_PAPER_KINDS) else "path"
+        key = "root" if kind in ("synthetic", "wikipedia", *_PAPER_KINDS) else "path"
         sections["data"][key] = str(data)
     for override in overrides:
         apply_override(sections, override)
