@@ -89,7 +89,9 @@ def test_rows_of_a_sparse_matrix_are_those_of_the_dense_one(data):
     for part in (rows, rows.T.T, rows.take(range(n_rows)), rows.astype(np.float64)):
         np.testing.assert_array_equal(part, matrix, strict=part.dtype == matrix.dtype)
     np.testing.assert_array_equal(rows.T, matrix.T)
-    np.testing.assert_array_equal(rows.join(rows), np.vstack([matrix, matrix]))
+    if n_rows:
+        np.testing.assert_allclose(rows.mean(axis=0), matrix.mean(axis=0), atol=1e-6)
+        np.testing.assert_allclose(rows.std(axis=0), matrix.std(axis=0), atol=1e-6)
     chosen = data.draw(st.lists(st.integers(0, n_rows - 1))) if n_rows else []
     np.testing.assert_array_equal(rows.take(chosen), matrix[chosen])
     for places in (slice(1, 4), slice(None, None, -2), *chosen):

@@ -20,7 +20,6 @@ from channelhash.data.images import image_problem
 from channelhash.data.records import Features, Items, Records, are_files, label_name
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
-from channelhash.utils.array_files import SparseRows
 from channelhash.utils.files import file_hash
 from channelhash.utils.progress import Progress
 
@@ -212,10 +211,7 @@ def _items(modality: str, first: Items, others: Mapping[str, Items]) -> Items:
     if kinds[0] != kinds[1]:
         old, new = (f"features of width {width}" if width else "raw items" for width in kinds)
         raise InputError(f"the new {modality}s are {new}, the old ones {old}; give the same kind")
-    if isinstance(first, SparseRows) and isinstance(second, SparseRows):
-        return first.join(second)
-    joined: NDArray[Any] = np.concatenate([np.asarray(first), np.asarray(second)])
-    return joined
+    return cast(Items, np.concatenate([np.asarray(first), np.asarray(second)]))  # sparse ones become dense
 
 
 @dataclass(frozen=True)

@@ -96,12 +96,9 @@ def _places(train: Arrays, database: Arrays) -> list[int] | None:
     rows = defaultdict[bytes, list[int]](list)
     for place, key in enumerate(_row_keys(database)):
         rows[key].append(place)
-    keys = _row_keys(train)
-    needed = Counter(keys)
-    if any(len(rows[key]) < count for key, count in needed.items()):
-        return None
-    free = {key: iter(rows[key]) for key in needed}
-    return [next(free[key]) for key in keys]
+    free = {key: iter(places) for key, places in rows.items()}
+    places = [next(free.get(key, iter(())), None) for key in _row_keys(train)]
+    return [place for place in places if place is not None] if None not in places else None
 
 
 def _row_keys(part: Arrays) -> list[bytes]:
@@ -198,25 +195,21 @@ def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
 
     Without a prefix, as SciPy's ``save_npz`` writes them, they are the text.
     """
-    form = str(arrays["format"].astype(str)) if {"format", "shape", "data"} <= arrays.keys() else "csr"
-    if form not in ("csr", "csc"):
-        raise InputError(f"{path}: is a sparse matrix of the form {form}; save matrix.tocsr()")
     for starts in [name for name in arrays if name.endswith("indptr")]:
         prefix = starts.removesuffix("indptr")
         name = prefix.removesuffix("_") or "text"
-        for part in ("indices", "shape"):
-            if prefix + part not in arrays:
-                raise InputError(f"{path}: has {starts}, but no {prefix}{part}")
         if name in arrays:
             raise InputError(f"{path}: has {name} and {starts}, features twice; leave one out")
-        indices, shape = arrays[f"{prefix}indices"], arrays[f"{prefix}shape"].ravel().tolist()
-        values = next((arrays[prefix + part] for part in ("data", "values") if prefix + part in arrays), np.empty(0))
-        with reading(path, f"{starts}, {prefix}indices and {prefix}shape are no sparse matrix"):
-            by_columns = form == "csc" and not prefix
-            ones = np.ones(len(indices), np.float32)
-            matrix = SparseRows(values if len(values) else ones, indices, arrays[starts], shape[not by_columns])
+        with reading(
+            path, f"{starts} is not that of a sparse matrix by rows, such as save_npz(…, matrix.tocsr()) writes"
+        ):
+            indices, shape = arrays[f"{prefix}indices"], tuple(arrays[f"{prefix}shape"].ravel().tolist())
+            by_columns = not prefix and np.array_equal(arrays.get("format", b""), b"csc")
+            stored = [arrays[prefix + part] for part in ("data", "values") if np.size(arrays.get(prefix + part, ()))]
+            values = stored[0] if stored else np.ones(len(indices), np.float32)
+            matrix = SparseRows(values, indices, arrays[starts], shape[not by_columns])
             arrays[name] = matrix.T if by_columns else matrix
-            if arrays[name].shape != tuple(shape):
+            if arrays[name].shape != shape:
                 raise ValueError(f"of {len(matrix)} rows")
     return arrays
 

@@ -257,10 +257,8 @@ def _splits_of_parts(
         return _splits(query, trained, *_cut(rest, count, records))
     count = len(trained) // 10 if validation_queries is None else validation_queries
     if not 0 <= 2 * count < len(trained):
-        raise InputError(
-            f"validation_queries: {count} asked for, and as many to search, but there is no database beside the "
-            f"{len(trained)} training rows; choose 0 … {(len(trained) - 1) // 2}"
-        )
+        most = (len(trained) - 1) // 2
+        raise InputError(f"validation_queries: {count} asked for, but {len(trained)} training rows allow 0 … {most}")
     validation_query, rest = _cut(shuffled[parts[shuffled] == "train"], count, records)
     validation_retrieval, rest = _cut(rest, count, records)
     return _splits(query, rest, validation_query, validation_retrieval)
@@ -317,14 +315,9 @@ def _stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random
             needed[chosen] -= row_labels[row]
             needed_rows[chosen] -= 1
             remaining -= row_labels[row]
-    drawn = np.flatnonzero(subset == 0)
-    others = np.concatenate([np.flatnonzero(subset == 1), np.flatnonzero(subset == -1)])
-    unlabelled = np.flatnonzero(subset == -1)
     # Subset sizes are exact only in expectation: rows without labels, else the last ones dealt, make up the difference.
-    if len(drawn) < count:
-        fill = np.concatenate([unlabelled, others[~np.isin(others, unlabelled)][::-1]])[: count - len(drawn)]
-        drawn = np.concatenate([drawn, fill])
-    return np.sort(rows[drawn[:count]])
+    order = [np.flatnonzero(subset == 0), np.flatnonzero(subset == -1), np.flatnonzero(subset == 1)[::-1]]
+    return np.sort(rows[np.concatenate(order)[:count]])
 
 
 def _neediest(needed: NDArray[np.float64], needed_rows: NDArray[np.float64], random: np.random.Generator) -> int:

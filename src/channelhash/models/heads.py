@@ -82,12 +82,9 @@ class _Standardize(nn.Module):
 
         Constant is also what varies by less than a millionth of the widest column: the rounding of the network before.
         """
-        if isinstance(features, SparseRows):
-            mean, spread = features.mean_and_spread()
-        else:
-            values = np.asarray(features, dtype=np.float64)
-            mean, spread = values.mean(axis=0), values.std(axis=0)
-        self.mean.copy_(torch.from_numpy(mean))
+        values = features if isinstance(features, SparseRows) else np.asarray(features, dtype=np.float64)
+        spread = values.std(axis=0)
+        self.mean.copy_(torch.from_numpy(values.mean(axis=0)))
         self.scale.copy_(torch.from_numpy(np.where(spread > max(1e-12, 1e-6 * spread.max(initial=0)), spread, 1.0)))
 
     def forward(self, features: Tensor) -> Tensor:

@@ -55,8 +55,8 @@ class SparseRows:
         # What comes after them is room for more.
         self.data, self.indices, self.indptr = data[: starts[-1]], indices[: starts[-1]].astype(np.int64), starts
         self.shape, self.dtype = (len(starts) - 1, n_columns), data.dtype
-        inside = len(self.data) == len(self.indices) == starts[-1] and self.indices.ndim == 1
-        if not inside or not ((self.indices >= 0) & (self.indices < n_columns)).all():
+        fits = len(self.data) == len(self.indices) == starts[-1] and self.data.ndim == self.indices.ndim == 1
+        if not fits or not ((self.indices >= 0) & (self.indices < n_columns)).all():
             raise ValueError("indices of a sparse matrix that are not in it")
         if len(np.unique(self.rows * n_columns + self.indices)) < len(self.indices):
             raise ValueError("a sparse matrix with two values in a cell; sum_duplicates() adds them up")
@@ -102,19 +102,15 @@ class SparseRows:
         """Return the matrix with values of another type."""
         return SparseRows(self.data.astype(dtype), self.indices, self.indptr, self.shape[1])
 
-    def mean_and_spread(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the mean and the standard deviation of each column ``(d,)``."""
-        n, width = self.shape
-        values, counts = self.data.astype(np.float64), np.bincount(self.indices, minlength=width)
-        mean = np.bincount(self.indices, values, minlength=width) / n
-        squares = np.bincount(self.indices, (values - mean[self.indices]) ** 2, minlength=width)
-        return mean, np.sqrt((squares + (n - counts) * mean**2) / n)
+    def mean(self, axis: int = 0) -> NDArray[np.float64]:
+        """Return the mean of each column ``(d,)``."""
+        return np.bincount(self.indices, self.data, minlength=self.shape[1]) / len(self)
 
-    def join(self, below: "SparseRows") -> "SparseRows":
-        """Return the matrix with the rows of another one below its own."""
-        data, indices = (np.concatenate(both) for both in ((self.data, below.data), (self.indices, below.indices)))
-        starts = np.concatenate([self.indptr, self.indptr[-1] + below.indptr[1:]])
-        return SparseRows(data, indices, starts, self.shape[1])
+    def std(self, axis: int = 0) -> NDArray[np.float64]:
+        """Return the standard deviation of each column ``(d,)``."""
+        mean, counts = self.mean(), np.bincount(self.indices, minlength=self.shape[1])
+        squares = np.bincount(self.indices, (self.data - mean[self.indices]) ** 2, minlength=self.shape[1])
+        return np.sqrt((squares + (len(self) - counts) * mean**2) / len(self))
 
 
 #: Arrays by name; sparse ones are `SparseRows` for those who ask for them.
@@ -172,9 +168,8 @@ def _read_folder(path: Path, sparse: bool) -> Arrays:
                 read = {file.stem: _plain_array(np.load(file, allow_pickle=False))}
         else:
             read = read_arrays(file, sparse)
-        for name in read:
-            if name in arrays:
-                raise InputError(f"{path}: {file_of[name]} and {file.name} both hold {name}; take one of them away")
+        if twice := sorted(read.keys() & arrays.keys()):
+            raise InputError(f"{path}: {file_of[twice[0]]} and {file.name} both hold {twice[0]}; take one of them away")
         arrays |= read
         file_of |= dict.fromkeys(read, file.name)
     return arrays
