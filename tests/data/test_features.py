@@ -24,6 +24,7 @@ from small_runs import feature_config
 
 LABELS = np.array([[1, 0], [0, 1], [1, 1]])
 IMAGE = np.arange(12, dtype=np.int8).reshape(3, 4)
+WORDS = np.array([[0, 2, 0, 0], [0, 0, 0, 0], [1, 0, 0, 3]], np.float32)
 
 
 def write(path, **arrays):
@@ -285,11 +286,10 @@ def test_without_a_database_beside_them_training_rows_are_held_out_for_validatio
     np.savez(tmp_path / "f.npz", image=np.arange(50.0).reshape(25, 2), id=np.array(ids))
     records = load_features(tmp_path / "f.npz")
     splits = draw_splits(records, validation_queries=asked, method="given")
-    assert (len(splits.train), len(splits.validation_query), len(splits.validation_retrieval)) == sizes
-    parts = [splits.train, splits.validation_query, splits.validation_retrieval]
+    parts = (splits.train, splits.validation_query, splits.validation_retrieval)
+    assert tuple(map(len, parts)) == sizes
     assert sorted(np.concatenate(parts)) == splits.retrieval.tolist() == list(range(20))
-    says = "validation_queries: 10 asked for, but 20 training rows allow 0 … 9"
-    check_refusal(says, draw_splits, records, validation_queries=10, method="given")
+    check_refusal("but 20 training rows allow 0 … 9", draw_splits, records, validation_queries=10, method="given")
 
 
 def write_wikipedia(root, **files):
@@ -409,9 +409,6 @@ def test_files_of_a_folder_that_do_not_fit_are_named(tmp_path, changed, says):
     assert refusal(load_features, write_dcmh(tmp_path, **changed)) == f"{tmp_path}: {says}"
 
 
-WORDS = np.array([[0, 2, 0, 0], [0, 0, 0, 0], [1, 0, 0, 3]], np.float32)
-
-
 def sparse_parts(matrix=WORDS, prefix="", **changed):
     """The arrays of a sparse matrix, by rows."""
     rows = csr_array(matrix)
@@ -432,7 +429,7 @@ def test_what_scipy_saves_is_a_sparse_text(tmp_path, form):
     check_refusal("indptr is not that of a sparse matrix by rows", load_features, tmp_path / "f.npz")
 
 
-def test_sparse_arrays_of_either_modality_and_packed_labels(tmp_path):
+def test_sparse_arrays_of_either_modality_are_joined_and_labels_may_be_packed(tmp_path):
     labels = np.random.default_rng(0).random((3, 11)) < 0.5
     arrays = sparse_parts(prefix="image_") | sparse_parts(prefix="text_", data=None)
     names = np.array(list("abcdefghijk"))
@@ -441,6 +438,9 @@ def test_sparse_arrays_of_either_modality_and_packed_labels(tmp_path):
     np.testing.assert_array_equal(records.items["image"], WORDS)
     np.testing.assert_array_equal(records.items["text"], WORDS > 0)
     np.testing.assert_array_equal(records.labels, labels)
+    joined = Collection((records, replace(records, ids=("a", "b", "c")))).records
+    np.testing.assert_array_equal(joined.items["image"], np.vstack([WORDS, WORDS]))
+    assert describe(records)["words_per_text"] == {}
     np.savez(tmp_path / "f.npz", **arrays, labels=np.full((3, 2), 255, np.uint8), label_names=names)
     check_refusal("packed bits, and some lie beyond the 11 label_names", load_features, tmp_path / "f.npz")
     np.savez(tmp_path / "f.npz", **sparse_parts(WORDS.T, "text_"), image=IMAGE, labels=LABELS)
@@ -449,9 +449,7 @@ def test_sparse_arrays_of_either_modality_and_packed_labels(tmp_path):
 
 @pytest.mark.parametrize(("changed", "says"), [
     ({"indices": np.array([1, 0, 4])}, "not in it"),
-    ({"indices": np.array([1, 0])}, "not in it"),
     ({"indices": np.array([1, 3, 3])}, "two values in a cell; sum_duplicates"),
-    ({"indptr": np.array([0, 2, 1, 3])}, "do not ascend from 0"),
     ({"shape": (2, 4)}, "of 3 rows"),
     ({"shape": None}, "(it lacks 'shape')"),
     ({"data": np.array([1, np.inf, 2])}, "row 2 (id 2): text features are not finite"),
@@ -465,21 +463,12 @@ def test_sparse_arrays_that_do_not_fit_are_named(tmp_path, changed, says):
 
 @pytest.mark.parametrize("model", [[], ["model.name=aligned", "model.encoder=features"]])
 def test_a_model_of_sparse_features_is_that_of_dense_ones(tmp_path, model):
-    draws, codes, scores = np.random.default_rng(0), [], []
+    draws, results = np.random.default_rng(0), []
     dense = draws.random((200, 30), np.float32) * (draws.random((200, 30)) < 0.2)
     dense[:, 0], labels = 0.1, draws.random((200, 3)) < 0.4
     for name, arrays in {"sparse": sparse_parts(dense), "dense": {"text": dense}}.items():
         np.savez(path := tmp_path / f"{name}.npz", **arrays, labels=labels)
         run = train(feature_config(tmp_path / f"{name}.json", path, epochs=2), model, out=tmp_path / name)
-        scores.append(run.validation)
-        codes.append(encode_records(run.load_model(), load_features(path)).codes["text"])
-    np.testing.assert_array_equal(*codes)
-    assert scores[0] == scores[1]
-
-
-def test_sparse_collections_are_joined_and_described(tmp_path):
-    np.savez(tmp_path / "f.npz", **sparse_parts(), labels=LABELS)
-    records = load_features(tmp_path / "f.npz")
-    joined = Collection((records, replace(records, ids=("a", "b", "c")))).records
-    np.testing.assert_array_equal(joined.items["text"], np.vstack([WORDS, WORDS]))
-    assert describe(records)["words_per_text"] == {}
+        codes = encode_records(run.load_model(), load_features(path)).codes["text"]
+        results.append((run.validation, codes.tolist()))
+    assert results[0] == results[1]

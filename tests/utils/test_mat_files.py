@@ -90,7 +90,6 @@ def test_rows_of_a_sparse_matrix_are_those_of_the_dense_one(data):
         np.testing.assert_array_equal(part, matrix, strict=part.dtype == matrix.dtype)
     np.testing.assert_array_equal(rows.T, matrix.T)
     if n_rows:
-        np.testing.assert_allclose(rows.mean(axis=0), matrix.mean(axis=0), atol=1e-6)
         np.testing.assert_allclose(rows.std(axis=0), matrix.std(axis=0), atol=1e-6)
     chosen = data.draw(st.lists(st.integers(0, n_rows - 1))) if n_rows else []
     np.testing.assert_array_equal(rows.take(chosen), matrix[chosen])
@@ -113,7 +112,6 @@ def write_sparse(path, **parts):
     {"ir": [0, 2, 3]},
     {"ir": [0, -1, 1]},
     {"ir": [0, 2]},
-    {"ir": [0, 0, 1]},
     {"jc": [0, 4, 3]},
     {"jc": [1, 2, 3]},
     {"jc": [0, 2, 4]},

@@ -140,18 +140,24 @@ def load_features(
     ``captions`` and ``pictures`` (paths relative to the file's folder): strings that are displayed with search results
     and never learned from; rows of one picture are several texts of one image. Features of any numeric type become
     float32. Labels of one dimension are class numbers (so is a single column in a ``.mat`` file, as MATLAB has no
-    vectors): each number becomes a column named ``label`` and the number.
+    vectors): each number becomes a column named ``label`` and the number. Where there are ``label_names``, labels may
+    be packed bits, as of ``np.packbits(labels, axis=1)``.
+
+    MATLAB's sparse matrices become `SparseRows`; so do ``text_indptr, text_indices, text_shape`` as of SciPy's
+    ``csr_array``, likewise of other names, with ``text_data`` unless all values are 1. Without a name before them, as
+    ``scipy.sparse.save_npz`` writes them, they are the text. Labels, and sets in parts, are read dense.
 
     Args:
-        path: the file.
+        path: the file, or a folder of such files and ``.npy`` files, read as one: DCMH's ``imgList.mat``,
+            ``tagList.mat`` and ``labelList.mat``, of which the first holds the names of the pictures.
         image_array: name of the image features in the file, if not a recognised one.
         text_array: likewise of the text features.
         labels_array: likewise of the labels.
         skip_bad: leave out rows whose features are not finite, count and list them.
 
     Raises:
-        InputError: the file is missing, truncated or not such a file; an array is missing, empty or has another number
-            of rows; features are not finite; labels are not 0 or 1; an id or a label's name occurs twice.
+        InputError: the file is missing, truncated or not such a file; an array is missing, twice there, empty or has
+            another number of rows; features are not finite; labels are not 0 or 1; an id or a label's name occurs twice.
     """
     names = {"image": image_array, "text": text_array, "labels": labels_array}
     return _records(_with_sparse(read_arrays(path, sparse=True), path), names, path, skip_bad)
