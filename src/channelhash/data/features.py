@@ -157,7 +157,7 @@ def load_features(
 
     Raises:
         InputError: the file is missing, truncated or not such a file; an array is missing, twice there, empty or has
-            another number of rows; features are not finite; labels are not 0 or 1; an id or a label's name occurs twice.
+            another number of rows; features are not finite; labels are not 0 or 1; an id or a label occurs twice.
     """
     names = {"image": image_array, "text": text_array, "labels": labels_array}
     return _records(_with_sparse(read_arrays(path, sparse=True), path), names, path, skip_bad)
@@ -206,14 +206,13 @@ def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
         name = prefix.removesuffix("_") or "text"
         if name in arrays:
             raise InputError(f"{path}: has {name} and {starts}, features twice; leave one out")
-        with reading(
-            path, f"{starts} is not that of a sparse matrix by rows, such as save_npz(…, matrix.tocsr()) writes"
-        ):
+        with reading(path, f"{starts} is not that of a sparse matrix by rows", "save that of tocsr()"):
             indices, shape = arrays[f"{prefix}indices"], tuple(arrays[f"{prefix}shape"].ravel().tolist())
             by_columns = not prefix and np.array_equal(arrays.get("format", b""), b"csc")
-            stored = [arrays[prefix + part] for part in ("data", "values") if np.size(arrays.get(prefix + part, ()))]
-            values = stored[0] if stored else np.ones(len(indices), np.float32)
-            matrix = SparseRows(values, indices, arrays[starts], shape[not by_columns])
+            values = [arrays[prefix + part] for part in ("data", "values") if np.size(arrays.get(prefix + part, ()))]
+            matrix = SparseRows(
+                (*values, np.ones(len(indices), np.float32))[0], indices, arrays[starts], shape[not by_columns]
+            )
             arrays[name] = matrix.T if by_columns else matrix
             if arrays[name].shape != shape:
                 raise ValueError(f"of {len(matrix)} rows")
@@ -224,7 +223,7 @@ def _records(arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_b
     """Return the records of named arrays; ``names`` maps roles to arrays that have other names than the usual."""
     turned: list[str] = []
     by_role, ids = _arrays_by_role(arrays, names, path, turned)
-    parted = bool(ids)
+    has_parts = bool(ids)
     if "labels" in by_role:
         labels, label_names = _read_labels(by_role["labels"], arrays, path)
     else:
@@ -237,7 +236,7 @@ def _records(arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_b
         raise InputError(f"{path}: id has {len(ids)} entries, {'labels' if label_names else 'features'} have {n} rows")
     if (twice := _repeated(ids)) is not None:
         raise InputError(f"{path}: several rows have the id {twice!r}")
-    display = {} if parted else _display(arrays, n, path)
+    display = {} if has_parts else _display(arrays, n, path)
     finite = {name: _finite_rows(values) for name, values in items.items()}
     good = np.logical_and.reduce(list(finite.values()))
     problems = []
@@ -301,14 +300,14 @@ def _arrays_by_role(
 ) -> tuple[Arrays, tuple[str, ...]]:
     """Return (image, text and labels by role, a row an item; the ids of the rows if the file comes in parts)."""
     by_role: Arrays = {}
-    stored: dict[str, str] = {}
+    array_names: dict[str, str] = {}
     for role in _NAMES:
         setting = names.get(role)
         if setting is not None and setting not in arrays:
             raise InputError(f"{path}: has no array {setting!r} ({role}); it has {', '.join(sorted(arrays))}")
         if name := setting or next((name for name in _NAMES[role] if name in arrays), None):
             by_role[role] = np.asarray(arrays[name]) if role == "labels" else arrays[name]
-            stored[role] = name
+            array_names[role] = name
     if "labels" not in by_role:
         joined, ids = _join_parts(arrays, path, problems)
         if joined and any(names.values()):
@@ -323,8 +322,8 @@ def _arrays_by_role(
             raise InputError(f"{path}: has no array 'labels'; is it {near!r}? Say labels_array={near}, or rename it")
     same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
     turned = _by_rows(by_role | same_rows, path, problems)
-    if path.is_dir() and len({np.shape(turned[role])[:1] for role in stored}) > 1:
-        shapes = ", ".join(f"{name} {turned[role].shape}" for role, name in stored.items())
+    if path.is_dir() and len({np.shape(turned[role])[:1] for role in array_names}) > 1:
+        shapes = ", ".join(f"{name} {turned[role].shape}" for role, name in array_names.items())
         raise InputError(f"{path}: the files differ in their number of rows ({shapes})")
     return {role: turned[role] for role in by_role}, ()
 
@@ -367,15 +366,15 @@ def _read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDAr
     >>> names, matrix.tolist()
     (('label 3', 'label 7'), [[True, False], [False, True], [True, False]])
     """
-    given = _texts_of(arrays["label_names"], "label_names", path) if "label_names" in arrays else ()
+    columns = _texts_of(arrays["label_names"], "label_names", path) if "label_names" in arrays else ()
     width = labels.shape[1] if labels.ndim == 2 else 0
-    if labels.dtype == np.uint8 and width not in (0, len(given)) and width == -(-len(given) // 8):
+    if labels.dtype == np.uint8 and width not in (0, len(columns)) and width == -(-len(columns) // 8):
         bits = np.unpackbits(labels, axis=1)
-        if bits[:, len(given) :].any():
-            raise InputError(f"{path}: labels are packed bits, and some lie beyond the {len(given)} label_names")
-        labels = bits[:, : len(given)]
+        if bits[:, len(columns) :].any():
+            raise InputError(f"{path}: labels are packed bits, and some lie beyond the {len(columns)} label_names")
+        labels = bits[:, : len(columns)]
     matrix, names = _label_matrix(labels, path)
-    names = tuple(map(label_name, given)) or names
+    names = tuple(map(label_name, columns)) or names
     if len(names) != matrix.shape[1]:
         raise InputError(f"{path}: {len(names)} label_names, but labels have {matrix.shape[1]} columns")
     if (twice := _repeated(names)) is not None:

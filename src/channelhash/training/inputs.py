@@ -112,9 +112,8 @@ class _Sparse:
 
     def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """Yield the inputs of each batch, see `Source`."""
-        yield from (
-            self.model.prepare(self.modality, self.values[rows.cpu().numpy()]).to(self.model.device) for rows in batches
-        )
+        for rows in batches:
+            yield self.model.prepare(self.modality, self.values[rows.cpu().numpy()]).to(self.model.device)
 
 
 class _FromDisk:

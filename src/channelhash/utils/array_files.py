@@ -56,7 +56,7 @@ class SparseRows:
         self.data, self.indices, self.indptr = data[: starts[-1]], indices[: starts[-1]].astype(np.int64), starts
         self.shape, self.dtype = (len(starts) - 1, n_columns), data.dtype
         fits = len(self.data) == len(self.indices) == starts[-1] and self.data.ndim == self.indices.ndim == 1
-        if not fits or not ((self.indices >= 0) & (self.indices < n_columns)).all():
+        if not fits or indices.dtype.kind not in "iu" or not ((self.indices >= 0) & (self.indices < n_columns)).all():
             raise ValueError("indices of a sparse matrix that are not in it")
         if len(np.unique(self.rows * n_columns + self.indices)) < len(self.indices):
             raise ValueError("a sparse matrix with two values in a cell; sum_duplicates() adds them up")
@@ -150,8 +150,8 @@ def read_arrays(path: Path, sparse: bool = False) -> Arrays:
             arrays = _read_mat(path)
         else:
             arrays = _read_hdf5(path, matlab=path.suffix.lower() == ".mat")
-        kept = SparseRows if sparse else ()
-        return {name: v if isinstance(v, kept) else _plain_array(v) for name, v in arrays.items()}
+        whole = SparseRows if sparse else ()
+        return {name: v if isinstance(v, whole) else _plain_array(v) for name, v in arrays.items()}
 
 
 def _read_folder(path: Path, sparse: bool) -> Arrays:
