@@ -168,7 +168,8 @@ def test_a_training_cut_short_resumes_to_the_same_weights(run, captions, tmp_pat
 def test_a_preset_or_a_file_is_named(captions, capsys):
     says = "name a configuration file or a --preset, one of the two"
     assert_refused(capsys, "train", captions, "--preset", "photo", says=says)
-    assert_refused(capsys, "train", "--preset", "foto", says="no preset 'foto'; there are benchmark, cliphash, coco-text")
+    says = "no preset 'foto'; there are benchmark, cliphash, coco-text, demo"
+    assert_refused(capsys, "train", "--preset", "foto", says=says)
 
 
 def test_a_model_knows_its_weights_by_their_name_and_does_not_save_them(tmp_path):
