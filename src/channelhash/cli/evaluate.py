@@ -351,7 +351,7 @@ def experiment(
     command = shlex.join(["channelhash", *sys.argv[1:]])
     names = losses.split(",") if losses is not None else ()
     lengths = _numbers(bits) if bits else None
-    grids = {name: make_grid(study, each, lengths, seeds, names, command) for name, each in bases.items()}
+    grids = {name: make_grid(study, each, lengths, seeds, names, command, name) for name, each in bases.items()}
     if dry_run:
         trials = {name: study.all_trials(grid) for name, grid in grids.items()}
         plans = [plan for name, grid in grids.items() for plan in grid.plan(trials[name])]
@@ -360,7 +360,7 @@ def experiment(
         runs = [run.name for grid in grids.values() for run in grid.runs]
         total = {"runs": len(runs), "trials": sum(map(len, trials.values())), "seconds": round(seconds, 1)}
         found = {"runs": runs, "plans": plans, "total": total}
-        output.print_either(found, as_json, _print_plans, next(iter(grids.values())).title, plans, total, seconds)
+        output.print_either(found, as_json, _print_plans, plans, total, seconds)
         return
     places = devices.split(",") if devices else ()
     kept = f"finished runs and the last checkpoints of the others are kept in {folder}"
@@ -369,18 +369,18 @@ def experiment(
         results, tables = run_grids(study, grids, folder, Execution(jobs, places, output.say, progress))
     summary = {"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]}
     table = next(path for path in tables if path.suffix == ".md").read_text(encoding="utf-8")
-    written = f"All tables, plots and scores are in {folder}. Next: channelhash report {folder}"
+    written = f"All tables, plots and scores are in {folder}. Next: channelhash report {folder / next(iter(grids))}"
     output.show(summary, as_json, table, written)
     failed = [result for result in results if result.status != "finished"]
     if failed:
         raise JobError(f"{len(failed)} of {len(results)} runs failed, the first: {failed[0].name}: {failed[0].error}")
 
 
-def _print_plans(title: str, plans: Sequence[Mapping[str, Any]], total: Mapping[str, Any], seconds: float) -> None:
-    """Print what a grid would train, and for how long."""
+def _print_plans(plans: Sequence[Mapping[str, Any]], total: Mapping[str, Any], seconds: float) -> None:
+    """Print what grids would train, and for how long."""
     for plan in plans:
-        each = {key: value for key, value in plan.items() if key not in ("runs", "model")}
-        output.print_plan(f"{title}: {plan['runs']} trainings of {plan['model']}, each", each)
+        each = {key: value for key, value in plan.items() if key not in ("title", "runs", "model")}
+        output.print_plan(f"{plan['title']}: {plan['runs']} trainings of {plan['model']}, each", each)
     time = timedelta(seconds=round(seconds))
     typer.echo(f"{total['runs']} runs and {total['trials']} trials: about {time} of training; scores come on top")
 

@@ -226,6 +226,7 @@ def make_grid(
     seeds: int = 3,
     losses: Sequence[str] = (),
     command: str = "",
+    collection: str = "",
 ) -> Grid:
     """Make the grid of an experiment.
 
@@ -236,6 +237,7 @@ def make_grid(
         seeds: runs of each cell.
         losses: names as in `_choose_losses`, instead of the experiment's.
         command: the command that makes the grid again.
+        collection: its name in the title; the kind of data if empty.
 
     Raises:
         InputError: a key is unknown, or losses are named and the experiment compares something else.
@@ -248,7 +250,7 @@ def make_grid(
     compared = _choose_losses(losses, experiment.losses) if losses else experiment.losses
     design = Design(base, bits or experiment.bits, range(seeds), compared, experiment.splits)
     trials = experiment.grid(replace(design, bits=[_TRIAL_BITS], seeds=[0])) if experiment.trials else []
-    title = f"{experiment.title}, {base.get('data', {}).get('kind')}"
+    title = f"{experiment.title}, {collection or base.get('data', {}).get('kind')}"
     return Grid(experiment.name, title, command, tuple(experiment.grid(design)), tuple(trials))
 
 

@@ -87,7 +87,10 @@ class Grid:
         for run in (*self.runs, *trials):
             models.setdefault(run.config.model_name, []).append(run)
         with trusting(self.python_names):
-            return [{"model": name, "runs": len(runs), **plan_run(runs[0].config)} for name, runs in models.items()]
+            return [
+                {"title": self.title, "model": name, "runs": len(runs), **plan_run(runs[0].config)}
+                for name, runs in models.items()
+            ]
 
 
 @dataclass(frozen=True)
