@@ -5,8 +5,9 @@ That of a run holds the items of the runs that it extends, then its new ones.
 
 import csv
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
@@ -22,6 +23,24 @@ from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
 from channelhash.utils.files import file_hash
 from channelhash.utils.progress import Progress
+
+#: Source -> its records, of the last one that was loaded in a block of `loaded_once`; None outside.
+_loaded: dict[str, Records] | None = None
+
+
+@contextmanager
+def loaded_once() -> Iterator[None]:
+    """Load a source once in this block, however often it is asked for: the runs of a grid share theirs.
+
+    >>> with loaded_once():
+    ...     pass
+    """
+    global _loaded
+    _loaded = {}
+    try:
+        yield
+    finally:
+        _loaded = None
 
 
 @dataclass(frozen=True)
@@ -48,12 +67,18 @@ class DataSource:
 
         With ``skip_bad`` among the arguments, images that cannot be decoded are left out .
         """
+        global _loaded
+        if _loaded is not None and (records := _loaded.get(repr(self))):
+            return records
         kind = resolve_data_kind(self.kind)
         extra = {"progress": progress} if progress and kind.reports_progress else {}
         records = kind.load(**self.arguments, **extra)
         if self.arguments.get("skip_bad"):
             records = readable(records, progress)
-        return _choose_by_labels(records, self.only_labels, self.without_labels)
+        records = _choose_by_labels(records, self.only_labels, self.without_labels)
+        if _loaded is not None:
+            _loaded = {repr(self): records}
+        return records
 
 
 def readable(records: Records, progress: Progress | None = None) -> Records:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from filecmp import cmp
 from functools import partial
@@ -17,6 +18,7 @@ import yaml
 from numpy.typing import NDArray
 
 from channelhash.config import RunConfig, make_config, read_run_config
+from channelhash.data.collection import loaded_once
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.metrics.report import evaluate_sets
@@ -30,6 +32,8 @@ from channelhash.utils.processes import interrupts_held, process_pool
 from channelhash.utils.progress import StageProgress, no_stage_progress, note
 from channelhash.utils.typed_settings import check_trusted, failing_line, python_names, trusting
 
+#: What the process of a job is in until it ends.
+_JOB = ExitStack()
 #: File of a model's weights in its folder.
 _WEIGHTS = "model.safetensors"
 
@@ -217,8 +221,9 @@ def _outcomes(
     work = partial(_run_and_evaluate, only_validation=only_validation)
     waiting = [run.with_training(device=devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
     if jobs == 1:
-        for run in waiting:
-            yield run.name, work(run.name, run.config.to_yaml(), folder, execution.progress)
+        with loaded_once():
+            for run in waiting:
+                yield run.name, work(run.name, run.config.to_yaml(), folder, execution.progress)
         return
     while waiting:
         started: dict[Future[str], GridRun] = {}
@@ -245,6 +250,7 @@ def _outcomes(
 def _start_job(threads: int) -> None:
     torch.set_num_threads(threads)
     limit_threads(threads)
+    _JOB.enter_context(loaded_once())
 
 
 def _refuse_missing_files(grid: Grid) -> None:
