@@ -441,8 +441,7 @@ def _content_of(state: str) -> tuple[str, str]:
 
 def _state_of_file(path: Path) -> str:
     """Return ``"SIZE MODIFIED CHANGED SHA256"`` of an image file; `OSError` if it cannot be read."""
-    before = _size_and_times(path)  # a change in between is seen the next time
-    return f"{before} {file_hash(path)}"
+    return f"{_size_and_times(path)} {file_hash(path)}"  # a change in between is seen the next time
 
 
 def _state_of_values(source: Source, row: int) -> str:

@@ -244,24 +244,25 @@ def _further_columns(path: Path, records: Records) -> tuple[Records, list[dict[s
     name, and one of which no value can be held.
     """
     columns, _ = read_rows(path, [])
-    problems, further = list[str](), list[str]()
-    for place, column in enumerate(columns, start=1):
-        if column not in _READ:
-            if problem := key_problem(column.strip()):
-                problems.append(f"{path}: column {place} is left out: {problem}")
-            else:
-                further.append(column)
+    named = [(n, name, key_problem(name.strip())) for n, name in enumerate(columns, start=1) if name not in _READ]
+    problems = [f"{path}: column {place} is left out: {problem}" for place, _, problem in named if problem]
+    further = [column for _, column, problem in named if not problem]
     rows = _rows_of(path, further, records)
     metadata: list[dict[str, Value]] = [{} for _ in rows]
     wrong: dict[int, str] = {}
     for column in further:
         cells = [row.cells[column] for row in rows]
-        values, reasons = _values(_numbers(cells) if path.suffix.lower() in (".csv", ".tsv") else cells)
-        if reasons and all(value is None for value in values):
+        values, reasons = dict[int, Value](), dict[int, str]()
+        for row, cell in enumerate(_numbers(cells) if path.suffix.lower() in (".csv", ".tsv") else cells):
+            try:
+                values[row] = _value(cell)
+            except ValueError as error:
+                reasons[row] = str(error)
+        if reasons and all(value is None for value in values.values()):
             first = min(reasons)
             problems.append(f"{path}: the column {column!r} is left out: its {rows[first].place} {reasons[first]}")
             continue
-        for row, value in enumerate(values):
+        for row, value in values.items():
             metadata[row][column] = value
         wrong |= {row: f"the column {column!r} {reason}" for row, reason in reasons.items() if row not in wrong}
     problems += [f"{path}, {rows[row].place} (id {records.ids[row]}): {wrong[row]}" for row in sorted(wrong)]
@@ -280,19 +281,6 @@ def _rows_of(path: Path, columns: Sequence[str], records: Records) -> list[Row]:
         if row.place not in left_out:
             rows.setdefault(text_of(row.cells["id"]), row)
     return [rows[name] for name in records.ids]
-
-
-def _values(cells: Sequence[Any]) -> tuple[list[Value], dict[int, str]]:
-    """Return a column's values as a store keeps them, None for those that it cannot: row -> reason."""
-    values: list[Value] = []
-    reasons: dict[int, str] = {}
-    for row, cell in enumerate(cells):
-        try:
-            values.append(_value(cell))
-        except ValueError as error:
-            values.append(None)
-            reasons[row] = str(error)
-    return values, reasons
 
 
 def _numbers(cells: Sequence[str]) -> Sequence[str | int | float]:

@@ -1,7 +1,7 @@
 """Stores with their model: make one, fit its codes, and bring it up to date with a collection."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -86,7 +86,13 @@ def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[fitt
         problems = [*(each.problem for batch in batches for each in batch.unread.values()), *source.records.problems]
         raise InputError(f"{problems[0]}; none of the {len(rows):,} pictures can be read, give others")
     model = fitted.fit_codes(encoder, _features(encoder, batches, texts), new.n_bits, new.codes, new.seed)
-    return model, list(_encode_features(model, batches, texts))
+    ready = list[Batch]()  # with the model's outputs instead of features
+    for batch, features in zip(batches, texts, strict=True):
+        encoded = {name: model.project(name, rows) for name, rows in batch.outputs.items() if name in model.modalities}
+        batch = batch._replace(outputs=encoded)
+        captioned = len(features) and "text" in model.modalities
+        ready += batch.with_captions(model.project("text", features)) if captioned else [batch]
+    return model, ready
 
 
 def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
@@ -104,25 +110,14 @@ def _features(
     encoder: Encoder, batches: list[Batch], texts: list[NDArray[np.float32]]
 ) -> dict[str, NDArray[np.float32]]:
     """Return features by modality; those of captions where all images have some, or where enough stand for all."""
-    names = batches[0].outputs if batches else ()
-    features = {name: np.concatenate([batch.outputs[name] for batch in batches if batch.rows]) for name in names}
+    read = [batch.outputs for batch in batches if batch.rows]
+    features = {name: np.concatenate([outputs[name] for outputs in read]) for name in read[0]}
     captions = [several for batch in batches for several in batch.captions]
     counts = [len(several) for several in captions if several]
     if counts and (len(counts) == len(captions) or (encoder.one_space and len(counts) >= fitted.MIN_PAIRS)):
         each = np.split(np.concatenate([rows for rows in texts if len(rows)]), np.cumsum(counts)[:-1])
         features["text"] = np.stack([rows.mean(axis=0) for rows in each])
     return features
-
-
-def _encode_features(
-    model: fitted.FittedModel, batches: list[Batch], texts: list[NDArray[np.float32]]
-) -> Iterator[Batch]:
-    """Yield the batches with the model's outputs instead of features."""
-    for batch, features in zip(batches, texts, strict=True):
-        encoded = {name: model.project(name, rows) for name, rows in batch.outputs.items() if name in model.modalities}
-        batch = batch._replace(outputs=encoded)
-        captioned = len(features) and "text" in model.modalities
-        yield from batch.with_captions(model.project("text", features)) if captioned else [batch]
 
 
 @dataclass(frozen=True)
