@@ -69,10 +69,7 @@ def claim_folder(folder: Path) -> None:
 
 def _write(store: Store, codes: CodeSet, file: Path, progress: Progress) -> Indexed:
     began, added, replaced = time.perf_counter(), 0, 0
-    try:
-        check_ids(codes.ids)
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from None
+    check_ids(codes.ids, f"{file}: ids")
     known = set(store.ids())
     for start in range(0, len(codes), _BATCH):
         part = codes.take(range(start, min(start + _BATCH, len(codes))))

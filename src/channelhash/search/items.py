@@ -38,23 +38,23 @@ _NO_TEXT = "holds half a surrogate pair, which is no character"
 _INTEGERS = range(-(2**63), 2**63)
 
 
-def check_ids(ids: Sequence[str]) -> list[str]:
-    """Check ids, and return them as a list of different strings that have a UTF-8 form.
+def check_ids(ids: Sequence[str], what: str = "ids") -> list[str]:
+    """Check ids, and return them as a list of different strings that have a UTF-8 form; errors name ``what``.
 
     >>> check_ids(("a", "b"))
     ['a', 'b']
     """
     if isinstance(ids, str):
-        raise InputError(f"ids: expected a sequence of strings, not one string {ids!r}")
+        raise InputError(f"{what}: expected a sequence of strings, not one string {ids!r}")
     names = list(ids)
     first: dict[str, int] = {}
     for row, name in enumerate(names):
         if not isinstance(name, str):
-            raise InputError(f"ids: {name!r} (row {row}) is no string")
+            raise InputError(f"{what}: {name!r} (row {row}) is no string")
         if not is_text(name):
-            raise InputError(f"ids: {name!r} (row {row}) {_NO_TEXT}")
+            raise InputError(f"{what}: {name!r} (row {row}) {_NO_TEXT}")
         if first.setdefault(name, row) < row:
-            raise InputError(f"ids: {name!r} (row {row}) occurs twice; an item is given once")
+            raise InputError(f"{what}: {name!r} (row {row}) occurs twice; an item is given once")
     return names
 
 

@@ -146,10 +146,7 @@ def import_faiss(
     """Put the codes of a FAISS file into a store, over those of the same ids; returns their number."""
     codes, numbers = _read_index(file)
     rows, facts = _read_items(items_file(file), numbers)
-    try:
-        ids = check_ids([str(row["id"]) for row in rows])
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from None
+    ids = check_ids([str(row["id"]) for row in rows], f"{file}: ids")
     try:
         store = open_store(target, int(facts["n_bits"]) if facts else None, facts.get("model", ""))
     except NoStoreError:

@@ -345,10 +345,7 @@ def open_codes(
     facts = Facts(codes.n_bits, codes.model)
     facts.check(address, Facts(n_bits or 0, model))
     opened = _in_memory(facts)
-    try:
-        ids = check_ids(codes.ids)
-    except InputError as error:
-        raise InputError(f"{address}: {error}") from None
+    ids = check_ids(codes.ids, f"{address}: ids")
     with opened.writer.writing():
         opened.writer.write(NewItems(ids, codes.codes, codes.n_bits, metadata_of(codes)))
     return EmbeddedStore(address, None, opened, _ANY, model_folder)
