@@ -15,12 +15,12 @@ from channelhash.search import STORES, find_or_keep, kind_of, open_store
 from channelhash.search.items import check_ids
 from channelhash.search.sqlite.database import metadata_of
 from channelhash.search.store import Item, Store
-from channelhash.utils.progress import Progress
+from channelhash.utils.progress import Progress, no_progress
 
 _BATCH = 10_000  # items compared and written at once
 
 
-def create_from_codes(address: str, file: Path, progress: Progress = lambda done, total: None) -> Indexed:
+def create_from_codes(address: str, file: Path, progress: Progress = no_progress) -> Indexed:
     """Make a new store of the items of a file of codes, with their texts, pictures and labels as metadata.
 
     The store keeps the fingerprint of the model that made the codes, but no model.
@@ -42,7 +42,7 @@ def create_from_codes(address: str, file: Path, progress: Progress = lambda done
         return _write(store, codes, file, progress)
 
 
-def add_codes(address: str, file: Path, progress: Progress = lambda done, total: None) -> Indexed:
+def add_codes(address: str, file: Path, progress: Progress = no_progress) -> Indexed:
     """Put the items of a file of codes into a store, over those of the same ids; leave those alone that are the
     same.
     """

@@ -24,7 +24,7 @@ from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.store import Item, Store
 from channelhash.utils.files import atomic_path, reading
 from channelhash.utils.optional_imports import library
-from channelhash.utils.progress import Progress
+from channelhash.utils.progress import Progress, no_progress
 
 _BATCH = 2000
 
@@ -47,7 +47,7 @@ class _Pushed:
     without_projections: bool = False
 
 
-def push(source: Path, target: str, progress: Progress = lambda done, total: None) -> _Pushed:
+def push(source: Path, target: str, progress: Progress = no_progress) -> _Pushed:
     """Write all items of a store into another one, in batches, over those that have the same ids there.
 
     Batches are upserted, so what is sent twice, as after a push that was killed, is there once. Nothing is removed from
@@ -118,9 +118,7 @@ def items_file(file: Path) -> Path:
     return file.with_name(file.name + ".items.parquet")
 
 
-def export_faiss(
-    store: Store, file: Path, modality: str | None = None, progress: Progress = lambda done, total: None
-) -> int:
+def export_faiss(store: Store, file: Path, modality: str | None = None, progress: Progress = no_progress) -> int:
     """Write the codes of one modality as a FAISS file with its `items_file`; returns their number."""
     faiss, pa, pq = library("faiss", "faiss"), library("pyarrow", "faiss"), library("pyarrow.parquet", "faiss")
     n_bits = store.n_bits
@@ -140,9 +138,7 @@ def export_faiss(
     return len(items)
 
 
-def import_faiss(
-    file: Path, target: str, modality: str | None = None, progress: Progress = lambda done, total: None
-) -> int:
+def import_faiss(file: Path, target: str, modality: str | None = None, progress: Progress = no_progress) -> int:
     """Put the codes of a FAISS file into a store, over those of the same ids; returns their number."""
     codes, numbers = _read_index(file)
     rows, facts = _read_items(items_file(file), numbers)
