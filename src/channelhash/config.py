@@ -11,7 +11,7 @@ from pydantic import Field
 from channelhash.data.collection import DataSource
 from channelhash.data.registry import check_data
 from channelhash.data.splits import SplitSettings
-from channelhash.errors import InputError
+from channelhash.errors import InputError, naming
 from channelhash.losses import Terms, expand_settings, loss_settings, resolve_loss
 from channelhash.models import resolve_model
 from channelhash.utils import typed_settings
@@ -207,10 +207,8 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
     Relative paths are relative to the folder that the command runs in, and become absolute.
     """
-    try:
+    with naming(path):
         return make_config(read_sections(path, overrides))
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
 
 
 def read_sections(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[str, Any]]:

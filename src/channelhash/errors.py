@@ -1,6 +1,8 @@
 """The one error a user is meant to read: one line that says what, where and what to do, and repeats no password."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import unquote
 
 # One letter before a colon is a drive of Windows. Without an upper bound, a word of 70,000 letters takes minutes.
@@ -92,6 +94,15 @@ class InputError(_OneLineError):
 
     The message is one line and names the place. The command line prints it and exits with status 2.
     """
+
+
+@contextmanager
+def naming(place: object, kind: type[Exception] = InputError) -> Iterator[None]:
+    """Raise an error of the block as `InputError` that names a place: ``PLACE: REASON``."""
+    try:
+        yield
+    except kind as error:
+        raise InputError(f"{place}: {error}") from None
 
 
 class JobError(_OneLineError):

@@ -18,7 +18,7 @@ import torch
 from channelhash.bulk.workers import Workers
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.bulk import KINDS, Bad, RawBatch, Shard, input_files
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, JobError, naming
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import count_tasks, report_tasks, save_scores
 from channelhash.models import HashModel, load_hash_model
@@ -235,11 +235,15 @@ class _ShardEncoder:
         """Encode the shard of this number; its file of codes is written last. Return the number of its items."""
         job, shard = self._job, self._job.shards[number]
         parts, bad = [], []
-        with _one_thread():
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # they split sums, and an output close to 0 could change its sign with their number
+        try:
             for batch in KINDS[job.kind].read(shard, job.root, job.modalities):
                 codes, problems = _encode_batch(self._model, batch, job)
                 parts.append(codes)
                 bad += problems
+        finally:
+            torch.set_num_threads(threads)
         count = sum(map(len, parts)) + len(bad)
         if count != shard.items:
             raise JobError(f"{shard.file}: had {shard.items} items, now {count}; it changed meanwhile")
@@ -276,17 +280,6 @@ def _image_problem(model: HashModel, batch: RawBatch, row: int) -> str | None:
     except ImageError as error:
         return f"not a readable picture ({error})"
     return None
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute with one thread: threads split sums, and an output close to 0 could change its sign with their number."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextmanager
@@ -353,17 +346,15 @@ def evaluate_shards(
     files = [file.resolve() for file in _files(database)]
     done, total = 0, _Counted(0, {})
     tasks = partial(_parts, files, _STEPS if workers.engine == "local" else _TASKS)
-    with closing(workers.run(partial(_ShardCounter, queries), tasks)) as results:
+    with closing(workers.run(partial(partial, _count_shards, queries), tasks)) as results:
         for counted in results:
             total, done = _sum(total, counted, database), done + counted.files
             progress(done, len(files))
     if not total.items:
         raise InputError(f"{database}: is empty; evaluation takes at least one code")
     _check_gains(total.counts, database)
-    try:
+    with naming(f"{query} and {database}", ValueError):
         reports = report_tasks(total.counts, total.items, conventions=conventions)
-    except ValueError as error:
-        raise InputError(f"{query} and {database}: {error}") from None
     result = {
         "n_bits": queries.n_bits,
         "query": str(query),
@@ -376,23 +367,15 @@ def evaluate_shards(
     return result
 
 
-class _ShardCounter:
-    """Counter of the items of files of codes by their distance to each query."""
-
-    def __init__(self, query: CodeSet) -> None:
-        self._query = query
-
-    def __call__(self, files: list[Place]) -> _Counted:
-        """Return the counts of all items of ``files``."""
-        total = _Counted(0, {})
-        for file in files:
-            for part in CodeSet.stream(file, _ROWS):
-                try:
-                    counted = _Counted(len(part), count_tasks(self._query, part))
-                except ValueError as error:
-                    raise InputError(f"{file}: {error}") from None
-                total = _sum(total, counted, file)
-        return total._replace(files=len(files))
+def _count_shards(query: CodeSet, files: list[Place]) -> _Counted:
+    """Count the items of files of codes by their distance to each query."""
+    total = _Counted(0, {})
+    for file in files:
+        for part in CodeSet.stream(file, _ROWS):
+            with naming(file, ValueError):
+                counted = _Counted(len(part), count_tasks(query, part))
+            total = _sum(total, counted, file)
+    return total._replace(files=len(files))
 
 
 def _parts(files: Sequence[Place], parts_of_worker: int, workers: int) -> list[list[Place]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import pack
 from channelhash.codes.code_set import CodeSet, boolean_labels
-from channelhash.errors import InputError
+from channelhash.errors import InputError, naming
 from channelhash.utils.array_files import Arrays, read_arrays
 
 
@@ -179,10 +179,8 @@ def _read_codes(arrays: Arrays, side: _Side, path: Path) -> dict[str, NDArray[np
             continue
         if not arrays[name].size:
             raise InputError(f"{path}: {name} is empty, {arrays[name].shape}; evaluation takes at least one code")
-        try:
+        with naming(f"{path}: {name}", ValueError):
             bits[modality] = _bits_of(arrays[name])
-        except ValueError as error:
-            raise InputError(f"{path}: {name}: {error}") from None
         first = next(iter(bits))
         if len(bits[modality]) != len(bits[first]):
             rows = f"{name} has {len(bits[modality])} rows, {side.codes[first]} has {len(bits[first])}"
@@ -201,31 +199,23 @@ def _read_labels(arrays: Arrays, sides: _Sides, rows: list[int], path: Path) -> 
         if values.ndim not in (1, 2) or len(values) != n:
             raise InputError(f"{path}: {n} codes, but {name} is {values.shape}; both have one row an item")
         labels.append(values)
-    if all(values.ndim == 1 for values in labels):
-        return _sets_of_classes(labels, [arrays[name].ndim for name in names], names, path)
+    if all(values.ndim == 1 for values in labels):  # a column for each number that occurs on either side
+        for name, values in zip(names, labels, strict=True):
+            if values.dtype.kind not in "biuf" or not (np.isfinite(values) & (values == np.round(values))).all():
+                raise InputError(f"{path}: {name} is one column, but not of whole numbers (classes)")
+        classes = np.unique(np.concatenate(labels))
+        if 2 in [arrays[name].ndim for name in names] and set(classes.tolist()) <= {0, 1}:
+            both = " and ".join(names)
+            raise InputError(f"{path}: {both} are one column of 0 and 1; save two columns for two classes")
+        return [np.asarray(values[:, None] == classes) for values in labels]
     widths = [values.shape[1] if values.ndim == 2 else 1 for values in labels]
     if widths[0] != widths[1]:
         raise InputError(f"{path}: {names[0]} has {widths[0]} columns (labels), {names[1]} has {widths[1]}")
     sets = []
     for name, values in zip(names, labels, strict=True):
-        try:
+        with naming(f"{path}: {name}", ValueError):
             sets.append(boolean_labels(values))
-        except ValueError as error:
-            raise InputError(f"{path}: {name}: {error}") from None
     return sets
-
-
-def _sets_of_classes(
-    labels: list[NDArray[Any]], dimensions: list[int], names: list[str], path: Path
-) -> list[NDArray[np.bool_]]:
-    """Return the numbers of classes ``(n,)`` as label sets: a column for each number that occurs on either side."""
-    for name, values in zip(names, labels, strict=True):
-        if values.dtype.kind not in "biuf" or not (np.isfinite(values) & (values == np.round(values))).all():
-            raise InputError(f"{path}: {name} is one column, but not of whole numbers (classes)")
-    classes = np.unique(np.concatenate(labels))
-    if 2 in dimensions and set(classes.tolist()) <= {0, 1}:
-        raise InputError(f"{path}: {' and '.join(names)} are one column of 0 and 1; save two columns for two classes")
-    return [np.asarray(values[:, None] == classes) for values in labels]
 
 
 def _first(values: NDArray[Any], wrong: NDArray[np.bool_]) -> str:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from channelhash.data.images import Resize
 from channelhash.data.records import Features
-from channelhash.errors import InputError
+from channelhash.errors import InputError, naming
 from channelhash.models.description import split_source
 from channelhash.utils.environment import pick_device
 from channelhash.utils.files import one_line
@@ -190,10 +190,8 @@ class Extractor:
         if self._extract is None:
             with suppress(ModuleNotFoundError):  # before anyone's own import of torchvision
                 importlib.import_module("channelhash.utils.torchvision_compat")
-            try:
+            with naming(self._where):
                 self._extract = self._source.load(self._modality)
-            except InputError as error:
-                raise InputError(f"{self._where}: {error}") from None
         features = self._extract(items)
         if hasattr(features, "detach"):  # a tensor
             features = features.detach().float().cpu().numpy()
@@ -238,10 +236,8 @@ def _read(name: str, modality: str) -> tuple[_Source, bool]:
         raise InputError(f"{where}: {kind} extracts from {' and '.join(modalities)}, not from {modality}")
     if question and option != "normalize":
         raise InputError(f"{where}: {unknown(f'option {option!r} of {kind}', option, ['normalize'])}")
-    try:
+    with naming(where):
         return read(what), bool(question)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
-from channelhash.errors import InputError
+from channelhash.errors import InputError, naming
 from channelhash.utils.seeds import generator
 
 #: A value of an item's metadata.
@@ -82,10 +82,8 @@ def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
     packed = np.asarray(codes)
     if n_bits > MOST_BITS:
         raise InputError(f"{what}: codes of {n_bits} bits cannot be searched, only those of up to {MOST_BITS}")
-    try:
+    with naming(what, ValueError):
         check_packed(packed, n_bits)
-    except ValueError as error:
-        raise InputError(f"{what}: {error}") from None
     return packed
 
 
