@@ -139,7 +139,24 @@ def extend(
     wait_for_all()
     stored = CodeSet.load(folder / _STORED)
     trainee = replace(trainee, stored=stored)
-    joint_loss = _extension_loss(loss, settings, train.seed, stored, collection, splits, rows)
+    assert stored.labels is not None  # an extension has labels
+    is_new = rows >= collection.n_old
+    stored_rows = np.searchsorted(splits.retrieval, np.where(is_new, splits.retrieval[0], rows))
+    signs = {
+        modality: torch.from_numpy(2 * unpack(codes, stored.n_bits).astype(np.int8) - 1)
+        for modality, codes in stored.codes.items()
+    }
+    joint_loss = ExtensionLoss(
+        loss,
+        {modality: codes[stored_rows] for modality, codes in signs.items()},
+        torch.from_numpy(is_new),
+        signs,
+        torch.from_numpy(stored.labels),
+        weight_stored=settings.stored,
+        weight_keep=settings.keep,
+        partners=settings.partners,
+        seed=train.seed,
+    )
     labels = torch.from_numpy(collection.records.labels[rows])
     model = trainee.fit(joint_loss, labels, splits, train, folder, progress)
     if rank() == 0:
@@ -175,36 +192,6 @@ def _training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: i
     count = min(len(old), len(new) if settings.replay is None else settings.replay)
     drawn = generator(seed, "replay").choice(old, count, replace=False)
     return np.concatenate([np.sort(drawn), new])
-
-
-def _extension_loss(
-    loss: HashLoss,
-    settings: ExtendSettings,
-    seed: int,
-    stored: CodeSet,
-    collection: Collection,
-    splits: Splits,
-    rows: Rows,
-) -> ExtensionLoss:
-    """Return the loss of an extension, `losses.incremental.ExtensionLoss`, for the training ``rows``."""
-    assert stored.labels is not None  # an extension has labels
-    is_new = rows >= collection.n_old
-    stored_rows = np.searchsorted(splits.retrieval, np.where(is_new, splits.retrieval[0], rows))
-    signs = {
-        modality: torch.from_numpy(2 * unpack(codes, stored.n_bits).astype(np.int8) - 1)
-        for modality, codes in stored.codes.items()
-    }
-    return ExtensionLoss(
-        loss,
-        {modality: codes[stored_rows] for modality, codes in signs.items()},
-        torch.from_numpy(is_new),
-        signs,
-        torch.from_numpy(stored.labels),
-        weight_stored=settings.stored,
-        weight_keep=settings.keep,
-        partners=settings.partners,
-        seed=seed,
-    )
 
 
 def _description(
