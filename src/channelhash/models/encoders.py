@@ -109,18 +109,6 @@ class Encoder:
         return np.concatenate([np.empty((0, side.width), np.float32), *rows])
 
 
-def _photo() -> Encoder:
-    from channelhash.models.photo import open_photo
-
-    return open_photo()
-
-
-def _photo_backbones() -> Encoder:
-    from channelhash.models.photo import open_backbones
-
-    return open_backbones()
-
-
 @dataclass
 class _FrozenNetwork:
     """A frozen network of PyTorch as a function of arrays; on a GPU if there is one."""
@@ -171,12 +159,8 @@ def _split_open_clip(what: str) -> tuple[str, str | None]:
     return name, absolute_source(rest)[2] if rest else None
 
 
-#: First part of a word -> what opens an encoder, of the rest if any. A new encoder is one function and one line here.
-_ENCODERS: dict[str, Callable[..., Encoder]] = {
-    "photo": _photo,
-    "photo-backbones": _photo_backbones,
-    "openclip": _openclip,
-}
+#: First parts of the words that `open_encoder` knows beside `FEATURES`.
+_ENCODERS = ("photo", "photo-backbones", "openclip")
 
 
 def is_encoder(word: Word) -> bool:
@@ -233,7 +217,9 @@ def open_encoder(
         return _openclip(what)
     if what:
         raise InputError(f"encoder {word}: nothing follows this word; write {kind}")
-    return _ENCODERS[kind]()
+    from channelhash.models.photo import open_backbones, open_photo  # which imports this file
+
+    return open_photo() if kind == "photo" else open_backbones()
 
 
 class _KnownExtractor(Extractor):

@@ -145,10 +145,6 @@ class _Side:
         return rows
 
 
-def _pixels(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
-    return resize_of(recipe).arrays
-
-
 def _features(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
     width = int(recipe["width"])
 
@@ -175,7 +171,7 @@ def _open_clip(recipe: Mapping[str, Any], folder: Path) -> _Prepare:
 
 #: ``kind`` of a recipe -> what prepares items as it says.
 _PREPARE: dict[str, Callable[[Mapping[str, Any], Path], _Prepare]] = {
-    "pixels": _pixels,
+    "pixels": lambda recipe, folder: resize_of(recipe).arrays,
     "features": _features,
     "vocabulary": _vocabulary,
     "open_clip": _open_clip,

@@ -4,8 +4,7 @@ import importlib
 import importlib.util
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -124,19 +123,22 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
     tags = open_clip.list_pretrained_tags_by_model(name)
     if tag is not None and tag not in tags:
         raise InputError(unknown(f"model.pretrained {tag!r} of {name}", tag, tags or ["none"]))
-    with _quiet():
-        try:
-            source = str(file) if file else tag
-            clip = open_clip.create_model(name, pretrained=source, device=torch.get_default_device())
-            tokenize = _tokenizer(name, json.dumps(open_clip.get_model_config(name)))
-        except Exception as error:  # OpenCLIP, torch, pickle and the hub each have their own types
-            if file:
-                read_weights(file)  # says so where the file is no weights at all
-                raise InputError(f"{file}: the weights do not fit {name} ({one_line(error)[:200]})") from None
-            where = f"model.pretrained: {tag} of {name}"
-            raise JobError(
-                f"{where} cannot be fetched ({one_line(error)}); fetch it elsewhere and give {tag}@FILE"
-            ) from None
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # OpenCLIP logs to the root logger what is an error here, or was requested
+    try:
+        source = str(file) if file else tag
+        clip = open_clip.create_model(name, pretrained=source, device=torch.get_default_device())
+        tokenize = _tokenizer(name, json.dumps(open_clip.get_model_config(name)))
+    except Exception as error:  # OpenCLIP, torch, pickle and the hub each have their own types
+        if file:
+            read_weights(file)  # says so where the file is no weights at all
+            raise InputError(f"{file}: the weights do not fit {name} ({one_line(error)[:200]})") from None
+        where = f"model.pretrained: {tag} of {name}"
+        raise JobError(
+            f"{where} cannot be fetched ({one_line(error)}); fetch it elsewhere and give {tag}@FILE"
+        ) from None
+    finally:
+        logging.disable(before)
     options = {**clip.visual.preprocess_cfg, **(open_clip.get_pretrained_cfg(name, tag) if tag else {})}
     visual, config = clip.visual, open_clip.get_model_config(name)
     del clip.visual
@@ -152,8 +154,7 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
 @lru_cache(maxsize=8)
 def _tokenizer(name: str, config: str) -> Callable[[Sequence[str]], Tensor]:
     """Make the tokenizer of a model once for each configuration that its name has had; some are on the hub."""
-    open_clip = _library()
-    tokenize: Callable[[Sequence[str]], Tensor] = open_clip.get_tokenizer(name)
+    tokenize: Callable[[Sequence[str]], Tensor] = _library().get_tokenizer(name)
     return tokenize
 
 
@@ -168,7 +169,6 @@ def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) ->
 
 
 def _register(path: Path) -> str:
-    open_clip = _library()
     try:
         text = path.read_text(encoding="utf-8")
         keys = json.loads(text).keys()
@@ -178,19 +178,8 @@ def _register(path: Path) -> str:
         raise InputError(f"model.backbone: {path}: asks to trust_remote_code, which is never done; remove the key")
     if missing := {"embed_dim", "vision_cfg", "text_cfg"} - keys:
         raise InputError(f"model.backbone: {path}: no model configuration of OpenCLIP, {min(missing)} is missing")
-    open_clip.add_model_config(path)
+    _library().add_model_config(path)
     return path.stem
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep OpenCLIP from logging to the root logger what is an error here, or was requested."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def _library() -> Any:
