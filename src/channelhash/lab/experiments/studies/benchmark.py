@@ -110,9 +110,7 @@ def _grid(design: Design) -> list[GridRun]:
 
 
 def _run_benchmark(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
-    """Choose each loss's learning rate and initial weights, with them the weights of its tuned form, and run the grid
-    with both.
-    """
+    """Choose each loss's learning rate and initial weights, with them the weights of its tuned form; run the grid."""
     for run in grid.trials:
         if not run.config.train.validate_every or run.config.split.validation_queries == 0:
             raise InputError(
@@ -126,30 +124,18 @@ def _run_benchmark(grid: Grid, folder: Path, execution: Execution) -> list[Resul
         )
 
     published = [run for run in grid.trials if not _is_tuned(run)]
-    rates = results_of((trial for run in published for trial in _rate_trials(run)), _TRIALS)
-    starts = [
-        _with_settings(run, _settings_of(best))
-        for run in grid.trials
-        if _is_tuned(run)
-        for best in _best_trials(rates, _method_and_initial).values()
-        if best.method == _loss_of(run)
-    ]
-    weights = results_of((trial for run in starts for trial in _weight_trials(run)), _WEIGHT_TRIALS)
-    chosen = _best_trials(rates) | _best_trials(weights)
-    runs = tuple(_with_settings(run, _settings_of(chosen[run.method])) for run in grid.runs)
+    rates = _best_trials(results_of((trial for run in published for trial in _rate_trials(run)), _TRIALS))
+    starts = [_with_settings(run, _settings_of(rates[_loss_of(run)])) for run in grid.trials if _is_tuned(run)]
+    weights = _best_trials(results_of((trial for run in starts for trial in _weight_trials(run)), _WEIGHT_TRIALS))
+    chosen = {method: _settings_of(best) for method, best in (rates | weights).items()}
+    runs = tuple(_with_settings(run, chosen[run.method]) for run in grid.runs)
     return run_grid(replace(grid, runs=runs), folder, execution)
 
 
 def _all_trials(grid: Grid) -> list[GridRun]:
-    """Return the trials of rates, and those of weights at the rate of the base configuration."""
-    trials: list[GridRun] = []
-    for run in grid.trials:
-        if _is_tuned(run):
-            for initial in _initial_weights(run):
-                trials += _weight_trials(_with_settings(run, {"initial": initial}))
-        else:
-            trials += _rate_trials(run)
-    return trials
+    """Return the trials of rates, and those of weights as if the base configuration's rate were the best."""
+    trials = {True: _weight_trials, False: _rate_trials}
+    return [trial for run in grid.trials for trial in trials[_is_tuned(run)](run)]
 
 
 def _is_tuned(run: GridRun | Result) -> bool:
@@ -164,14 +150,10 @@ def _loss(method: str) -> str:
     return method.removesuffix(_TUNED)
 
 
-def _initial_weights(run: GridRun) -> Sequence[str | None]:
-    """Return the initial weights to choose from, None alone for a model without the choice."""
-    return _INITIAL if hasattr(run.config.model, "initial") else (None,)
-
-
 def _rate_trials(run: GridRun) -> Iterator[GridRun]:
     """Yield a trial of each learning rate with each kind of initial weights."""
-    for initial, factor in product(_initial_weights(run), _RATE_FACTORS):
+    kinds = _INITIAL if hasattr(run.config.model, "initial") else (None,)  # a model without the choice
+    for initial, factor in product(kinds, _RATE_FACTORS):
         rate = float(f"{factor * run.config.train.learning_rate:.3g}")
         yield _with_settings(run, {"initial": initial, "learning_rate": rate}, f"-lr{rate:g}")
 
@@ -224,14 +206,14 @@ def _method_and_initial(trial: Result) -> str:
     return trial.method + (", PyTorch's initial weights" if _initial_of(trial) == "pytorch" else "")
 
 
-def _best_trials(results: Sequence[Result], group_of: Callable[[Result], str] = _method_of) -> dict[str, Result]:
-    """Return the trial of each group with the best score after the last epoch; the first one of equals."""
+def _best_trials(results: Sequence[Result]) -> dict[str, Result]:
+    """Return the trial of each method with the best score after the last epoch; the first one of equals."""
     best = {}
-    for group, trials in _grouped(results, group_of).items():
+    for method, trials in _grouped(results).items():
         finished = [result for result in trials if result.status == "finished"]
         if not finished:
-            raise JobError(f"{group}: none of {len(trials)} trials worked, the first: {trials[0].error}")
-        best[group] = max(finished, key=_validation_score)
+            raise JobError(f"{method}: none of {len(trials)} trials worked, the first: {trials[0].error}")
+        best[method] = max(finished, key=_validation_score)
     return best
 
 
@@ -282,7 +264,7 @@ def _means_table(results: Sequence[Result]) -> Table:
         f"of that mean over {len({result.seed for result in results})} seeds, each with a split of its own; tie-aware "
         "mAP and graded NDCG, last epoch. As published: the authors' settings, a loss of this project at its defaults; "
         "at the best of five learning rates, each with the paper's initial weights and PyTorch's. Tuned: nine choices "
-        "of weights at the best rate with either. All choices on validation, "
+        "of weights with the best of these. All choices on validation, "
         "32 bits, seed 0. Best of each column in bold."
         + (f" Not finished: {', '.join(unfinished)}." if unfinished else ""),
         labels=1,
@@ -436,8 +418,7 @@ def _chosen_table(trials: Sequence[Result]) -> Table:
         ("Loss", "Learning rate", "Initial weights", "Chosen", "Best", "Median", "Worst"),
         tuple(rows),
         "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent, of nine choices of "
-        "weights with either kind of initial weights; 32 bits, seed 0. AP: the weight of the direct AP term by bit of "
-        "the code; proxies: their rate.",
+        "weights; 32 bits, seed 0. AP: the weight of the direct AP term by bit of the code; proxies: their rate.",
         labels=1,
     )
 
