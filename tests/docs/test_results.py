@@ -31,7 +31,7 @@ def _made(file: str, experiment: str, trials: str) -> dict[str, Table]:
     queries = RESULTS / file.replace("-runs.csv.gz", "-queries.npz")
     if queries.suffix == ".npz" and queries.exists():
         results = with_query_means(results, queries)
-    return {table.name: table for table in ([study.trials[trials](results)] if trials else study.tables(results))}
+    return {table.name: table for table in (study.trials[trials](results) if trials else study.tables(results))}
 
 
 def _rows(lines: list[str]) -> list[tuple[str, ...]]:

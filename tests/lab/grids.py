@@ -31,7 +31,7 @@ def assert_made_again(name: str, folder: Path) -> None:
     for file in ("runs.csv", "trials.csv"):
         for trials, results in read_runs(folder / file).items() if (folder / file).exists() else ():
             if trials:
-                tables.append(study.trials[trials](results))
+                tables += study.trials[trials](results)
             else:
                 tables += study.tables(with_query_means(results, folder / "queries.npz"))
     written = {path.stem: path.read_text() for path in (folder / "tables").glob("*.md")}

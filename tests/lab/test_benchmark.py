@@ -28,7 +28,7 @@ def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path
     grid = named_grid("benchmark", base, tmp_path, seeds=2)
     plan = run_json(capsys, "experiment", "benchmark", "--config", base, "--seeds", "2", "--dry-run")
     losses, seconds = len(benchmark._LOSSES), plan["plans"][0]["seconds"]["total"]
-    runs, trials = len(grid.runs), (2 * 5 + 9) * losses
+    runs, trials = len(grid.runs), (2 * 4 + 9) * losses
     assert runs == 2 * losses * 3 * 2
     total = {"runs": runs, "trials": trials, "seconds": pytest.approx((runs + trials) * seconds, abs=0.1)}
     assert plan["total"] == total
@@ -38,36 +38,35 @@ def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path
 
 @pytest.fixture
 def folder(base):
-    """Two losses: two rates each with two kinds of initial weights, then two and four choices of weights; two
-    splits, one code length.
-    """
+    """Two losses: two rates with two kinds of initial weights, and five draws with choices of weights; two splits."""
     folder = base.parent / "grid"
     choices = {"dsch": {"kappa_q": (0.01, 0.3), "average_precision": (0.0, 0.25)}, "dnph": {"proxies": (0.0, 0.02)}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(benchmark, "_RATE_FACTORS", (1.0, 3.0))
         patch.setattr(benchmark, "_CHOICES", choices)
+        patch.setattr(benchmark, "_DRAWS", 5)
         command = ["experiment", "benchmark", "--losses", "dnph,dsch", "--config", base, "--bits", "8", "--seeds", "2"]
         assert run_command(*command, "--out", folder) == 0
         yield folder
 
 
 def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
-    """Rates and initial weights are chosen first, and the loss's weights with the best of them."""
-    rates = read_grid(folder / benchmark._TRIALS)[1]
-    tried = [(trial.method, trial.settings["model"]["initial"]) for trial in rates]
-    assert tried == [(loss, kind) for loss in ("DNPH", "DSCH") for kind in ("paper", "pytorch") for _ in range(2)]
-    trials = read_grid(folder / benchmark._WEIGHT_TRIALS)[1]
-    assert [trial.method for trial in trials] == ["DNPH, tuned"] * 2 + ["DSCH, tuned"] * 4
-    for trial in trials:
-        among = [rate for rate in rates if rate.method == benchmark._loss_of(trial)]
-        best = max(among, key=benchmark._validation_score)
-        assert trial.settings["model"] == best.settings["model"]
-        assert benchmark._rate_of(trial) == benchmark._rate_of(best)
-    assert all(list(trial.epochs["last"]) == ["validation"] for trial in (*rates, *trials))
+    """Of a tuned form, the published one's trials count, too."""
+    trials = read_grid(folder / benchmark._TRIALS)[1]
+    for loss in ("DNPH", "DSCH"):
+        published, tuned = (
+            [trial for trial in trials if trial.method == method] for method in (loss, f"{loss}, tuned")
+        )
+        settings = [(trial.settings["model"]["initial"], benchmark._rate_of(trial)) for trial in published]
+        assert settings == [("paper", 1e-3), ("paper", 3e-3), ("pytorch", 1e-3), ("pytorch", 3e-3)]
+        drawn = [tuple(benchmark._settings_of(trial).values()) for trial in tuned]
+        assert len(set(drawn)) == 5
+        assert {combination[:2] for combination in drawn} <= set(settings)
+    assert all(list(trial.epochs["last"]) == ["validation"] for trial in trials)
     results = read_grid(folder)[1]
     assert len(results) == 2 * 2 * 2
     for result in results:
-        among = [trial for trial in (*rates, *trials) if trial.method == result.method]
+        among = [trial for trial in trials if trial.method in (result.method, benchmark._loss_of(result))]
         chosen = max(among, key=benchmark._validation_score).settings
         assert result.settings["model"]["initial"] == chosen["model"]["initial"]
         loss, train = result.settings["loss"], result.settings["train"]
@@ -104,14 +103,14 @@ def trial(method, rate, score, status="finished"):
 def test_the_best_finished_trial_is_chosen():
     trials = [trial("A", 1e-4, 0.5), trial("A", 1e-3, 0.7), trial("A", 1e-2, 0.9, status="failed")]
     trials += [trial("B", 1e-3, 0.6), trial("B", 1e-4, 0.6), trial("B", 1e-2, 0.1)]
-    rates = {method: benchmark._rate_of(best) for method, best in benchmark._best_trials(trials).items()}
+    rates = {method: benchmark._rate_of(best) for method, best in benchmark._chosen_trials(trials).items()}
     assert rates == {"A": 1e-3, "B": 1e-3}
     table = benchmark._learning_rates_table(trials)
     rows = {row[0].text: dict(zip(table.header[1:], row[1:], strict=True)) for row in table.rows}
     assert rows["A"]["0.001"].bold
     assert rows["A"]["0.01"].text == "failed"
     says, failed = "C: none of 1 trials worked, the first: out of memory", [trial("C", 1e-4, 0.5, status="failed")]
-    check_refusal(says, benchmark._best_trials, failed, error=JobError)
+    check_refusal(says, benchmark._chosen_trials, failed, error=JobError)
 
 
 score = st.floats(0.1, 0.9).map(lambda value: round(value, 4))

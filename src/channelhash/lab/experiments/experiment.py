@@ -177,7 +177,7 @@ class Experiment:
         bits: code lengths by default; those of the paper's tables.
         grid: makes the runs of a design.
         run: carries a grid out in a folder.
-        trials: makes the table of each folder of trials below the grid's; empty where nothing is tuned.
+        trials: makes the tables of each folder of trials below the grid's; empty where nothing is tuned.
         all_trials: returns all trials of a grid, before any choice; for `--dry-run`.
         across: makes the tables of several collections' results; None where an experiment takes one.
         splits: see `Design`.
@@ -194,7 +194,7 @@ class Experiment:
     bits: tuple[int, ...] = (16, 32, 64, 128)
     grid: Callable[[Design], list[GridRun]] = _compare_losses
     run: Callable[[Grid, Path, Execution], list[Result]] = run_grid
-    trials: Mapping[str, Callable[[Sequence[Result]], Table]] = field(default_factory=dict)
+    trials: Mapping[str, Callable[[Sequence[Result]], list[Table]]] = field(default_factory=dict)
     all_trials: Callable[[Grid], list[GridRun]] = lambda grid: []
     across: Callable[[Mapping[str, Sequence[Result]]], list[Table]] | None = None
     splits: bool = False
@@ -343,7 +343,9 @@ def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
         with atomic_path(folder / "queries.npz") as path, open(path, "wb") as file:
             np.savez_compressed(file, allow_pickle=False, **means)
     trials = {name: read_grid(folder / name)[1] for name in experiment.trials if (folder / name).exists()}
-    tables = [*experiment.tables(results), *(experiment.trials[name](each) for name, each in trials.items())]
+    tables = experiment.tables(results)
+    for name, each in trials.items():
+        tables += experiment.trials[name](each)
     paths = write_tables(tables, folder / "tables")
     write_runs({"": results}, folder / "runs.csv")  # after the tables, with what they measured
     if trials:

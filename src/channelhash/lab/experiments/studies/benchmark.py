@@ -1,6 +1,6 @@
 """``experiment benchmark``: every loss as published, and with weights chosen by the same number of trials."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -21,11 +21,14 @@ from channelhash.losses import PUBLISHED
 from channelhash.metrics.report import Interval, bootstrap_interval
 from channelhash.models.heads import Initial
 from channelhash.training.trainer import selection_score
+from channelhash.utils.seeds import generator
 
-#: Folders of the trials of learning rates and initial weights, and of the loss's weights, below the grid's.
-_TRIALS, _WEIGHT_TRIALS = "tuning", "tuning-weights"
-#: Learning rates to try first, as factors of the base configuration's: a decade down and up in half decades.
-_RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
+#: Folder of the trials below the grid's.
+_TRIALS = "tuning"
+#: Learning rates to try, as factors of the base configuration's: half a decade down and a decade up.
+_RATE_FACTORS: tuple[float, ...] = (10**-0.5, 1.0, 10**0.5, 10.0)
+#: Trials of each tuned form, drawn from all combinations of learning rates, initial weights and weights.
+_DRAWS = 9
 #: Initial weights that each learning rate is tried with, of a model that has the choice.
 _INITIAL: tuple[str, ...] = get_args(Initial)
 #: Weights of the direct AP term, by bit of the code: it is a share, and other losses are of the order of bits.
@@ -117,25 +120,11 @@ def _run_benchmark(grid: Grid, folder: Path, execution: Execution) -> list[Resul
                 "settings are chosen on validation: train.validate_every and data.validation_queries have to be above 0"
             )
 
-    def results_of(trials: Iterator[GridRun], name: str) -> list[Result]:
-        title = f"{grid.title}: trials on validation"
-        return run_grid(
-            Grid("trials", title, grid.command, tuple(trials), only_validation=True), folder / name, execution
-        )
-
-    published = [run for run in grid.trials if not _is_tuned(run)]
-    rates = _best_trials(results_of((trial for run in published for trial in _rate_trials(run)), _TRIALS))
-    starts = [_with_settings(run, _settings_of(rates[_loss_of(run)])) for run in grid.trials if _is_tuned(run)]
-    weights = _best_trials(results_of((trial for run in starts for trial in _weight_trials(run)), _WEIGHT_TRIALS))
-    chosen = {method: _settings_of(best) for method, best in (rates | weights).items()}
-    runs = tuple(_with_settings(run, chosen[run.method]) for run in grid.runs)
+    title, trials = f"{grid.title}: trials on validation", tuple(_all_trials(grid))
+    trial_grid = Grid("trials", title, grid.command, trials, only_validation=True)
+    chosen = _chosen_trials(run_grid(trial_grid, folder / _TRIALS, execution))
+    runs = tuple(_with_settings(run, _settings_of(chosen[run.method])) for run in grid.runs)
     return run_grid(replace(grid, runs=runs), folder, execution)
-
-
-def _all_trials(grid: Grid) -> list[GridRun]:
-    """Return the trials of rates, and those of weights as if the base configuration's rate were the best."""
-    trials = {True: _weight_trials, False: _rate_trials}
-    return [trial for run in grid.trials for trial in trials[_is_tuned(run)](run)]
 
 
 def _is_tuned(run: GridRun | Result) -> bool:
@@ -150,24 +139,27 @@ def _loss(method: str) -> str:
     return method.removesuffix(_TUNED)
 
 
-def _rate_trials(run: GridRun) -> Iterator[GridRun]:
-    """Yield a trial of each learning rate with each kind of initial weights."""
-    kinds = _INITIAL if hasattr(run.config.model, "initial") else (None,)  # a model without the choice
-    for initial, factor in product(kinds, _RATE_FACTORS):
-        rate = float(f"{factor * run.config.train.learning_rate:.3g}")
-        yield _with_settings(run, {"initial": initial, "learning_rate": rate}, f"-lr{rate:g}")
+def _all_trials(grid: Grid) -> list[GridRun]:
+    """Return the trials of each method: as published, every learning rate with every kind of initial weights; tuned, a
+    draw from all combinations of these with the weights of the loss.
+    """
+    trials = []
+    for run in grid.trials:
+        rates = [float(f"{factor * run.config.train.learning_rate:.3g}") for factor in _RATE_FACTORS]
+        kinds = _INITIAL if hasattr(run.config.model, "initial") else (None,)  # a model without the choice
+        choices: dict[str, Sequence[Any]] = {"initial": kinds, "learning_rate": rates}
+        if _is_tuned(run):
+            choices |= _CHOICES.get(run.config.loss_name, _OTHER)
+        values = list(product(*choices.values()))
+        if _is_tuned(run):
+            draw = generator(0, "trials", run.config.loss_name).permutation(len(values))
+            values = [values[row] for row in draw[:_DRAWS]]
+        trials += [_with_settings(run, dict(zip(choices, each, strict=True)), trial=True) for each in values]
+    return trials
 
 
-def _weight_trials(run: GridRun) -> Iterator[GridRun]:
-    """Yield a trial of each choice of weights."""
-    choices = _CHOICES.get(run.config.loss_name, _OTHER)
-    for values in product(*choices.values()):
-        weights = dict(zip(choices, values, strict=True))
-        yield _with_settings(run, weights, "".join(f"-{key}{value:g}" for key, value in weights.items()))
-
-
-def _with_settings(run: GridRun, values: Mapping[str, Any], ending: str = "") -> GridRun:
-    """Return a run with values of `_settings_of`, whose name ends with its initial weights and ``ending``."""
+def _with_settings(run: GridRun, values: Mapping[str, Any], trial: bool = False) -> GridRun:
+    """Return a run with values of `_settings_of`; the name of a ``trial`` says which."""
     sections = run.config.sections()
     for key, value in values.items():
         if key == "initial" and value is not None:
@@ -178,8 +170,8 @@ def _with_settings(run: GridRun, values: Mapping[str, Any], ending: str = "") ->
             sections["train"]["rates"] = {"proxies": value}
         elif key != "initial":
             sections["loss"][key] = value * run.config.n_bits if key == "average_precision" else value
-    initial = f"-{sections['model']['initial']}" if ending and "initial" in sections["model"] else ""
-    return replace(run, name=f"{run.name}{initial}{ending}", config=make_config(sections))
+    said = [value if key == "initial" else f"{key}{value:g}" for key, value in values.items() if value is not None]
+    return replace(run, name="-".join([run.name, *said]) if trial else run.name, config=make_config(sections))
 
 
 def _settings_of(trial: Result) -> dict[str, Any]:
@@ -206,15 +198,17 @@ def _method_and_initial(trial: Result) -> str:
     return trial.method + (", PyTorch's initial weights" if _initial_of(trial) == "pytorch" else "")
 
 
-def _best_trials(results: Sequence[Result]) -> dict[str, Result]:
-    """Return the trial of each method with the best score after the last epoch; the first one of equals."""
-    best = {}
-    for method, trials in _grouped(results).items():
-        finished = [result for result in trials if result.status == "finished"]
+def _chosen_trials(results: Sequence[Result]) -> dict[str, Result]:
+    """Return the trial of each method with the best score after the last epoch, the first one of equals; a tuned form
+    may keep the published weights.
+    """
+    chosen, trials = {}, _grouped(results)
+    for method, of_method in trials.items():
+        finished = [result for result in of_method + trials.get(_loss(method), []) if result.status == "finished"]
         if not finished:
-            raise JobError(f"{method}: none of {len(trials)} trials worked, the first: {trials[0].error}")
-        best[method] = max(finished, key=_validation_score)
-    return best
+            raise JobError(f"{method}: none of {len(of_method)} trials worked, the first: {of_method[0].error}")
+        chosen[method] = max(finished, key=_validation_score)
+    return chosen
 
 
 def _grouped(results: Sequence[Result], group_of: Callable[[Result], str] = _method_of) -> dict[str, list[Result]]:
@@ -263,10 +257,9 @@ def _means_table(results: Sequence[Result]) -> Table:
         f"In percent, mean over all tasks and k = {', '.join(map(str, lengths))}, ± sample standard deviation (ddof 1) "
         f"of that mean over {len({result.seed for result in results})} seeds, each with a split of its own; tie-aware "
         "mAP and graded NDCG, last epoch. As published: the authors' settings, a loss of this project at its defaults; "
-        "at the best of five learning rates, each with the paper's initial weights and PyTorch's. Tuned: nine choices "
-        "of weights with the best of these. All choices on validation, "
-        "32 bits, seed 0. Best of each column in bold."
-        + (f" Not finished: {', '.join(unfinished)}." if unfinished else ""),
+        "at the best of four learning rates with either kind of initial weights. Tuned: the best of these and of nine "
+        "draws from all rates, initial weights and weights. All choices on validation, 32 bits, seed 0. Best of each "
+        "column in bold." + (f" Not finished: {', '.join(unfinished)}." if unfinished else ""),
         labels=1,
     )
 
@@ -381,10 +374,11 @@ def _interval(test: SeedTest | Interval) -> str:
 
 
 def _learning_rates_table(trials: Sequence[Result]) -> Table:
-    """Tabulate what each trial scored on validation; the best learning rate of each row is bold."""
-    rates = sorted({_rate_of(result) for result in trials})
+    """Tabulate what each trial of a published form scored on validation; the best of each row is bold."""
+    published = [result for result in trials if not _is_tuned(result)]
+    rates = sorted({_rate_of(result) for result in published})
     rows = []
-    for method, runs in _grouped(trials, _method_and_initial).items():
+    for method, runs in _grouped(published, _method_and_initial).items():
         by_rate = {_rate_of(result): result for result in runs}
         scores = {rate: _validation_score(run) for rate, run in by_rate.items() if run.status == "finished"}
         best = max(sorted(scores), key=scores.__getitem__, default=None)
@@ -403,22 +397,25 @@ def _learning_rates_table(trials: Sequence[Result]) -> Table:
 
 
 def _chosen_table(trials: Sequence[Result]) -> Table:
-    """Tabulate what was chosen for each loss, and what it scored on validation beside the others of its trials."""
+    """Tabulate what was chosen for each tuned loss, and what its trials scored on validation."""
     rows, methods = [], _grouped(trials)
-    for method, best in _best_trials(trials).items():
-        scores = [_validation_score(result) for result in methods[method] if result.status == "finished"]
+    for method, best in _chosen_trials(trials).items():
+        if not method.endswith(_TUNED):
+            continue
+        among = [*methods[method], *methods.get(_loss(method), ())]
+        scores = [_validation_score(result) for result in among if result.status == "finished"]
         settings = _settings_of(best)
         initial, rate = settings.pop("initial") or "–", settings.pop("learning_rate")
-        chosen = ", ".join(f"{_NAMES.get(key, key)} {value:g}" for key, value in settings.items())
+        chosen = ", ".join(f"{_NAMES.get(key, key)} {value:g}" for key, value in settings.items()) or "as published"
         figures = (f"{score:.2f}" for score in (max(scores), np.median(scores), min(scores)))
-        rows.append(tuple(map(Cell, (_loss_of(best), f"{rate:g}", initial, chosen, *figures))))
+        rows.append(tuple(map(Cell, (_loss(method), f"{rate:g}", initial, chosen, *figures))))
     return Table(
         "chosen-weights",
-        "Weights chosen on validation",
-        ("Loss", "Learning rate", "Initial weights", "Chosen", "Best", "Median", "Worst"),
+        "Settings chosen on validation",
+        ("Loss", "Learning rate", "Initial weights", "Weights", "Best", "Median", "Worst"),
         tuple(rows),
-        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent, of nine choices of "
-        "weights; 32 bits, seed 0. AP: the weight of the direct AP term by bit of the code; proxies: their rate.",
+        "Mean mAP of cross-modal tasks, else all, on validation after the last epoch, in percent, of trials of both "
+        "forms; 32 bits, seed 0. AP: the weight of the direct AP term by bit of the code; proxies: their rate.",
         labels=1,
     )
 
@@ -430,7 +427,7 @@ EXPERIMENT = Experiment(
     grid=_grid,
     run=_run_benchmark,
     tables=_tables,
-    trials={_TRIALS: _learning_rates_table, _WEIGHT_TRIALS: _chosen_table},
+    trials={_TRIALS: lambda trials: [_learning_rates_table(trials), _chosen_table(trials)]},
     all_trials=_all_trials,
     across=_across_tables,
     splits=True,
