@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import channelhash as ch
-from channelhash.errors import InputError
 from channelhash.metrics.conventions import _CONVENTIONS, _average_precisions_cut, _Convention, convention_scores
 from metrics import ranking_equations as literal
 from metrics.test_histogram import drawn_pairs
 from metrics.test_ranking import GROUPS
+from refusals import check_refusal
 
 
 def first_relevant(rankings: list[np.ndarray], z: int | None) -> float:
@@ -69,14 +69,12 @@ def test_a_stable_sort_gives_the_figure_in_order_and_any_other_one_is_within_the
 @settings(max_examples=40)
 @given(GROUPS, st.integers(1, 8), st.booleans())
 def test_the_range_is_that_of_all_orders_of_ties(groups, z, of_relevant):
-    transcription = first_relevant if of_relevant else literal.average_precision
-    total, relevant = literal.histograms(groups)
-    if of_relevant:
-        orders = [transcription([np.array(order)], z) for order in literal.orders(groups)]
-    else:
-        orders = [transcription(order, z) for order in literal.orders(groups)]
-    lower, upper = ch.metrics.HammingHistogram(total, relevant).average_precision_bounds(z, of_relevant)
-    assert (lower[0], upper[0]) == pytest.approx((min(orders), max(orders)), abs=1e-6)
+    values = [
+        first_relevant([np.array(order)], z) if of_relevant else literal.average_precision(order, z)
+        for order in literal.orders(groups)
+    ]
+    lower, upper = ch.metrics.HammingHistogram(*literal.histograms(groups)).average_precision_bounds(z, of_relevant)
+    assert (lower[0], upper[0]) == pytest.approx((min(values), max(values)), abs=1e-6)
 
 
 @settings(max_examples=25)
@@ -89,14 +87,10 @@ def test_every_cut_off_goes_by_the_order_of_the_database(k, nd, z, of_relevant, 
         assert row == pytest.approx([transcription([ranking], z), transcription([ranking], None)], abs=1e-6)
 
 
-def test_queries_without_a_relevant_item_count_in_the_mean():
+def test_queries_without_a_relevant_item_count_in_the_mean_and_an_unknown_convention_is_named():
     codes, labels = np.zeros((2, 1), np.uint8), np.eye(2, dtype=bool)
     pairs = codes, codes[:1], labels, labels[:1]
     histogram = ch.metrics.hamming_histogram(*pairs, n_bits=8)
     assert histogram.mean_average_precision() == 1.0
     assert convention_scores("sch", histogram, pairs)["map"] == {"in_order": 0.5, "lower": 0.5, "upper": 0.5}
-
-
-def test_an_unknown_convention_is_named():
-    with pytest.raises(InputError, match=r"convention 'hyp'.*hyp2"):
-        convention_scores("hyp", ch.metrics.HammingHistogram(np.array([[1]]), np.array([[1]])))
+    check_refusal(r"convention 'hyp'.*hyp2", convention_scores, "hyp", histogram)

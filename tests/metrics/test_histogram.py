@@ -148,8 +148,7 @@ def test_codes_of_a_mapped_file_can_be_counted(tmp_path, k):
     mapped = np.load(tmp_path / "codes.npy", mmap_mode="r")
     expected = ch.metrics.hamming_histogram(codes, codes, labels, labels, n_bits=k)
     actual = ch.metrics.hamming_histogram(mapped, mapped, labels.astype(int), labels.astype(float), n_bits=k)
-    np.testing.assert_array_equal(actual.total, expected.total)
-    np.testing.assert_array_equal(actual.relevant, expected.relevant)
+    assert_equal_counts(actual, expected)
 
 
 def assert_as_sorted(pairs, k):

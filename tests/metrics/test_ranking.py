@@ -38,15 +38,19 @@ def test_the_papers_worked_example(printed, groups):
     assert HammingHistogram(*literal.histograms(groups)).mean_average_precision() == pytest.approx(0.691, abs=5e-4)
 
 
-@settings(max_examples=25)
-@given(GROUPS)
-def test_tie_aware_ap_is_the_mean_over_all_orders_and_the_bounds_are_its_ends(groups):
-    hist = HammingHistogram(*literal.histograms(groups))
-    values = [literal.average_precision(order) for order in literal.orders(groups)]
-    lower, upper = hist.map_bounds()
+@settings(max_examples=40)
+@given(GROUPS, st.integers(1, 13))
+def test_figures_are_means_over_all_orders_of_ties_and_the_bounds_are_the_ends(groups, z):
+    hist, orders = HammingHistogram(*literal.histograms(groups)), list(literal.orders(groups))
+    values = [literal.average_precision(order) for order in orders]
+    assert hist.map_bounds() == pytest.approx((min(values), max(values)), abs=1e-12)
     assert hist.mean_average_precision() == pytest.approx(np.mean(values), abs=1e-12)
-    assert lower == pytest.approx(min(values), abs=1e-12)
-    assert upper == pytest.approx(max(values), abs=1e-12)
+    for figure, expected in (
+        (hist.map_at(z), [literal.average_precision(order, z) for order in orders]),
+        (hist.precision_at(z), [literal.precision(order, z) for order in orders]),
+        (hist.ndcg(), [literal.ndcg(order) for order in orders]),
+    ):
+        assert figure == pytest.approx(np.mean(expected), abs=1e-12)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=12))
@@ -56,24 +60,6 @@ def test_ap_in_order_keeps_the_order_given_within_ties(items):
     ranked = [hit for _, hit in sorted(items, key=lambda item: item[0])]  # a stable sort
     expected = pytest.approx(literal.average_precision(ranked), abs=1e-12)
     assert ch.metrics.average_precision_in_order(distances, relevant) == expected
-
-
-@settings(max_examples=25)
-@given(GROUPS, st.integers(1, 13))
-def test_figures_at_a_cut_off_are_means_over_all_orders(groups, z):
-    hist = HammingHistogram(*literal.histograms(groups))
-    orders = list(literal.orders(groups))
-    ap = np.mean([literal.average_precision(order, z) for order in orders])
-    precision = np.mean([literal.precision(order, z) for order in orders])
-    assert hist.map_at(z) == pytest.approx(ap, abs=1e-12)
-    assert hist.precision_at(z) == pytest.approx(precision, abs=1e-12)
-
-
-@settings(max_examples=40)
-@given(GROUPS)
-def test_ndcg_is_the_mean_over_all_orders(groups):
-    expected = np.mean([literal.ndcg(order) for order in literal.orders(groups)])
-    assert HammingHistogram(*literal.histograms(groups)).ndcg() == pytest.approx(expected, abs=1e-12)
 
 
 @settings(max_examples=60)
@@ -240,13 +226,10 @@ def test_figures_of_a_ranking_without_ties_are_those_of_trec_eval(nd, seed, z):
     z = min(z, nd)
     names = {"map", "ndcg", f"P.{z}", f"recall.{z}"}
     binary, graded = trec_eval(np.minimum(grades, 1), places, names), trec_eval(grades, places, {"ndcg"})
-    assert hist.mean_average_precision() == pytest.approx(binary["map"], abs=1e-9)
-    assert hist.map_bounds() == pytest.approx((binary["map"],) * 2, abs=1e-9)
-    in_order = ch.metrics.average_precisions_in_order(*pairs, hist)
-    assert in_order[0] == pytest.approx(binary["map"], abs=1e-9)
-    assert hist.ndcg() == pytest.approx(binary["ndcg"], abs=1e-9)
-    assert hist.ndcg_graded() == pytest.approx(graded["ndcg"], abs=1e-9)
-    assert hist.precision_at(z) == pytest.approx(binary[f"P_{z}"], abs=1e-9)
-    # The z nearest items lie at distances 0 … z − 1.
-    assert hist.within_radius(z - 1).recall == pytest.approx(binary[f"recall_{z}"], abs=1e-9)
-    assert hist.within_radius(z - 1).precision == pytest.approx(binary[f"P_{z}"], abs=1e-9)
+    (in_order,) = ch.metrics.average_precisions_in_order(*pairs, hist)
+    of_map = [hist.mean_average_precision(), *hist.map_bounds(), in_order]
+    assert of_map == pytest.approx([binary["map"]] * 4, abs=1e-9)
+    assert (hist.ndcg(), hist.ndcg_graded()) == pytest.approx((binary["ndcg"], graded["ndcg"]), abs=1e-9)
+    near = hist.within_radius(z - 1)  # the z nearest items lie at distances 0 … z − 1
+    figures = (hist.precision_at(z), near.precision, near.recall)
+    assert figures == pytest.approx((binary[f"P_{z}"], binary[f"P_{z}"], binary[f"recall_{z}"]), abs=1e-9)
