@@ -1,5 +1,7 @@
 """The terms beside a loss, of an extension and of a distillation against their literal transcriptions."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -21,7 +23,7 @@ from channelhash.losses import (
 )
 from channelhash.losses.incremental import ExtensionLoss, _keep_loss, _stored_loss
 from losses import loss_equations as literal
-from losses.test_losses import assert_same_value_and_gradient, batch
+from losses.test_losses import MODALITIES, assert_same_value_and_gradient, batch
 from refusals import check_refusal
 
 ALL_TERMS = {"contrastive": 0.3, "pairs": 0.2, "temperature": 0.5, "average_precision": 0.7}
@@ -49,8 +51,7 @@ def test_the_contrastive_loss_reads_no_labels_and_takes_its_temperature():
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_without_labels_a_loss_takes_every_sample_as_a_class_or_says_that_it_cannot(name):
     outputs, _ = batch(16)
-    of_labels = name in ("csq", "dcgh", "dnph", "greedyhash", "hyp2", "orthohash")
-    if of_labels:
+    if name in ("csq", "dcgh", "dnph", "greedyhash", "hyp2", "orthohash"):
         check_refusal(f"{name!r} learns from labels, and this collection has none", make_loss, name, 16, 0)
         return
     n = len(outputs["text"])
@@ -80,12 +81,13 @@ def test_without_terms_it_is_the_loss_itself(name):
 
 
 def test_what_does_not_go_together_is_refused():
-    for term in ({"contrastive": 1.0}, {"pairs": 1.0}, {"average_precision": 1.0}):
-        (key,) = term
-        with pytest.raises(ValueError, match=f"{key}: this loss trains one modality at a time"):
-            make_loss("tdsrdh", 16, 5, **term)
-    with pytest.raises(ValueError, match="between modalities, the outputs are of image alone"):
-        ContrastiveLoss()(*batch(16, 1))
+    refuses = partial(check_refusal, error=ValueError)
+    for term in ("contrastive", "pairs", "average_precision"):
+        refuses(f"{term}: this loss trains one modality at a time", make_loss, "tdsrdh", 16, 5, **{term: 1.0})
+    refuses("between modalities, the outputs are of image alone", ContrastiveLoss(), *batch(16, 1))
+    outputs, targets = distilled(("image", "text"))
+    refuses("takes outputs of text and targets", DistillationLoss(8, ["text"]), outputs, targets[:, :1])
+    refuses(r"targets \(5, 2, 8\), not", DistillationLoss(8, ["image", "text"]), outputs, targets[:, :1])
 
 
 def literal_distillation(outputs, targets, modalities):
@@ -122,20 +124,10 @@ def test_the_edges_are_finite_and_half_precision_is_not_used():
     assert outputs["text"].grad.isfinite().all()
 
 
-def test_what_does_not_fit_is_refused():
-    outputs, targets = distilled(("image", "text"))
-    with pytest.raises(ValueError, match="takes outputs of text and targets"):
-        DistillationLoss(8, ["text"])(outputs, targets[:, :1])
-    with pytest.raises(ValueError, match=r"targets \(5, 2, 8\), not"):
-        DistillationLoss(8, ["image", "text"])(outputs, targets[:, :1])
-
-
 def stored_codes(k, c=6, n_modalities=2, seed=1):
     random = torch.Generator().manual_seed(seed)
-    codes = {
-        name: torch.randint(0, 2, (c, k), generator=random, dtype=torch.int8) * 2 - 1
-        for name in ("image", "text", "audio")[:n_modalities]
-    }
+    draw = partial(torch.randint, 0, 2, (c, k), generator=random, dtype=torch.int8)
+    codes = {name: draw() * 2 - 1 for name in MODALITIES[:n_modalities]}
     return codes, torch.rand(c, 5, generator=random) < 0.4
 
 
@@ -238,9 +230,8 @@ def test_partners_are_drawn_by_seed_and_rows_alone():
     stored, stored_labels = stored_codes(k, 500, seed=3)
 
     def value(rows, partners=20, seed=0):
-        loss = ExtensionLoss(
-            SCHLoss(k), codes, torch.ones(14, dtype=torch.bool), stored, stored_labels, partners=partners, seed=seed
-        )
+        draws, new = {"partners": partners, "seed": seed}, torch.ones(14, dtype=torch.bool)
+        loss = ExtensionLoss(SCHLoss(k), codes, new, stored, stored_labels, **draws)
         return loss(outputs, labels, rows=torch.tensor(rows)).item()
 
     low, high = list(range(7)), list(range(7, 14))

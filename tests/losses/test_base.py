@@ -52,8 +52,8 @@ def test_a_loss_trains_its_anchor_alone_or_refuses_one(name):
         assert outputs["text"].grad.any()
         assert outputs["image"].grad is None or not outputs["image"].grad.any()
     else:
-        with pytest.raises(ValueError, match="trains all modalities at once; leave anchor out"):
-            loss(outputs, labels, anchor="text")
+        says = "trains all modalities at once; leave anchor out"
+        check_refusal(says, loss, outputs, labels, anchor="text", error=ValueError)
 
 
 OWN = {"broken_losses": "1 / 0", "losses_of_mine": """
@@ -113,7 +113,7 @@ def test_a_loss_that_returns_no_scalar_is_refused(value, says):
 def test_weights_of_a_loss_of_channels_are_one_and_nothing_is_quantised(name, value):
     class Narrow(ChannelLoss):
         def bounds(self, similarity):
-            return torch.where(similarity == 0, self.n_bits, 0.0), torch.where(similarity == 0, self.n_bits, 0.0)
+            return (torch.where(similarity == 0, self.n_bits, 0.0),) * 2
 
     outputs = {"text": torch.randn(4, 8, generator=torch.Generator().manual_seed(0))}
     labels = torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]])
@@ -135,7 +135,6 @@ NUMBERS = [
     for setting, field in loss_settings(loss).model_fields.items()
     if setting != "seed" and setting not in vars(Terms())
 ]
-WEIGHTS = ("contrastive", "pairs", "average_precision")
 
 
 def make_small(name, **settings):
@@ -163,10 +162,10 @@ def test_a_code_of_one_bit_is_the_shortest(name):
 
 
 def test_ends_of_the_terms():
-    for weight in WEIGHTS:
+    for weight in ("contrastive", "pairs", "average_precision"):
         assert getattr(Terms(**{weight: 0}), weight) == 0
-        check_refusal("0 or more", Terms, error=ValueError, **{weight: math.nextafter(0, -1)})
-        check_refusal("0 or more", Terms, error=ValueError, **{weight: math.nan})
+        for value in (math.nextafter(0, -1), math.nan):
+            check_refusal("0 or more", Terms, error=ValueError, **{weight: value})
     assert Terms(temperature=math.nextafter(0, 1)).temperature > 0
     for temperature in (0.0, math.nan):
         check_refusal("the temperature is above 0", Terms, error=ValueError, temperature=temperature)

@@ -215,14 +215,12 @@ def test_no_tensor_of_pairs_times_bits_is_built(name):
 
 
 def test_what_does_not_fit_is_refused():
-    labels = torch.ones(3, 2)
-    with pytest.raises(ValueError, match="all of one shape"):
-        DSCHLoss(8)({"image": torch.zeros(3, 8), "text": torch.zeros(2, 8)}, labels)
-    zeros = {"image": torch.zeros(3, 8), "text": torch.zeros(3, 8)}
+    zeros, labels = {name: torch.zeros(3, 8) for name in ("image", "text")}, torch.ones(3, 2)
+    shorter = zeros | {"text": torch.zeros(2, 8)}
+    check_refusal("all of one shape", DSCHLoss(8), shorter, labels, error=ValueError)
     check_refusal("for codes of 16 bits, the outputs have 8", SCHLoss(16), zeros, labels, error=ValueError)
     check_refusal(r"labels are .* with n = 3", TDSRDHLoss(), zeros, labels[:1], error=ValueError)
-    with pytest.raises(ValueError, match="anchor 'audio'"):
-        TDSRDHLoss()({"image": torch.zeros(3, 8), "text": torch.zeros(3, 8)}, labels, anchor="audio")
+    check_refusal("anchor 'audio'", TDSRDHLoss(), zeros, labels, anchor="audio", error=ValueError)
 
 
 def value_and_gradients(loss, outputs, labels, **how):
