@@ -66,13 +66,13 @@ def test_a_backup_while_another_process_writes_is_what_was_committed_first(tmp_p
             committed = int(writer.stdout.readline())
             target = tmp_path / f"b{number}"
             done = backup_store(tmp_path / "a", target)
-            copy = ch.open_store(target)
-            items = copy.get(copy.ids("batch >= 0"))
-            copy.close()
+            with ch.open_store(target) as copy:
+                items = copy.get(copy.ids("batch >= 0"))
             batches = len(items) // 20
             assert done[0] == len(items) + 10 == batches * 20 + 10
             assert batches > committed
-            assert [item.id for item in items] == [f"{batch:05d}-{row}" for batch in range(batches) for row in _rows()]
+            rows = sorted(range(20), key=str)  # as ids are sorted
+            assert [item.id for item in items] == [f"{batch:05d}-{row}" for batch in range(batches) for row in rows]
             assert all(item.codes["image"][0] == item.metadata["batch"] % 251 for item in items)
             assert check_store(target) == []
             shutil.rmtree(target)
@@ -80,10 +80,6 @@ def test_a_backup_while_another_process_writes_is_what_was_committed_first(tmp_p
         writer.kill()
         writer.wait()
     assert check_store(tmp_path / "a") == []
-
-
-def _rows() -> list[int]:
-    return sorted(range(20), key=str)  # as ids are sorted
 
 
 def test_nothing_is_left_of_a_backup_that_is_refused(tmp_path):

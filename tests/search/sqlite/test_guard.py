@@ -125,14 +125,13 @@ def test_a_description_that_is_damaged_is_made_again(request, store, damage):
     folder = request.getfixturevalue(store)
     path = folder / "store.json"
     content = path.read_bytes()
+    older = StoreFolder(folder).manifest()._replace(writes=1, digest="5 0a").to_json()
     if damage == "remove":
         path.unlink()
     elif damage == "flip":
         flip(path, content.index(b"16"))
-    elif damage == "older":
-        path.write_text(StoreFolder(folder).manifest()._replace(writes=1, digest="5 0a").to_json())
     else:
-        path.write_bytes(content[:20] if damage == "cut" else b"{}")
+        path.write_bytes({"older": older.encode(), "cut": content[:20], "no JSON": b"{}"}[damage])
     assert [finding.where for finding in check_store(folder)] == ["store.json"] * (damage != "older")
     check_whole(folder)
     assert is_sealed(folder)
@@ -144,10 +143,8 @@ def test_writes_that_are_lost_with_the_log_are_noticed(killed, damage):
     log = killed / "items.sqlite-wal"
     if damage == "remove":
         log.unlink()
-    elif damage == "cut":
-        log.write_bytes(log.read_bytes()[:-5000])
     else:
-        log.write_bytes(bytes(log.stat().st_size))
+        log.write_bytes(log.read_bytes()[:-5000] if damage == "cut" else bytes(log.stat().st_size))
     assert "lacks the last" in refused(killed)
     assert any("writes" in finding.what for finding in check_store(killed))
     repaired = repair_store(killed)

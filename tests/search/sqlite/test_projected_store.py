@@ -8,7 +8,6 @@ import pytest
 from tests.search.sqlite.damaging import change
 
 import channelhash as ch
-from channelhash.errors import InputError
 from channelhash.search.rank import _quantize, cosines
 from channelhash.search.sqlite import store as sqlite_store
 from channelhash.search.sqlite.check import check_store, repair_store
@@ -28,6 +27,14 @@ def folder(tmp_path) -> Path:
     store.add(NAMES[40:], {"text": CODES[40:]}, projections={"text": OUTPUTS[40:]})
     store.close()
     return tmp_path / "store"
+
+
+def plain_store(folder: Path, *ids: str) -> Path:
+    """A store without projections."""
+    with ch.open_store(folder, n_bits=N_BITS) as store:
+        store.add(ids, CODES[: len(ids)])
+        assert not store.projected
+    return folder
 
 
 def kept(folder: Path) -> dict[str, dict[str, list[int]]]:
@@ -50,16 +57,14 @@ def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tm
         assert store.projected
         store.close()
     assert json.loads((folder / "store.json").read_text())["projected"] is True
-    plain = ch.open_store(tmp_path / "plain", n_bits=N_BITS)
-    assert not plain.projected
-    plain.add(NAMES[:1], CODES[:1])
-    plain.close()
-    assert json.loads((tmp_path / "plain" / "store.json").read_text())["projected"] is False
-    with pytest.raises(InputError, match="keeps no projections beside its codes; choose another store"):
-        ch.open_store(tmp_path / "plain", projections=True)
-    with pytest.raises(InputError, match="keeps no projections; make a store in a folder"):
-        ch.open_store("milvus+http://localhost:1", projections=True)
-    check_refusal("holds codes without projections", ch.open_store, tmp_path / "codes.parquet", projections=True)
+    plain = plain_store(tmp_path / "plain", "a")
+    assert json.loads((plain / "store.json").read_text())["projected"] is False
+    for place, says in (
+        (plain, "keeps no projections beside its codes; choose another store"),
+        ("milvus+http://localhost:1", "keeps no projections; make a store in a folder"),
+        (tmp_path / "codes.parquet", "holds codes without projections"),
+    ):
+        check_refusal(says, ch.open_store, place, projections=True)
     with ch.open_store(folder) as store:
         facts = store.info()
     assert facts["projections"]
@@ -69,8 +74,8 @@ def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tm
 def test_projections_come_with_every_code_or_with_none(folder, tmp_path):
     with ch.open_store(folder) as store:
         check_refusal("keeps projections; give those of the codes", store.upsert, NAMES[:1], CODES[:1])
-        with pytest.raises(InputError, match="are not the outputs of which the codes are the signs"):
-            store.upsert(NAMES[:1], CODES[:1], projections=-OUTPUTS[:1])
+        says = "are not the outputs of which the codes are the signs"
+        check_refusal(says, store.upsert, NAMES[:1], CODES[:1], projections=-OUTPUTS[:1])
     assert kept(folder) == EXPECTED
     plain = ch.open_store(tmp_path / "plain", n_bits=N_BITS)
     check_refusal("keeps no projections", plain.add, NAMES[:1], CODES[:1], projections=OUTPUTS[:1])
@@ -102,18 +107,14 @@ def test_a_damaged_projection_is_found_not_answered_and_lost_in_a_repair(folder,
 
 
 def test_a_projection_in_a_store_without_is_damage(tmp_path):
-    store = ch.open_store(tmp_path / "store", n_bits=N_BITS)
-    store.add(NAMES[:2], CODES[:2])
-    store.close()
-    change(tmp_path / "store", "UPDATE codes SET projection = x'01' WHERE serial = 1")
-    assert [str(finding) for finding in check_store(tmp_path / "store")] == ["i00: the image code is damaged (row 1)"]
+    plain = plain_store(tmp_path / "plain", *NAMES[:2])
+    change(plain, "UPDATE codes SET projection = x'01' WHERE serial = 1")
+    assert [str(finding) for finding in check_store(plain)] == ["i00: the image code is damaged (row 1)"]
 
 
 def test_a_target_without_projections_gets_the_codes(folder, tmp_path):
-    plain = ch.open_store(tmp_path / "plain", n_bits=N_BITS)
-    plain.add(["x"], CODES[:1])
-    plain.close()
-    pushed = push(folder, str(tmp_path / "plain"))
+    plain = plain_store(tmp_path / "plain", "x")
+    pushed = push(folder, str(plain))
     assert (pushed.target_items, pushed.without_projections) == (N + 1, True)
-    assert kept(tmp_path / "plain") == {name: {} for name in [*NAMES, "x"]}
-    check_refusal("keeps projections; give those of the codes", push, tmp_path / "plain", str(folder))
+    assert kept(plain) == {name: {} for name in [*NAMES, "x"]}
+    check_refusal("keeps projections; give those of the codes", push, plain, str(folder))

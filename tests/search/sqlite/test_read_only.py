@@ -76,12 +76,9 @@ def test_a_store_that_can_only_be_read_is_searched(folder, of_folders, of_files,
     with only_reading(folder, of_folders, of_files), ch.open_store(folder) as store:
         assert answers(store) == RIGHT
         assert not store.writable
-        for call in (
-            lambda: store.add(["new"], CODES[:1]),
-            lambda: store.delete(["01"]),
-            lambda: store.update(["01"], [{"n": 1}]),
-        ):
-            check_refusal("can only be read", call)
+        writes = ((store.add, ["new"], CODES[:1]), (store.delete, ["01"]), (store.update, ["01"], [{"n": 1}]))
+        for write, *arguments in writes:
+            check_refusal("can only be read", write, *arguments)
 
 
 def test_a_log_without_its_index_is_refused_in_one_line(folder):
@@ -128,9 +125,7 @@ def test_too_few_file_handles_are_no_damage(folder):
             os.close(handle)
     assert found == RIGHT
     assert len(refused) > 3
-    for kind, message in refused:
-        assert kind is JobError
-        assert "oo many open files" in message
-        assert "\n" not in message
+    assert {kind for kind, _ in refused} == {JobError}
+    assert all("oo many open files" in message and "\n" not in message for _, message in refused)
     with ch.open_store(folder) as store:
         assert answers(store) == RIGHT
