@@ -68,20 +68,15 @@ def test_agreeing_bits_speak_for_labels_by_their_values_and_shares():
     assert not Explanation(sides, Bit.compare(first, -first), ("a", "b"), clear).evidence.any()
 
 
-def run_folder(folder, seed: int = 0) -> CodeSet:
-    """What `open_store` takes for a run: a configuration and codes of the retrieval set."""
-    bits, labels = coded(seed)
-    both = {"image": pack(bits), "text": pack(bits[:, ::-1])}
-    codes = CodeSet([str(i) for i in range(N)], both, labels, K, tuple("abcd"), model=f"model {seed}")
-    (folder / "codes").mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")
-    codes.save(folder / "codes" / "test-retrieval.parquet")
-    return codes
-
-
 def test_of_a_store_labelled_items_are_counted_and_of_a_run_and_a_file_all(tmp_path):
-    codes = run_folder(tmp_path / "run")
-    codes.save(tmp_path / "codes.parquet")
+    bits, labels = coded()
+    both = {"image": pack(bits), "text": pack(bits[:, ::-1])}
+    codes = CodeSet([str(i) for i in range(N)], both, labels, K, tuple("abcd"), model="a model")
+    run = tmp_path / "run"
+    (run / "codes").mkdir(parents=True)
+    (run / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")  # which makes it a run
+    for path in (run / "codes" / "test-retrieval.parquet", tmp_path / "codes.parquet"):
+        codes.save(path)
     whole = {name: _bit_label_correlation(packed, K, codes.labels) for name, packed in codes.codes.items()}
     for place in ("codes.parquet", "run"):
         found = BitLabels.load(open_store(tmp_path / place))
@@ -107,9 +102,8 @@ def test_strengths_and_shares_are_what_they_say(seed):
     first, second = np.random.default_rng(seed).normal(size=(2, 13)).astype(np.float32)
     size = {0: math.sqrt(sum(float(x) ** 2 for x in first) / 13), 1: math.sqrt(sum(float(x) ** 2 for x in second) / 13)}
     for j, bit in enumerate(Bit.compare(first, second)):
-        assert bit.number == j + 1
-        assert bit.values == (first[j] >= 0, second[j] >= 0)
-        assert bit.agrees == (bit.values[0] == bit.values[1])
+        signs = first[j] >= 0, second[j] >= 0
+        assert (bit.number, bit.values, bit.agrees) == (j + 1, signs, signs[0] == signs[1])
         assert bit.strengths == pytest.approx((abs(first[j]) / size[0], abs(second[j]) / size[1]))
         assert bit.share == pytest.approx(float(first[j]) * float(second[j]) / (13 * size[0] * size[1]))
         assert (bit.share > 0) == bit.agrees
