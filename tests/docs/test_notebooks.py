@@ -80,8 +80,7 @@ def test_a_notebook_shows_what_a_run_shows(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     shutil.copytree(EXAMPLES / "photographs", tmp_path / "photographs", ignore=shutil.ignore_patterns(".*"))
-    kept = nbformat.read(path, as_version=4)
-    run = nbformat.read(path, as_version=4)
+    kept, run = (nbformat.read(path, as_version=4) for _ in range(2))
     for cell in code_of(run):
         cell.outputs, cell.execution_count = [], None
     import matplotlib.font_manager  # noqa: F401 -- makes its cache, of which a notebook would tell otherwise

@@ -44,8 +44,7 @@ def test_a_picture_that_is_added_is_encoded_kept_small_and_goes_with_its_item(cl
     assert Image.open(io.BytesIO(thumbnail.content)).size == (100, 60)
     assert client.delete(f"/items/{address}", headers=WRITER).json() == {"items": 1}
     assert not kept.exists()
-    assert client.get(f"/items/{address}").status_code == 404
-    assert client.get(f"/{stored['image']}").status_code == 404
+    assert [client.get(path).status_code for path in (f"/items/{address}", f"/{stored['image']}")] == [404, 404]
 
 
 def test_codes_are_taken_as_they_are_and_replaced_only_where_that_is_asked_for(client):

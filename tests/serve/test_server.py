@@ -29,6 +29,7 @@ from channelhash.serve import Limits, create_app, routing, server, service
 from channelhash.serve.app import open_app
 from channelhash.serve.server import allowed_hosts, listen
 from channelhash.serve.service import _Batcher, _WarmUp
+from refusals import check_refusal
 from serve.served import TOKEN, model_and_token, on_loopback, refused, serving, small_model, small_store, started
 from serve.test_attack_requests import head
 from small_runs import assert_refused
@@ -239,17 +240,15 @@ def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
 
 def test_a_file_of_codes_is_served_with_its_model_and_takes_no_token(tmp_path, model):
     codes = CodeSet(["a", "b"], {"text": model.encode_texts(["red", "blue"])}, None, 12, model=model.fingerprint())
-    codes.save(tmp_path / "codes.parquet")
+    codes.save(path := tmp_path / "codes.parquet")
     model.save_pretrained(tmp_path / "model")
-    app = open_app(str(tmp_path / "codes.parquet"), tmp_path / "model", Limits(), None, None)
-    with TestClient(app) as client:
+    with TestClient(open_app(str(path), tmp_path / "model", Limits(), None, None)) as client:
         assert client.get("/info").json()["codes"] == {"text": 2}
         assert client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
-    with TestClient(create_app(open_store(tmp_path / "codes.parquet"), model, token=TOKEN)) as client:
+    with TestClient(create_app(open_store(path), model, token=TOKEN)) as client:
         refused(client.delete("/items/a", headers={"Authorization": f"Bearer {TOKEN}"}), 403, says="only be read")
     (tmp_path / "token").write_text(TOKEN)
-    with pytest.raises(InputError, match="can only be read"):
-        open_app(str(tmp_path / "codes.parquet"), None, Limits(), tmp_path / "token", None)
+    check_refusal("can only be read", open_app, str(path), None, Limits(), tmp_path / "token", None)
 
 
 def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):

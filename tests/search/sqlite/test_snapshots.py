@@ -5,6 +5,7 @@ import io
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
@@ -40,14 +41,12 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "store"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers, "_LEAST_IN_SNAPSHOT", 6)
-        store = ch.open_store(folder, n_bits=16, projections=True)
-        names, metadata = [f"i{row} é" for row in range(N)], [{"row": row} for row in range(N)]
-        store.add(names, CODES, metadata=metadata, projections=OUTPUTS)
-        store.close()
-        store = ch.open_store(folder)
-        store.delete(["i3 é"])
-        expected = answers(store)
-        store.close()
+        with ch.open_store(folder, n_bits=16, projections=True) as store:
+            names, metadata = [f"i{row} é" for row in range(N)], [{"row": row} for row in range(N)]
+            store.add(names, CODES, metadata=metadata, projections=OUTPUTS)
+        with ch.open_store(folder) as store:
+            store.delete(["i3 é"])
+            expected = answers(store)
     assert len(list(folder.glob("snapshot-*/*/index/*.npy"))) == 8
     return folder, expected
 
@@ -109,11 +108,10 @@ def test_every_damage_to_every_file_is_noticed_and_mended(made, tmp_path, mapped
         damaged = snapshot(folder)
         DAMAGES[kind](damaged / name)
         assert f"{damaged.name}/{name}: " in damage_of(folder)
-        store = ch.open_store(folder, mapped=mapped)
-        assert answers(store) == made[1], (name, kind)
-        assert snapshot(folder) != damaged, (name, kind)
-        assert not damage_of(folder)
-        store.close()
+        with ch.open_store(folder, mapped=mapped) as store:
+            assert answers(store) == made[1], (name, kind)
+            assert snapshot(folder) != damaged, (name, kind)
+            assert not damage_of(folder)
         shutil.rmtree(folder)
 
 
@@ -228,12 +226,8 @@ def test_other_files_are_refused(content, message):
 
 def test_any_changed_byte_of_a_header_is_refused_or_harmless():
     content = saved(np.arange(3, dtype=np.uint32))
-    for place in range(128):
-        for bit in range(8):
-            changed = bytearray(content)
-            changed[place] ^= 1 << bit
-            try:
-                values = layers._array_from_npy(bytes(changed))
-            except ValueError:
-                continue
-            assert values.nbytes == 12
+    for place, bit in product(range(128), range(8)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << bit
+        with suppress(ValueError):
+            assert layers._array_from_npy(bytes(changed)).nbytes == 12
