@@ -17,11 +17,6 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 SBATCH = DEPLOY / "slurm-train.sbatch"
 
 
-def launch_line() -> str:
-    """The command that is started on each node, in one line."""
-    return SBATCH.read_text().replace("\\\n", " ").split("torchrun ")[-1]
-
-
 def test_the_slurm_script_asks_for_its_arguments():
     done = subprocess.run(["bash", str(SBATCH), "c.yaml"], capture_output=True, text=True, check=False)
     assert done.returncode != 0
@@ -29,7 +24,8 @@ def test_the_slurm_script_asks_for_its_arguments():
 
 
 def test_the_slurm_script_starts_a_command_and_options_that_exist(capsys):
-    launcher, _, command = launch_line().partition("-m channelhash ")
+    on_each_node = SBATCH.read_text().replace("\\\n", " ").split("torchrun ")[-1]
+    launcher, _, command = on_each_node.partition("-m channelhash ")
     known = {name for action in get_args_parser()._actions for name in action.option_strings}
     options = re.findall(r"--[\w-]+", launcher)
     assert {"--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint"} <= set(options) <= known

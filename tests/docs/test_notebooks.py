@@ -36,11 +36,6 @@ def printed(cell: Any) -> list[str]:
     return lines
 
 
-def names_used(source: str) -> set[str]:
-    """The dotted names below ``ch``, as far as they are modules and their names: ``losses.HashLoss``, ``index``."""
-    return {".".join(name.split(".")[1:3]) for name in re.findall(r"\bch(?:\.\w+)+", source)}
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_kept_with_small_outputs_and_without_traces_of_a_machine(path):
     notebook = nbformat.read(path, as_version=4)
@@ -64,7 +59,9 @@ def test_a_notebook_imports_public_names_only(path):
             for name in node.names:
                 if name.name.startswith("channelhash"):
                     assert (name.name, name.asname) == ("channelhash", "ch"), ast.unparse(node)
-    used = set().union(*(names_used(cell.source) for cell in cells))
+    # Dotted names below ch, as far as they are modules and their names: losses.HashLoss, index.
+    dotted = (name for cell in cells for name in re.findall(r"\bch(?:\.\w+)+", cell.source))
+    used = {".".join(name.split(".")[1:3]) for name in dotted}
     assert used
     for name in used:
         first, _, second = name.partition(".")

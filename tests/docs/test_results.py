@@ -43,12 +43,11 @@ def _rows(lines: list[str]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _pages() -> list[Path]:
-    """Find the pages, wherever they are in the documentation, with a table that names its raw scores."""
-    return [page for page in sorted(DOCS.rglob("*.md")) if "\n<!-- tables/" in page.read_text(encoding="utf-8")]
+#: The pages, wherever they are in the documentation, with a table that names its raw scores.
+_PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "\n<!-- tables/" in page.read_text(encoding="utf-8")]
 
 
-@pytest.mark.parametrize("page", _pages(), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)
 def test_tables_and_counts_are_made_of_raw_scores(page: Path):
     text = page.read_text(encoding="utf-8")
     tables = _MADE.findall(text)

@@ -90,11 +90,6 @@ def test_what_does_not_go_together_is_refused():
     refuses(r"targets \(5, 2, 8\), not", DistillationLoss(8, ["image", "text"]), outputs, targets[:, :1])
 
 
-def literal_distillation(outputs, targets, modalities):
-    bits = {name: torch.where(targets[:, place] >= 0, 1.0, -1.0) for place, name in enumerate(modalities)}
-    return literal_keep(outputs, bits) / len(modalities)
-
-
 def distilled(modalities, n=5, k=8, seed=0):
     torch.manual_seed(seed)
     outputs = {name: torch.randn(n, k, dtype=torch.float64, requires_grad=True) for name in modalities}
@@ -107,7 +102,8 @@ def distilled(modalities, n=5, k=8, seed=0):
 def test_value_and_gradient_are_the_equations(modalities):
     outputs, targets = distilled(modalities)
     loss = DistillationLoss(8, modalities)(dict(reversed(outputs.items())), targets)
-    expected = literal_distillation(outputs, targets, modalities)
+    bits = {name: torch.where(targets[:, place] >= 0, 1.0, -1.0) for place, name in enumerate(modalities)}
+    expected = literal_keep(outputs, bits) / len(modalities)
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
     slopes = [torch.autograd.grad(value, list(outputs.values()), retain_graph=True) for value in (loss, expected)]
     torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-10)

@@ -336,9 +336,8 @@ def evaluate_shards(
     """Compute all scores of queries that search files of codes, read part by part.
 
     The scores equal those of `metrics.evaluate` over all items at once bit by bit, for any kind and number of workers,
-    because counts are whole numbers. Counts do not know single items: ``map_in_order`` is None, ``hubness`` and
-    ``codes_in_use`` are missing. The driver holds the counts of one task after another, whatever the size of the
-    database.
+    because counts are whole numbers. Counts do not know single items: ``map_in_order`` is None, ``codes_in_use`` is
+    missing. The driver holds the counts of one task after another, whatever the size of the database.
     """
     queries = CodeSet.load(query)
     if not len(queries):

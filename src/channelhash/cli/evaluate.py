@@ -297,7 +297,6 @@ _SCORES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "ROC-AUC macro": lambda r: percent(r["roc_auc_macro"]),
     "precision within 2 bits": lambda r: percent(r["radius_2"]["precision"]),
     "codes in use": lambda r: percent(r.get("codes_in_use")),
-    "hubness, skewness of N_10": lambda r: "–" if r.get("hubness") is None else f"{r['hubness']:.2f}",
     "queries counted": lambda r: str(r["queries"]),
     "queries skipped": lambda r: str(r["skipped"]),
 }

@@ -204,20 +204,6 @@ def _sum_precisions_in_order(first_task, last_task, pairs, before, relevant_befo
                 sums[q] += _sum_of_precisions(places, n)
 
 
-@njit(cache=True, nogil=True)
-def _sum_shares(first_task, last_task, pairs, cuts, shares, sums):  # type: ignore[no-untyped-def]
-    """Add to each item's ``sums`` 1 for a query nearer than its cut, at the cut the query's share there. A task is a
-    block of items, to which no other one adds."""
-    distances = np.empty(_BLOCK, dtype=np.uint64)
-    for task in range(first_task, last_task):
-        block = sums[task * _BLOCK : (task + 1) * _BLOCK]
-        for q in range(len(cuts)):
-            _distances(distances, pairs.codes[q], pairs.items, np.uint64(1), task * _BLOCK, len(block))
-            cut, share = cuts[q], shares[q, cuts[q]]
-            for i in range(len(block)):
-                block[i] += 1.0 if distances[i] < cut else share if distances[i] == cut else 0.0
-
-
 Counts = NDArray[np.int64]
 _GainLists = tuple[Counts, Counts, Counts]
 
@@ -374,21 +360,6 @@ def precisions_in_order(pairs: Pairs, total: Counts, relevant: Counts) -> NDArra
     before, relevant_before = (np.cumsum(counts, axis=1) - counts for counts in (total, relevant))
     group = _group_size(len(sums))
     run_tasks(_sum_precisions_in_order, -(-len(sums) // group), sides, before, relevant_before, group, sums)
-    return sums
-
-
-def occurrences(pairs: Pairs, total: Counts, own: RowPairs | None = None, first: int = 10) -> NDArray[np.float64]:
-    """Count how often each item ``(nd,)`` is among the ``first`` of a query, in expectation over ties: each of g items
-    at the distance where r places are left is so with probability r / g. Arguments as in `precisions_in_order`."""
-    sides, sums = _word_pairs(pairs), np.zeros(len(pairs[1]))
-    before = np.cumsum(total, axis=1) - total
-    shares = np.clip((first - before) / np.maximum(total, 1), 0, 1)  # of every distance: 1 … 1, r / g, 0 … 0
-    cuts = (before < first).sum(axis=1, dtype=np.uint64) - np.uint64(1)
-    run_tasks(_sum_shares, -(-len(sums) // _BLOCK), sides, cuts, shares, sums)
-    if own is not None:
-        query, item = own.T
-        distance = np.bitwise_count(pairs[0][query] ^ pairs[1][item]).sum(axis=1, dtype=np.int64)
-        np.subtract.at(sums, item, shares[query, distance])
     return sums
 
 

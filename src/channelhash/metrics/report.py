@@ -16,7 +16,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.codes.foreign_files import read_export
 from channelhash.errors import InputError
 from channelhash.metrics.conventions import ConventionScore, average_precisions_in_order, convention_scores
-from channelhash.metrics.count_distances import Pairs, RowPairs, occurrences
+from channelhash.metrics.count_distances import Pairs, RowPairs
 from channelhash.metrics.histogram import HammingHistogram, Scores, hamming_histogram
 from channelhash.metrics.recall import check_comparable, counterparts, instance_recall
 from channelhash.utils.addresses import Place
@@ -147,10 +147,7 @@ class TaskReport(TypedDict):
             queries have one (`instances.instance_recall`), as the next two.
         median_rank: median rank of the counterpart.
         recall_items: number of items that counterparts are searched among.
-        hubness: skewness of the number of queries that have an item among their first 10 (N_10 of Radovanović,
-            Nanopoulos and Ivanović 2010, eq. 1), in expectation over ties: 0 if all items are found alike, above 0 if
-            a few are found by many; None if every item is found as often. Where the codes are at hand, as the next.
-        codes_in_use: number of distinct codes of the database over its items.
+        codes_in_use: number of distinct codes of the database over its items, where the codes are at hand.
         conventions: convention -> what its toolboxes print (`conventions.convention_scores`), where asked for.
         own_left_out: number of pairs of a query with itself in the database, which are left out; where there are any.
 
@@ -183,7 +180,6 @@ class TaskReport(TypedDict):
     recall_at: NotRequired[dict[str, float]]
     median_rank: NotRequired[float]
     recall_items: NotRequired[int]
-    hubness: NotRequired[float | None]
     codes_in_use: NotRequired[float]
     conventions: NotRequired[dict[str, dict[str, ConventionScore]]]
     own_left_out: NotRequired[int]
@@ -311,7 +307,6 @@ def report_tasks(
         in_order = average_precisions_in_order(*of_task, histogram, own) if of_task else None
         reports[task] = report(histogram, cutoffs, in_order)
         if of_task:
-            reports[task]["hubness"] = _skewness(occurrences(of_task, histogram.total, own))
             reports[task]["codes_in_use"] = len(set(map(bytes, of_task[1]))) / len(of_task[1])
         if left_out := n_items * len(histogram.total) - int(histogram.total.sum()):
             reports[task]["own_left_out"] = left_out
@@ -361,13 +356,6 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: S
         "queries": histogram.counted,
         "skipped": histogram.skipped,
     }
-
-
-def _skewness(values: Scores) -> float | None:
-    """Return the third central moment over the cubed standard deviation; None of equal values, but for rounding."""
-    deviations = values - values.mean()
-    spread = float(np.sqrt(np.mean(deviations**2)))
-    return float(np.mean(deviations**3)) / spread**3 if spread > 1e-9 else None
 
 
 def _roc_auc(

@@ -216,10 +216,6 @@ def literal_groups(codes: np.ndarray, radius: int) -> list[list[int]]:
     return [list(group) for group in sorted(groups, key=lambda group: (-len(group), group))]
 
 
-def groups_of(codes: np.ndarray, n_bits: int, radius: int) -> list[list[int]]:
-    return [group.tolist() for group in group_codes(codes, n_bits, radius)]
-
-
 @settings(max_examples=60)
 @given(
     st.integers(1, 200) | st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65, 128, 129]),
@@ -230,7 +226,7 @@ def groups_of(codes: np.ndarray, n_bits: int, radius: int) -> list[list[int]]:
 )
 def test_groups_are_those_of_all_pairs(k, n, clusters, radius, seed):
     codes = draw(n, k, clusters, seed)
-    assert groups_of(codes, k, radius) == literal_groups(codes, radius)
+    assert [group.tolist() for group in group_codes(codes, k, radius)] == literal_groups(codes, radius)
 
 
 def test_many_equal_codes_are_one_code():

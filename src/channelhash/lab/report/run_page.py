@@ -177,7 +177,6 @@ _NAMES = {
     "roc_auc_macro_queries": "queries of ROC-AUC macro",
     "radius_2": "within 2 bits:",
     "chance": "chance level",
-    "hubness": "hubness, skewness of N_10",
     "codes_in_use": "codes in use",
     "queries": "queries counted",
     "skipped": "queries skipped",
@@ -229,7 +228,7 @@ def _score_table(title: str, tasks: _Tasks) -> page.Table:
                 if not any(isinstance(part, list) for part in parts):
                     singles.append((_inner_name(key, inner), *[page.print_score(part) for part in parts]))
         elif not any(isinstance(value, list) for value in values):
-            show = _print_number if key in ("median_rank", "hubness") else page.print_score
+            show = _print_rank if key == "median_rank" else page.print_score
             singles.append((_NAMES.get(key, key.replace("_", " ")), *[show(value) for value in values]))
     return page.Table(header, singles, f"{title}; shares in %")
 
@@ -245,8 +244,8 @@ def _flat_scores(report: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**report, "conventions": figures} if figures else report
 
 
-def _print_number(value: Any) -> str:
-    return f"{value:,.1f}" if isinstance(value, int | float) else "–"
+def _print_rank(rank: Any) -> str:
+    return f"{rank:,.1f}" if isinstance(rank, int | float) else "–"
 
 
 def _inner_name(key: str, inner: str) -> str:
