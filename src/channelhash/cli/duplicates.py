@@ -45,7 +45,7 @@ def duplicates(
 
     if sum(map(bool, (rest, move, different, keep, undo))) > 1:
         raise InputError("--rest, --move, --not, --keep and --undo: each does something else; give one of them")
-    opened, problems = open_searched(store, exclude=exclude)
+    opened, problems = open_searched(store, (None, (), None, exclude))
     with opened:
         if different or keep:
             decisions.decide(opened, "different" if different else "keep", different or keep)

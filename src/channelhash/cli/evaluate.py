@@ -140,14 +140,30 @@ def evaluate(
     written = f"Scores in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
     when_stopped("scores are written at the end, none are lost")
     if run:
-        result, title, written = _evaluate_run(run, split or "test", checkpoint or "last", leak_free, convention)
+        from channelhash.runs.evaluate import evaluate_run, plots_folder
+
+        split, checkpoint = split or "test", checkpoint or "last"
+        with output.progress_bars() as progress:
+            result = evaluate_run(run, split, checkpoint, leak_free, progress, convention)
+        title = f"{run}, {split} split, {'training rows left out of' if leak_free else 'all of'} the retrieval set"
+        written = f"Plots in {plots_folder(run, split, checkpoint, leak_free)}"
     elif codes:
         from channelhash.metrics.report import evaluate_export
 
         result, title = evaluate_export(codes, _pairs(array), task, out, convention), str(codes)
     elif query and database:
-        result = _evaluate_files(place(query), place(database), engine, workers, out, convention)
+        files = place(query), place(database)
         title = f"{query} searches {database}"
+        if engine or workers or files[1].is_dir() or "*" in files[1].name:  # part by part
+            from channelhash import bulk
+
+            on = bulk.workers.Workers(engine or "local", workers)
+            with output.progress_bars() as progress:
+                result = bulk.evaluate_shards(*files, on, out, progress("evaluate"), convention)
+        else:
+            from channelhash.metrics.report import evaluate_code_files
+
+            result = evaluate_code_files(*files, out, convention)
     else:
         raise InputError("--query and --database go together; one of them is missing")
     output.print_either(result, as_json, _print_result, result, title, written)
@@ -163,39 +179,6 @@ def _print_result(result: dict[str, Any], title: str, written: str) -> None:
         typer.echo(f"{left_out:,} times a query was in the database itself (same id): left out, as no answer to itself")
     if written:
         typer.echo(written)
-
-
-def _evaluate_run(
-    run: Path, split: str, checkpoint: str, leak_free: bool, conventions: Sequence[str]
-) -> tuple[dict[str, Any], str, str]:
-    """Return the scores of a run, a title, and a line that says where the plots are."""
-    from channelhash.runs.evaluate import evaluate_run, plots_folder
-
-    with output.progress_bars() as progress:
-        result = evaluate_run(run, split, checkpoint, leak_free, progress, conventions)
-    rows = "training rows left out of" if leak_free else "all of"
-    written = f"Plots in {plots_folder(run, split, checkpoint, leak_free)}"
-    return result, f"{run}, {split} split, {rows} the retrieval set", written
-
-
-def _evaluate_files(
-    query: Place,
-    database: Place,
-    engine: _Engine | None,
-    workers: int | None,
-    out: Path | None,
-    conventions: Sequence[str],
-) -> dict[str, Any]:
-    """Return the scores of files of codes; of shards part by part."""
-    if not (engine or workers or database.is_dir() or "*" in database.name):
-        from channelhash.metrics.report import evaluate_code_files
-
-        return evaluate_code_files(query, database, out, conventions)
-    from channelhash import bulk
-
-    with output.progress_bars() as progress:
-        on = bulk.workers.Workers(engine or "local", workers)
-        return bulk.evaluate_shards(query, database, on, out, progress("evaluate"), conventions)
 
 
 def _check_sources(sources: Mapping[str, object], options: Mapping[str, Mapping[str, object]]) -> None:

@@ -71,7 +71,9 @@ def _options(
 def main() -> None:
     """Run the command line; exit 0, 1 for a failed job, 2 for bad usage or input, 130 or 143 for a signal."""
     for stream in (sys.stdout, sys.stderr):
-        _write_every_sign(stream)
+        # A terminal or a file that lacks κ or → has \u03ba and \u2192 instead of an error.
+        if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or "utf" not in stream.encoding.lower()):
+            stream.reconfigure(errors="backslashreplace")
     debug = "--debug" in sys.argv
     if debug:  # anywhere on the command line
         sys.argv = [sys.argv[0], *[argument for argument in sys.argv[1:] if argument != "--debug"]]
@@ -97,12 +99,6 @@ def main() -> None:
         cause = failing_line(error) or failing_code(error)
         cause = cause or f"{type(error).__name__}: {error}; this is a bug, please report it"
         _fail(f"{cause}; --debug shows where", 1, debug)
-
-
-def _write_every_sign(stream: object) -> None:
-    """Let a terminal or a file that lacks κ or → have \\u03ba and \\u2192 instead of an error."""
-    if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or "utf" not in stream.encoding.lower()):
-        stream.reconfigure(errors="backslashreplace")
 
 
 def _fail(message: str, status: int, debug: bool) -> None:

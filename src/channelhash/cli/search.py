@@ -84,7 +84,7 @@ def search(
         raise InputError("--text: the query is given twice; leave one of them out")
     text = text if question is None else question
     settings = SearchOptions(k, radius, None, modality, where, rerank)
-    opened, problems = open_searched(store, model, encoder, captions, exclude, by == "words")
+    opened, problems = open_searched(store, (model, encoder, captions, exclude), by == "words")
     first = next(opened.listed(), None)  # of a store of features, codes alone would decide
     pictures = "image" in opened.modalities and modality != "text" and first is not None and "image" in first.metadata
     if collapse or (collapse is None and pictures and radius is None and rerank is None):
@@ -239,14 +239,7 @@ def _describe_bit(explanation: "Explanation", bit: "Bit") -> str:
     return ", ".join(names) or "no clear meaning"
 
 
-def open_searched(
-    store: str,
-    model: Path | None = None,
-    encoder: Sequence[str] = (),
-    captions: Path | None = None,
-    exclude: Sequence[str] = (),
-    words_alone: bool = False,
-) -> tuple["Store", Sequence[str]]:
+def open_searched(store: str, making: Making, words_alone: bool = False) -> tuple["Store", Sequence[str]]:
     """Return a store that has items, and what cannot be read.
 
     The store of a plain folder is brought up to date first.
@@ -258,15 +251,13 @@ def open_searched(
     from channelhash.search import find_store
     from channelhash.search.query import open_filled_store
 
-    if words_alone and not encoder and captions is None and not exclude and find_store(Path(store)):
+    if words_alone and not any(making[1:]) and find_store(Path(store)):
         return open_filled_store(store), ()
-    photos = _bring_up_to_date(store, model, encoder, captions, exclude)
+    photos = _bring_up_to_date(store, making)
     return (photos.store, photos.indexed.problems) if photos and len(photos.store) else (open_filled_store(store), ())
 
 
-def _bring_up_to_date(
-    store: str, model: Path | None, encoder: Sequence[str], captions: Path | None, exclude: Sequence[str]
-) -> "Index | None":
+def _bring_up_to_date(store: str, making: Making) -> "Index | None":
     """Make a store of a plain folder of photographs, or bring its store up to date; None for other addresses and where
     the store can only be read.
 
@@ -277,6 +268,7 @@ def _bring_up_to_date(
     from channelhash.search import find_store, holds_files
     from channelhash.search.sqlite.folder import StoreFolder
 
+    model, encoder, captions, exclude = making
     if not holds_files(store):
         for option, value in {"--encoder": encoder, "--captions": captions, "--exclude": exclude}.items():
             if value:
@@ -296,16 +288,11 @@ def _bring_up_to_date(
         photos = index(
             store, model=model, encoder=word, captions=captions, exclude=exclude, prune=True, progress=progress
         )
-    _report(photos)
-    return photos
-
-
-def _report(photos: "Index") -> None:
-    """Say what cannot be read, and what changed."""
     say_left_out(photos.indexed.problems, _MOST)
     if summary := _summary(photos.indexed, photos.store.address):
         say_left_out([f"{count:,} × {reason}" for reason, count in photos.indexed.skipped.items()])
         say(summary)
+    return photos
 
 
 def _summary(done: "Indexed", address: str) -> str:
@@ -379,7 +366,7 @@ def watch_store(
     from channelhash.utils.watch import Watch
 
     watched = _watched(store) if watch else None
-    photos = None if watched and not any(making) else _bring_up_to_date(store, *making)
+    photos = None if watched and not any(making) else _bring_up_to_date(store, making)
     if photos:
         photos.store.close()
         watched = _watched(store) if watch else None

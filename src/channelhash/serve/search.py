@@ -265,15 +265,8 @@ def _answer(service: Service, asked: _Asked, query: SearchQuery, other: _Other |
     options = asked.options
     where = service.browser.narrow(options.where, options.label, options.folder, options.month)
     where = asked.narrowed.where if asked.narrowed.phrases else where
-    store_options = StoreOptions(
-        k=options.k,
-        radius=options.radius,
-        modality=options.modality,
-        where=where,
-        rerank=options.rerank or None,
-        collapse=options.collapse,
-        by=options.by,
-    )
+    shared = options.model_dump(include={"k", "radius", "modality", "collapse", "by"})
+    store_options = StoreOptions(**shared, where=where, rerank=options.rerank or None)
     if not len(query.code) and not query.words:  # only dates and places
         part = slice(options.offset, options.offset + options.k)
         _, ids = service.browser.select(where, options.order or "newest", 0, part)

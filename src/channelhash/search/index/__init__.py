@@ -402,7 +402,9 @@ class CodeIndex:
     ) -> list[Matches]:
         """Return the first ``k`` rows within ``radius``, or all: from clusters, and what they leave from a scan."""
         check_packed(queries, self.n_bits)
-        mask = self._mask(allowed)
+        if allowed is not None and (allowed.dtype != np.bool_ or allowed.shape != (len(self),)):
+            raise ValueError(f"a mask is ({len(self)},) bool, not {allowed.shape} {allowed.dtype}")
+        mask = _ALL if allowed is None else np.require(allowed, requirements=["C", "W"])
         if not len(self) or not len(queries):
             return [Matches(*np.empty((2, 0), dtype=np.int64)) for _ in queries]
         query_words = code_words(queries, self.n_bits)
@@ -439,10 +441,3 @@ class CodeIndex:
     def _budget(self) -> int:
         """How many codes a search in clusters may look at."""
         return _SIDE_BY_SIDE * int(self.n_distinct / _FRACTION)
-
-    def _mask(self, allowed: NDArray[np.bool_] | None) -> _Mask:
-        if allowed is None:
-            return _ALL
-        if allowed.dtype != np.bool_ or allowed.shape != (len(self),):
-            raise ValueError(f"a mask is ({len(self)},) bool, not {allowed.shape} {allowed.dtype}")
-        return np.require(allowed, requirements=["C", "W"])
