@@ -67,13 +67,15 @@ def _resumed_command() -> list[str]:
     return [*same_command(), *(["--resume"] if "--resume" not in sys.argv else [])]
 
 
-def _run(start: Callable[[StageProgress], dict[str, Any]], folder: Path) -> dict[str, Any] | None:
-    """Train; return the result, but None where another process of a distributed training speaks for all."""
+def _run(start: Callable[[StageProgress], dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """Train and return the result; end the command where another process of a distributed training speaks for all."""
     from channelhash.training.distributed import launched_rank
 
     with output.progress_bars(f"{folder} keeps all up to its last checkpoint", _resumed_command) as progress:
         result = start(progress)
-    return None if launched_rank() > 0 else result
+    if launched_rank() > 0:
+        raise typer.Exit
+    return result
 
 
 def train(
@@ -111,8 +113,6 @@ def train(
         return
     folder = out or Path("runs") / config.stem
     result = _run(lambda progress: start_run(resolved, folder, resume, progress).as_dict(), folder)
-    if result is None:
-        return
     output.print_either(result, as_json, _print_trained, result, folder)
 
 
@@ -170,8 +170,6 @@ def extend(
     config = extension_config(run, data, root, _read_overrides(settings, skip_bad))
     folder = out or run.with_name(f"{run.name}-extended")
     result = _run(lambda progress: start_run(config, folder, resume, progress).as_dict(), folder)
-    if result is None:
-        return
     description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     if as_json:
         output.print_json({**result, "extension": description})
@@ -206,9 +204,7 @@ def distill(
     teacher = open_run(run)
     config = student_runs.student_config(teacher.config, student, data, settings)
     folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
-    start = partial(student_runs.distill, teacher, config, folder, modalities, resume)
-    if (result := _run(start, folder)) is None:
-        return
+    result = _run(partial(student_runs.distill, teacher, config, folder, modalities, resume), folder)
     if as_json:
         output.print_json(result)
         return
