@@ -1,6 +1,5 @@
 """``channelhash mcp``: a folder of photographs, or another store, for language models."""
 
-import io
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ from channelhash._version import __version__
 from channelhash.cli import options
 from channelhash.cli.search import StoreModel, watch_store
 from channelhash.errors import InputError, JobError
-from channelhash.utils.image_files import decode, open_image
+from channelhash.utils.image_files import decode, jpeg, open_image
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -111,10 +110,6 @@ def _draw(path: str) -> bytes:
     """Return a photograph as a JPEG file to look at."""
     try:
         with open_image(path) as opened:
-            picture = decode(opened, 2 * _SIDE)
+            return jpeg(decode(opened, 2 * _SIDE), _SIDE)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-    picture.thumbnail((_SIDE, _SIDE))
-    out = io.BytesIO()
-    picture.save(out, "JPEG", quality=85)
-    return out.getvalue()

@@ -11,7 +11,7 @@ from typing import IO
 from fastapi import HTTPException
 from PIL import Image
 
-from channelhash.utils.image_files import ImageError, decode, open_image
+from channelhash.utils.image_files import ImageError, decode, jpeg, open_image
 
 #: Formats of uploads: not all that telephones and research write, which stored images may have.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
@@ -21,7 +21,6 @@ _REDUCIBLE = ("JPEG", "MPO")
 WHOLE = 1 << 16
 _KEPT = 640  # of what is kept: copies of uploads, and thumbnails in memory
 _CACHED = 1024
-_QUALITY = 85
 
 
 def open_upload(content: bytes, max_pixels: float, max_side: int, formats: Sequence[str] = _FORMATS) -> Image.Image:
@@ -93,8 +92,4 @@ class Thumbnails:
         with open_image(file) as opened:
             is_large = opened.format not in _REDUCIBLE and opened.width * opened.height > self._max_pixels
             with self._large if is_large else nullcontext():
-                image = decode(opened, 2 * size)
-                image.thumbnail((size, size))
-        out = io.BytesIO()
-        image.save(out, format="JPEG", quality=_QUALITY, optimize=True)
-        return out.getvalue()
+                return jpeg(decode(opened, 2 * size), size)

@@ -232,6 +232,18 @@ def decode(image: Image.Image, side: int | None = None) -> Image.Image:
         return seen
 
 
+def jpeg(image: Image.Image, side: int) -> bytes:
+    """Return a decoded image, which shrinks to a long side of at most ``side`` pixels, as a JPEG file.
+
+    >>> open_image(io.BytesIO(jpeg(Image.new("RGB", (40, 30)), 20))).size
+    (20, 15)
+    """
+    image.thumbnail((side, side))
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=85, optimize=True)
+    return out.getvalue()
+
+
 def _reduce(image: Image.Image, side: int | None) -> None:
     if side is None:
         fraction = ceil(sqrt(image.width * image.height / _WHOLE))
