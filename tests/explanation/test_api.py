@@ -138,7 +138,7 @@ def test_an_item_is_not_explained_by_a_code_that_it_does_not_have(tmp_path):
     store = open_store(tmp_path / "store", 12)
     store.add(["a", "b"], {"text": np.zeros((2, 2), np.uint8)})
     store.close()
-    says = "has no image code; explain by what it has, --by text"
+    says = "has no image code; name one that it has, --by text"
     check_refusal(says, ch.explain, tmp_path / "store", likes=["a", "b"], by=["text", "image"])
 
 

@@ -16,8 +16,8 @@ from channelhash.errors import InputError
 from channelhash.explanation import occlusion
 from channelhash.explanation.bit_labels import Bit, BitLabels, Outputs
 from channelhash.explanation.occlusion import Encode, ImageMap, MapSettings, WordInfluence
-from channelhash.search.query import encode_items, load_encoder, open_filled_store
-from channelhash.search.store import Item, Store
+from channelhash.search.query import coded_item, encode_items, load_encoder, open_filled_store
+from channelhash.search.store import Item
 from channelhash.utils.image_files import open_image
 from channelhash.utils.image_grid import bits as bits_word
 
@@ -264,7 +264,7 @@ def explain(
         sides = [Side.encode(modality, item, encoders[modality]) for modality, item in items]
         for item_id, modality in zip(likes, by or [""] * len(likes), strict=True):
             modality = modality or store.choose_modality()
-            sides.append(Side.load(_item(store, item_id, modality), modality, store.n_bits or 0, encoders))
+            sides.append(Side.load(coded_item(store, item_id, modality), modality, store.n_bits or 0, encoders))
         return explain_pair((sides[0], sides[1]), BitLabels.load(store), encoders, settings)
 
 
@@ -316,13 +316,3 @@ def _map_side(
         problem = f"{n_positions} patches would have to be looked at, more than {settings.max_positions}"
         return None, None, [*remarks, f"no map of {side.name}: {problem}"]
     return occlusion.map_image(image, grid, encoders["image"], partner, settings.fill), None, remarks
-
-
-def _item(store: Store, item_id: str, modality: str) -> Item:
-    if item_id not in store:
-        raise InputError(f"--like {item_id}: {store.address} has no item with this id")
-    item = store.get([item_id])[0]
-    if modality not in item.codes:
-        available = " and ".join(sorted(item.codes))
-        raise InputError(f"--like {item_id}: has no {modality} code; explain by what it has, --by {available}")
-    return item

@@ -90,7 +90,9 @@ def parse_question(text: str) -> list[Part]:
                 continue
         if not words:
             raise InputError('"": a phrase in quotes is empty; give it some words, or leave the quotes out')
-        parts.append(Part(words, _weight(weight) * (-1 if minus else 1)))
+        if not 0 < float(weight or 1) <= _MAX_WEIGHT:
+            raise InputError(f"^{weight[:20]}: a weight is above 0 and at most {_MAX_WEIGHT:g}")
+        parts.append(Part(words, float(weight or 1) * (-1 if minus else 1)))
     if phrase:
         parts.insert(0, Part(" ".join(phrase)))
     return check_parts(parts)
@@ -142,13 +144,6 @@ def combine(outputs: NDArray[np.floating[Any]], weights: Sequence[float]) -> NDA
     return np.asarray(added * (shares @ norms[:, 0] / shares.sum() / length), np.float32)
 
 
-def _weight(digits: str) -> float:
-    weight = float(digits or 1)
-    if not 0 < weight <= _MAX_WEIGHT:
-        raise InputError(f"^{digits[:20]}: a weight is above 0 and at most {_MAX_WEIGHT:g}")
-    return weight
-
-
 def load_encoder(store: Store, model: Path | Model | None = None, trust_code: bool = False) -> Model:
     """Load the model that encodes queries to a store.
 
@@ -178,10 +173,7 @@ def load_encoder(store: Store, model: Path | Model | None = None, trust_code: bo
 
 
 def load_query_encoder(
-    store: Store,
-    model: "Path | QueryEncoder | None" = None,
-    modalities: Collection[str] | None = None,
-    trust_code: bool = False,
+    store: Store, model: "Path | QueryEncoder | None" = None, modalities: Collection[str] | None = None
 ) -> QueryEncoder:
     """Load what encodes queries to a store: the model's exported encoders where they are at hand, else the model.
 
@@ -204,7 +196,7 @@ def load_query_encoder(
         # What a run exported before it was trained further is passed over.
         if enough and store.model and encoder.comparable(store.model):
             return encoder
-    return load_encoder(store, model, trust_code)
+    return load_encoder(store, model)
 
 
 def check_model(store: Store, encoder: QueryEncoder, folder: str | Path) -> None:
@@ -254,12 +246,17 @@ def query_like(store: Store, item_id: str, modality: str | None = None, by: str 
     >>> query_like(store, "b").code.tolist()
     [7]
     """
-    item = _item(store, item_id, "--like")
     query_modality = by or store.choose_modality(modality)
-    if query_modality not in item.codes:
+    return Query.of_item(coded_item(store, item_id, query_modality), query_modality)
+
+
+def coded_item(store: Store, item_id: str, modality: str) -> Item:
+    """Return an item of the store that has a code of a modality; errors as in `query_like`."""
+    item = _item(store, item_id, "--like")
+    if modality not in item.codes:
         available = " and ".join(sorted(item.codes))
-        raise InputError(f"--like {item_id}: has no {query_modality} code; ask by what it has, --by {available}")
-    return Query.of_item(item, query_modality)
+        raise InputError(f"--like {item_id}: has no {modality} code; name one that it has, --by {available}")
+    return item
 
 
 def _question_parts(
