@@ -11,9 +11,9 @@ import channelhash as ch
 from channelhash.models.description import fit_facts
 from channelhash.models.fitted import MIN_PAIRS
 from channelhash.photos import stores
-from channelhash.photos.encode import described_fit
 from channelhash.photos.source import Source
 from channelhash.photos.stores import NewCodes, add_to_store, create_store
+from channelhash.search.match import described_fit
 from picture_runs import tiny_clip, write_pictures
 from refusals import check_refusal
 from small_runs import assert_refused, run_json, write_features

@@ -167,7 +167,7 @@ def judged(tmp_path, outputs):
     """A store without captions whose model knows what fits."""
     (tmp_path / "store" / "model").mkdir(parents=True)
     store = ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=True)
-    write_model(tmp_path / "store" / "model", save, {}, {"architecture": {"fit": FIT}})
+    write_model(tmp_path / "store" / "model", save, {}, {"name": "fitted", "architecture": {"fit": FIT}})
     texts = [{"text": f"thing {row}"} for row in range(N)]
     image = outputs[0]["image"]
     store.add([f"{row:04}" for row in range(N)], ch.codes.pack(image >= 0), "image", texts, image)

@@ -154,7 +154,7 @@ def _info(store: options.SearchableStore, as_json: options.AsJson = False) -> No
     Example: channelhash index info photos.store
     """
     from channelhash.models.description import fit_facts
-    from channelhash.photos.encode import described_fit
+    from channelhash.search.match import described_fit
     from channelhash.search.query import open_filled_store
 
     opened = open_filled_store(store)

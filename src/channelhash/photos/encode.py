@@ -20,7 +20,7 @@ from channelhash.codes import binarize, pack, unit_rows
 from channelhash.data.images import image_problem
 from channelhash.data.records import Features
 from channelhash.errors import InputError, JobError
-from channelhash.models.description import Model, read_description
+from channelhash.models.description import Model
 from channelhash.photos.ocr import TEXT_SIDE, open_reader, read_text
 from channelhash.photos.source import Source, Unread
 from channelhash.photos.tags import are_tags_current, former_tags, read_header
@@ -471,10 +471,3 @@ def _still_unread(source: Source, rows: Sequence[int]) -> dict[int, Unread]:
 def _state_of_reading(path: str | Path) -> str:
     """Return what may decide whether an image can be read, its file and the library's version, and where it lies."""
     return f"{_size_and_times(path)} Pillow {PIL.__version__} {path}"
-
-
-def described_fit(store: Store) -> dict[str, Any]:
-    """Return the description of a store's own model if its codes were fitted; else nothing."""
-    file = None if store.model_folder is None else store.model_folder / "model" / "config.json"
-    description = read_description(file) if file is not None and file.exists() else {}
-    return description if description.get("name") == "fitted" else {}

@@ -18,13 +18,14 @@ from channelhash.models import fitted, load_model
 from channelhash.models.description import FEATURES, Model, Word, fit_facts, in_one_word
 from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open_encoder
 from channelhash.photos.code_files import claim_folder
-from channelhash.photos.encode import Batch, Indexed, described_fit, encode_batches, index_source
+from channelhash.photos.encode import Batch, Indexed, encode_batches, index_source
 from channelhash.photos.ocr import open_reader
 from channelhash.photos.source import PhotoSource, Source
 from channelhash.search import STORES, choose_place, find_or_keep, find_store, kind_of, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
 from channelhash.search.items import NoStoreError
+from channelhash.search.match import described_fit
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.store import Store

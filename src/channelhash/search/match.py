@@ -138,7 +138,7 @@ _lock = Lock()
 def _make_reference(store: Store, question: str, modality: str, count: int) -> _Reference:
     ids, items = store.sample(_ITEMS, modality)
     shares, limits, cosine_limits = None, None, None
-    fit = _read_fit(store) if (question, modality) == ("text", "image") else None
+    fit = described_fit(store).get("architecture", {}).get("fit") if (question, modality) == ("text", "image") else None
     names, questions = store.sample(_QUESTIONS, question) if question in store.modalities else ([], items)
     # Of a few items, many would be a question's only answers.
     if min(len(names), count) >= _FEWEST:
@@ -153,11 +153,11 @@ def _make_reference(store: Store, question: str, modality: str, count: int) -> _
     return _Reference(count, items, shares, limits, cosine_limits, fit)
 
 
-def _read_fit(store: Store) -> Sequence[float] | None:
-    """Return what the store's own model knows of the answers that fit its texts."""
-    file = store.model_folder and store.model_folder / "model" / "config.json"
-    fit: Sequence[float] | None = read_description(file)["architecture"].get("fit") if file and file.exists() else None
-    return fit
+def described_fit(store: Store) -> dict[str, Any]:
+    """Return the description of a store's own model if its codes were fitted; else nothing."""
+    file = None if store.model_folder is None else store.model_folder / "model" / "config.json"
+    description = read_description(file) if file is not None and file.exists() else {}
+    return description if description.get("name") == "fitted" else {}
 
 
 def _limits(
