@@ -12,6 +12,8 @@ from channelhash.data.folder import STORE_FOLDER
 from channelhash.errors import InputError, check_address
 from channelhash.search.index import CodeIndex
 from channelhash.search.items import Facts, NoStoreError, check_count
+from channelhash.search.milvus import MilvusStore
+from channelhash.search.postgres import PostgresStore
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.files import cache_folder
 
@@ -177,22 +179,10 @@ def _places(folder: Path) -> Iterator[Path]:
         yield cache_folder() / f"{Path(where).name}-{hashlib.sha256(os.fsencode(where)).hexdigest()[:16]}"
 
 
-def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:
-    from channelhash.search.milvus import MilvusStore  # not before it is needed: an optional library
-
-    return MilvusStore(address, n_bits, model)
-
-
-def _open_postgres(address: str, n_bits: int | None, model: str, projections: bool = False) -> Store:
-    from channelhash.search.postgres import PostgresStore
-
-    return PostgresStore(address, n_bits, model, projections)
-
-
 #: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else is a path.
 STORES: dict[str, _Opener] = {
-    "milvus+": _open_milvus,
-    "postgresql://": _open_postgres,
+    "milvus+": MilvusStore,
+    "postgresql://": PostgresStore,
 }
 
 #: Those whose opener takes ``projections`` as its last argument.

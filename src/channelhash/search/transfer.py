@@ -65,12 +65,18 @@ def push(source: Path, target: str, progress: Progress = no_progress) -> _Pushed
     StoreFolder.find(source)
     if "://" not in target and Path(target).resolve() == source.resolve():
         raise InputError(f"{target}: is the source; name another store")
-    with open_store(source) as from_store, _open_target(target, from_store) as to_store:
-        count = 0
-        for items in _read(from_store, progress):
-            upsert_items(to_store, items)
-            count += len(items)
-        return _Pushed(count, len(to_store), from_store.projected and not to_store.projected)
+    with open_store(source) as from_store:
+        projections = False
+        try:
+            open_store(target).close()
+        except NoStoreError:  # a new one keeps beside its codes what the source does, if it can
+            projections = from_store.projected and ("://" not in target or target.startswith(KEEP_PROJECTIONS))
+        with open_store(target, from_store.n_bits, from_store.model, projections) as to_store:
+            count = 0
+            for items in _read(from_store, progress):
+                upsert_items(to_store, items)
+                count += len(items)
+            return _Pushed(count, len(to_store), from_store.projected and not to_store.projected)
 
 
 def _read(store: Store, progress: Progress) -> Iterator[list[Item]]:
@@ -80,16 +86,6 @@ def _read(store: Store, progress: Progress) -> Iterator[list[Item]]:
     for start in range(0, len(ids), _BATCH):
         yield store.get(ids[start : start + _BATCH])
         progress(min(start + _BATCH, len(ids)), len(ids))
-
-
-def _open_target(target: str, source: Store) -> Store:
-    """Open a target; a new one keeps beside its codes what the source does, if it can."""
-    projections = False
-    try:
-        open_store(target).close()
-    except NoStoreError:
-        projections = source.projected and ("://" not in target or target.startswith(KEEP_PROJECTIONS))
-    return open_store(target, source.n_bits, source.model, projections)
 
 
 def upsert_items(target: Store, items: Sequence[Item]) -> None:

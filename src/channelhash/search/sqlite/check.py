@@ -136,13 +136,9 @@ def _described(folder: StoreFolder) -> tuple[Manifest | None, list[Finding]]:
     """Return what a store says of itself, in its description or else in its database, and what is wrong with that."""
     if manifest := folder.manifest():
         return manifest, []
-    with suppress(sqlite3.DatabaseError), closing(_connect(folder)) as connection:
-        manifest = Manifest.read(connection, folder.database)
+    with suppress(sqlite3.DatabaseError), closing(connect(folder.database, read_only=not folder.writable)) as opened:
+        manifest = Manifest.read(opened, folder.database)
     return manifest, [Finding(folder.description.name, "is missing or damaged")]
-
-
-def _connect(folder: StoreFolder) -> sqlite3.Connection:
-    return connect(folder.database, read_only=not folder.writable)
 
 
 def _unlike_manifest(folder: StoreFolder) -> list[Finding]:
@@ -157,7 +153,7 @@ def _in_database(folder: StoreFolder, manifest: Manifest | None) -> list[Finding
     if folder.database.stat().st_size == 0:
         return [Finding(folder.database.name, "is empty")]
     try:
-        with closing(_connect(folder)) as connection:
+        with closing(connect(folder.database, read_only=not folder.writable)) as connection:
             return list(check_database(connection, manifest.facts if manifest else None))
     except sqlite3.DatabaseError as error:
         if "unable to open" in str(error):

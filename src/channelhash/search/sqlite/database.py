@@ -228,7 +228,12 @@ class ItemsDatabase:
             try:
                 self._connection.executemany(_INSERT, rows)
             except sqlite3.IntegrityError:
-                raise self._already_there(ids, modality) from None
+                sql = "SELECT 1 FROM items JOIN codes ON item = number WHERE id = ? AND modality = ?"
+                for name in ids:
+                    if self._rows(sql, name, modality):
+                        line = f"{name!r} has a code for {modality} already; replace it with upsert"
+                        raise InputError(f"{self._name}: {line}") from None
+                raise disk.damaged(self._name, "a serial is there twice") from None
         self._set_state(state._replace(version=state.version + 1, last_serial=serial))
 
     def delete(self, ids: Sequence[str]) -> int:
@@ -272,11 +277,17 @@ class ItemsDatabase:
                 text = _as_json({**json.loads(former), **values})
                 changed.append((text, disk.item_checksum(number, name, text), number))
         self._words.remove([row[-1] for row in changed])
-        self._connection.executemany("INSERT INTO items (number, id, metadata, checksum) VALUES (?, ?, ?, ?)", new)
-        self._connection.executemany("UPDATE items SET metadata = ?, checksum = ? WHERE number = ?", changed)
+        execute = self._connection.executemany
+        execute("INSERT INTO items (number, id, metadata, checksum) VALUES (?, ?, ?, ?)", new)
+        execute("UPDATE items SET metadata = ?, checksum = ? WHERE number = ?", changed)
         self._words.add([row[0] for row in new] + [row[-1] for row in changed])
         if metadata is not None:
-            _write_labels(self._connection, numbers, metadata)
+            keys = {key for values in metadata for key, value in values.items() if value is not None}
+            execute("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys))
+            labels = {number: of["labels"] for number, of in zip(numbers, metadata, strict=True) if "labels" in of}
+            execute("DELETE FROM labels WHERE item = ?", zip(labels))
+            rows = ((label, number) for number, names in labels.items() if isinstance(names, list) for label in names)
+            execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", rows)
         return numbers
 
     def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str, int]]:
@@ -297,14 +308,6 @@ class ItemsDatabase:
 
     def _damaged(self, name: str) -> InputError:
         return disk.damaged(self._name, f"the item {name!r} is not as it was written")
-
-    def _already_there(self, ids: Sequence[str], modality: str) -> InputError:
-        """Return what to raise when codes of ``ids`` cannot be added."""
-        sql = "SELECT 1 FROM items JOIN codes ON item = number WHERE id = ? AND modality = ?"
-        name = next((name for name in ids if self._rows(sql, name, modality)), None)
-        if name is None:
-            return disk.damaged(self._name, "a serial is there twice")
-        return InputError(f"{self._name}: {name!r} has a code for {modality} already; replace it with upsert")
 
     def _rows(self, sql: str, *parameters: Value) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, parameters).fetchall()
@@ -337,17 +340,6 @@ def _as_json(values: Metadata) -> str:
     if not values:
         return "{}"
     return _encoder.encode({key: value for key, value in values.items() if value is not None})
-
-
-def _write_labels(connection: sqlite3.Connection, numbers: Sequence[int], metadata: Sequence[Metadata]) -> None:
-    """Set the labels of those items whose metadata has any, and note every key of it."""
-    execute = connection.executemany
-    keys = {key for values in metadata for key, value in values.items() if value is not None}
-    execute("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys))
-    given = {number: of["labels"] for number, of in zip(numbers, metadata, strict=True) if "labels" in of}
-    execute("DELETE FROM labels WHERE item = ?", zip(given))
-    rows = ((label, number) for number, labels in given.items() if isinstance(labels, list) for label in labels)
-    execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", rows)
 
 
 def metadata_of(codes: CodeSet) -> list[Metadata] | None:
