@@ -5,6 +5,7 @@ metadata: ``date``, else ``taken``, which is what EXIF says, else the time of it
 """
 
 import math
+import os
 import re
 import unicodedata
 from collections import Counter
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
-from channelhash.errors import InputError, naming
+from channelhash.errors import InputError, JobError, naming
 from channelhash.utils.seeds import generator
 
 #: A value of an item's metadata.
@@ -205,6 +206,15 @@ class Facts(NamedTuple):
         if expected.projected and not self.projected:
             remedy = "choose another store, or search codes alone"
             raise InputError(f"{address}: keeps no projections beside its codes; {remedy}")
+
+
+def check_process(address: str, process: int) -> None:
+    """Raise `JobError` unless a store was opened by this process: in a forked one neither connections nor locks work.
+
+    >>> check_process("photos.store", os.getpid())
+    """
+    if os.getpid() != process:
+        raise JobError(f"{address}: was opened before this process was forked; open it in each process")
 
 
 def check_format(place: object, written_as: object, expected: str, remedy: str) -> None:

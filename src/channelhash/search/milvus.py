@@ -19,7 +19,7 @@ import numpy as np
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError, check_address
 from channelhash.search import filters
-from channelhash.search.items import Facts, NewItems, Value, check_format
+from channelhash.search.items import Facts, NewItems, Value, check_format, check_process
 from channelhash.search.store import Answers, Item, Scope, Store
 from channelhash.utils.optional_imports import library
 
@@ -262,16 +262,12 @@ class MilvusStore(Store):
 
     def _alone(self) -> threading.RLock:
         """Return the lock of this process's threads, which in a forked child another thread may hold for ever."""
-        self._check_process()
+        check_process(self.address, self._process)
         return self._lock
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:  # gRPC hangs
-            raise JobError(f"{self.address}: was opened before this process was forked; open it in each process")
 
     def _ask(self, what: str, request: Callable[..., Any], **options: Any) -> Any:
         """Send a request about the collection; what Milvus refuses is a `JobError` of one line."""
-        self._check_process()
+        check_process(self.address, self._process)  # in which gRPC hangs
         try:
             return request(self._name, timeout=_SECONDS, **options)
         except library("pymilvus", "milvus").MilvusException as error:

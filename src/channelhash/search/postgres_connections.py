@@ -17,7 +17,7 @@ from pydantic import Field
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError, check_address
-from channelhash.search.items import Metadata
+from channelhash.search.items import Metadata, check_process
 from channelhash.search.sql_filters import EXPONENT, as_decimal
 from channelhash.utils.files import one_line
 from channelhash.utils.optional_imports import library
@@ -175,8 +175,7 @@ class Connections:
 
     def _begun(self, begin: str) -> Any:
         """Return a connection on which a transaction has begun, not one that was lost since it was used last."""
-        if os.getpid() != self._process:
-            raise JobError(f"{self._address}: was opened before this process was forked; open it in each process")
+        check_process(self._address, self._process)
         while True:
             with self._lock:
                 if self._closed:

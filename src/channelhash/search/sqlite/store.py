@@ -21,7 +21,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.index import Matches
-from channelhash.search.items import Facts, NewItems, check_ids
+from channelhash.search.items import Facts, NewItems, check_ids, check_process
 from channelhash.search.rank import ALL, FIRST, Ranking, Scored, Surest, sure_distances
 from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
 from channelhash.search.sqlite.folder import Manifest, StoreFolder
@@ -279,17 +279,13 @@ class EmbeddedStore(Store):
     @contextmanager
     def _held(self, lock: threading.RLock) -> Iterator[_Opened]:
         """Yield the items, and keep out other threads that need the same lock."""
-        self._check_process()
+        check_process(self.address, self._opened.process)
         with lock:
             yield self._open()
 
-    def _check_process(self) -> None:
-        if os.getpid() != self._opened.process:  # neither SQLite nor locks that a thread holds survive a fork
-            raise JobError(f"{self.address}: was opened before this process was forked; open it in each process")
-
     def _open(self) -> _Opened:
         """Return the items, also those of a store that another process has made since."""
-        self._check_process()
+        check_process(self.address, self._opened.process)
         with self._reading:
             if self._closed:
                 raise ValueError(f"{self.address}: this store is closed")
