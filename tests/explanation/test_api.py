@@ -136,10 +136,10 @@ def test_a_model_of_features_has_bits_and_meanings_and_says_why_no_maps(tmp_path
 
 def test_an_item_is_not_explained_by_a_code_that_it_does_not_have(tmp_path):
     store = open_store(tmp_path / "store", 12)
-    store.add(["a", "b"], {"text": np.zeros((2, 2), np.uint8)})
+    store.add(["\u00e9", "b"], {"text": np.zeros((2, 2), np.uint8)})
     store.close()
-    says = "has no image code; name one that it has, --by text"
-    check_refusal(says, ch.explain, tmp_path / "store", likes=["a", "b"], by=["text", "image"])
+    says = "--like b: has no image code; name one that it has, --by text"
+    check_refusal(says, ch.explain, tmp_path / "store", likes=["e\u0301", "b"], by=["text", "image"])  # decomposed
 
 
 @pytest.mark.parametrize(("evidence", "summary"), [
