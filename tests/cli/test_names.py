@@ -43,7 +43,7 @@ def test_configurations_are_listed_and_shown(capsys):
     assert run_command("config", "show", "fast") == 0
     text = preset_path("fast").read_text(encoding="utf-8")
     assert capsys.readouterr().out == text
-    assert_refused(capsys, "config", "show", "fats", says="no preset 'fats'; there are cliphash, coco-text, demo")
+    assert_refused(capsys, "config", "show", "fats", says="no preset 'fats'; there are benchmark, cliphash, coco-text")
 
 
 def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):

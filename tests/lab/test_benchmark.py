@@ -17,7 +17,7 @@ from channelhash.losses import LOSSES as ALL_LOSSES
 from channelhash.losses import PUBLISHED
 from lab.grids import assert_made_again, made_result, named_grid
 from refusals import check_refusal
-from small_runs import run_command, run_json, write_features
+from small_runs import assert_refused, run_command, run_json, write_features
 
 
 def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path, capsys):
@@ -38,7 +38,7 @@ def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path
 
 @pytest.fixture
 def folder(base):
-    """Two losses: two rates with two kinds of initial weights, and five draws with choices of weights; two splits."""
+    """Two losses, two rates, two kinds of initial weights; five draws with choices of weights; two splits."""
     folder = base.parent / "grid"
     choices = {"dsch": {"kappa_q": (0.01, 0.3), "average_precision": (0.0, 0.25)}, "dnph": {"proxies": (0.0, 0.02)}}
     with pytest.MonkeyPatch.context() as patch:
@@ -54,17 +54,14 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     """Of a tuned form, the published one's trials count, too."""
     trials = read_grid(folder / benchmark._TRIALS)[1]
     for loss in ("DNPH", "DSCH"):
-        published, tuned = (
-            [trial for trial in trials if trial.method == method] for method in (loss, f"{loss}, tuned")
-        )
+        published, tuned = (benchmark._grouped(trials)[method] for method in (loss, f"{loss}, tuned"))
         settings = [(trial.settings["model"]["initial"], benchmark._rate_of(trial)) for trial in published]
         assert settings == [("paper", 1e-3), ("paper", 3e-3), ("pytorch", 1e-3), ("pytorch", 3e-3)]
         drawn = [tuple(benchmark._settings_of(trial).values()) for trial in tuned]
         assert len(set(drawn)) == 5
         assert {combination[:2] for combination in drawn} <= set(settings)
     assert all(list(trial.epochs["last"]) == ["validation"] for trial in trials)
-    results = read_grid(folder)[1]
-    assert len(results) == 2 * 2 * 2
+    assert len(results := read_grid(folder)[1]) == 2 * 2 * 2
     for result in results:
         among = [trial for trial in trials if trial.method in (result.method, benchmark._loss_of(result))]
         chosen = max(among, key=benchmark._validation_score).settings
@@ -201,6 +198,4 @@ def test_collections_are_compared_by_ranks_made_of_their_own_tables(base, tmp_pa
         assert [cells[0].strip("*"), cells[2].strip("*")] == [f"{100 * each[loss]:.2f}" for each in scores.values()]
         better = [sum(other > each[loss] for other in each.values()) for each in scores.values()]
         assert rank.strip("*") == f"{1 + np.mean(better):.1f}"
-    capsys.readouterr()
-    assert run_command("experiment", "losses", *data) == 2
-    assert "takes one collection" in capsys.readouterr().err
+    assert_refused(capsys, "experiment", "losses", *data, says="takes one collection")

@@ -22,8 +22,8 @@ def test_ranks_and_friedmans_test_equal_those_written_out(collections, methods, 
 
 
 def test_a_loss_that_is_not_finished_everywhere_is_named_and_has_no_rank():
-    both = {"DSCH": 0.5, "CSQ": 0.25, "SCH": 0.125}
-    table = ranks_table({("a", "R"): both, ("b", "R"): {"CSQ": 0.5, "DSCH": 0.25}}, "tuned")
+    scores = {("a", "R"): {"DSCH": 0.5, "CSQ": 0.25, "SCH": 0.125}, ("b", "R"): {"CSQ": 0.5, "DSCH": 0.25}}
+    table = ranks_table(scores, "tuned")
     assert table.header == ("Loss", "Mean rank, R", "a, R", "b, R")
     rows = [[cell.text for cell in row] for row in table.rows]
     assert rows == [["DSCH", "1.5", "50.00", "25.00"], ["CSQ", "1.5", "25.00", "50.00"]]

@@ -120,7 +120,6 @@ def test_a_killed_job_fails_its_run_and_no_other(base, tmp_path, monkeypatch):
 def test_runs_of_a_grid_load_their_collection_once(base, tmp_path, monkeypatch, jobs):
     (tmp_path / "mine.py").write_text(LOADER)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("LOADED", str(tmp_path / "loaded.txt"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     grid = small(base, tmp_path / "grid", seeds=2, overrides=["data.kind=python:mine:load"])
     results = run_grid(grid, tmp_path / "grid", Execution(jobs))
@@ -129,12 +128,11 @@ def test_runs_of_a_grid_load_their_collection_once(base, tmp_path, monkeypatch, 
 
 
 LOADER = """
-import os
 from pathlib import Path
 from channelhash.data.features import load_features
 
 def load(path: Path):
-    with open(os.environ["LOADED"], "a") as file:
+    with Path(__file__).with_name("loaded.txt").open("a") as file:
         file.write(".")
     return load_features(path)
 """

@@ -308,18 +308,12 @@ def experiment(
 
     Example: channelhash experiment benchmark --data features.npz --dry-run
     """
-    from channelhash.lab.experiments.experiment import (
-        base_configuration,
-        collection_bases,
-        load_experiment,
-        make_grid,
-        run_grids,
-    )
+    from channelhash.lab.experiments import experiment as lab
     from channelhash.lab.experiments.runner import Execution
     from channelhash.presets import configuration_path
     from channelhash.utils.typed_settings import trusting
 
-    study = load_experiment(name)
+    study = lab.load_experiment(name)
     if not (config or preset or dataset or quick):
         preset = study.preset or None
     config = configuration_path(config, preset)
@@ -328,12 +322,12 @@ def experiment(
     folder = out or Path("experiments") / grid_name
     several = len(data) > 1 or any("=" in place and not Path(place).exists() for place in data)
     place = Path(data[0]) if data and not several else None
-    base = base_configuration(config or dataset, folder, place, settings, quick)
-    bases = collection_bases(study, base, data, settings) if several else {"": base}
+    base = lab.base_configuration(config or dataset, folder, place, settings, quick)
+    bases = lab.collection_bases(study, base, data, settings) if several else {"": base}
     command = shlex.join(["channelhash", *sys.argv[1:]])
     names = losses.split(",") if losses is not None else ()
     lengths = _numbers(bits) if bits else None
-    grids = {name: make_grid(study, each, lengths, seeds, names, command, name) for name, each in bases.items()}
+    grids = {name: lab.make_grid(study, each, lengths, seeds, names, command, name) for name, each in bases.items()}
     if dry_run:
         trials = {name: study.all_trials(grid) for name, grid in grids.items()}
         plans = [plan for name, grid in grids.items() for plan in grid.plan(trials[name])]
@@ -348,7 +342,7 @@ def experiment(
     kept = f"finished runs and the last checkpoints of the others are kept in {folder}"
     code = [name for grid in grids.values() for name in grid.python_names]
     with trusting(code), output.progress_bars(kept) as progress:
-        results, tables = run_grids(study, grids, folder, Execution(jobs, places, output.say, progress))
+        results, tables = lab.run_grids(study, grids, folder, Execution(jobs, places, output.say, progress))
     summary = {"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]}
     table = next(path for path in tables if path.suffix == ".md").read_text(encoding="utf-8")
     written = f"All tables, plots and scores are in {folder}. Next: channelhash report {folder / next(iter(grids))}"

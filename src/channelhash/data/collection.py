@@ -286,10 +286,8 @@ class Partners:
 
     def splits(self, teacher: Splits) -> Splits:
         """Return the teacher's partitions as rows of the student; items that only the student has are in none."""
-        parts = {}
-        for name, rows in vars(teacher).items():
-            student_rows = self.of_teacher[rows]
-            parts[name] = np.sort(student_rows[student_rows >= 0])
+        student_rows = {name: self.of_teacher[rows] for name, rows in vars(teacher).items()}
+        parts = {name: np.sort(rows[rows >= 0]) for name, rows in student_rows.items()}
         for name in ("query", "retrieval"):
             if not len(parts[name]):
                 raise InputError(f"none of the teacher's {name} items is in the student's data")

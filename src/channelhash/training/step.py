@@ -171,12 +171,8 @@ class Steps:
         by_rate = _parameters_by_rate(model, loss, settings)
         self.rates = list(by_rate)
         groups = [{"params": parameters, "lr": rate} for rate, parameters in by_rate.items()]
-        adam: dict[str, Any] = {"eps": 1e-8, "betas": (0.9, 0.999), "fused": True}
-        self.optimizer: torch.optim.Optimizer = (
-            torch.optim.AdamW(groups, weight_decay=settings.weight_decay, **adam)
-            if settings.weight_decay
-            else torch.optim.Adam(groups, **adam)
-        )
+        # Without a decay it is Adam, to the last bit.
+        self.optimizer = torch.optim.AdamW(groups, weight_decay=settings.weight_decay, eps=1e-8, fused=True)
         self.average = _Average(model, settings.average) if settings.average else None
 
     def batches(self, sources: Mapping[str, Source], epoch: int) -> Iterator[_TrainingBatch]:

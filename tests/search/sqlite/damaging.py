@@ -14,16 +14,12 @@ def flip(path: Path, offset: int, bit: int = 0) -> None:
     path.write_bytes(content)
 
 
-def unseal(folder: Path) -> None:
-    """Forget what the database was, as if the store had been killed: the next opening checks all of it."""
-    store = StoreFolder(folder)
-    store.description.write_text(store.manifest()._replace(writes=0, digest="").to_json())
-
-
 def change(folder: Path, sql: str) -> None:
     """Change an unsealed database so that SQLite finds nothing wrong with it."""
     with closing(sqlite3.connect(folder / "items.sqlite")) as connection:
         connection.create_function("separate", 1, str)
         connection.execute(sql)
         connection.commit()
-    unseal(folder)
+    # Forget what the database was, as if the store had been killed: the next opening checks all of it.
+    store = StoreFolder(folder)
+    store.description.write_text(store.manifest()._replace(writes=0, digest="").to_json())
