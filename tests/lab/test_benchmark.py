@@ -61,7 +61,7 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
         assert len(set(drawn)) == 5
         assert {combination[:2] for combination in drawn} <= set(settings)
     assert all(list(trial.epochs["last"]) == ["validation"] for trial in trials)
-    assert len(results := read_grid(folder)[1]) == 2 * 2 * 2
+    results = read_grid(folder)[1]
     for result in results:
         among = [trial for trial in trials if trial.method in (result.method, benchmark._loss_of(result))]
         chosen = max(among, key=benchmark._validation_score).settings
