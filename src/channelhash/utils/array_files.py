@@ -135,13 +135,13 @@ def read_arrays(path: Path, sparse: bool = False) -> Arrays:
     """
     if path.is_dir():
         return _read_folder(path, sparse)
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
     if path.suffix.lower() == ".npy":
         line = f"{path}: is one array without a name; name the folder that holds all, or join them in one .npz"
         raise InputError(line)
     if path.suffix.lower() not in ENDINGS:
         raise InputError(f"{path}: a file of arrays ends in {', '.join(ENDINGS)}")
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
     with reading(path, f"not a readable {path.suffix} file, perhaps truncated"):
         if path.suffix.lower() == ".npz":
             arrays = _read_npz(path)
