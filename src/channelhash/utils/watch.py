@@ -122,7 +122,7 @@ class Watch(threading.Thread):
         before, due, since, looked, rest = folder.stat(), True, time.monotonic(), 0.0, 0.0
         options = {"watch_filter": None, "yield_on_timeout": True, "ignore_permission_denied": True} | _PACE
         for changes in self._watch(folder, stop_event=self._ended, force_polling=polls or None, **options):
-            now, news = time.monotonic(), any(self._counts(Path(path), folder) for _, path in changes)
+            now, news = time.monotonic(), any(self._counts(change.name, Path(path), folder) for change, path in changes)
             if not os.path.samestat(folder.stat(), before):
                 return
             if not due and (news or now - looked > _REGULAR):
@@ -133,10 +133,13 @@ class Watch(threading.Thread):
                 looked = time.monotonic()
                 rest = min(looked - now, _REST)
 
-    def _counts(self, path: Path, folder: Path) -> bool:
-        """Return whether a change may be one of photographs: not in the store, nor in what is hidden."""
+    def _counts(self, change: str, path: Path, folder: Path) -> bool:
+        """Return whether a change may be one of photographs: not in the store, nor in what is hidden.
+
+        A folder is modified, to whoever looks at all files, by what is added in it, which is a change of its own.
+        """
         hidden = any(name.startswith(".") for name in path.parts[len(folder.parts) :])
-        return not hidden and not path.is_relative_to(self._store)
+        return not (hidden or path.is_relative_to(self._store) or (change == "modified" and path.is_dir()))
 
     def _index(self) -> None:
         """Run the job; say what it has left out for the first time, and what has changed."""
