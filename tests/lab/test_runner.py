@@ -122,15 +122,13 @@ def test_runs_of_a_grid_load_their_collection_once(base, tmp_path, monkeypatch, 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     grid = small(base, tmp_path / "grid", seeds=2, overrides=["data.kind=python:mine:load"])
-    results = run_grid(grid, tmp_path / "grid", Execution(jobs))
-    assert [result.status for result in results] == ["finished"] * 4
+    assert {result.status for result in run_grid(grid, tmp_path / "grid", Execution(jobs))} == {"finished"}
     assert 1 <= len((tmp_path / "loaded.txt").read_text()) <= jobs  # once in each process
 
 
 LOADER = """
 from pathlib import Path
 from channelhash.data.features import load_features
-
 def load(path: Path):
     with Path(__file__).with_name("loaded.txt").open("a") as file:
         file.write(".")

@@ -185,11 +185,12 @@ def _read_npz(path: Path) -> Arrays:
 def _read_hdf5(path: Path, matlab: bool) -> Arrays:
     h5py = library("h5py", "mat")
     with h5py.File(path, "r") as file:
-        datasets = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+        # In lists: an iterator that an error leaves would hold h5py's lock, for which another thread waits for ever.
+        datasets = {name: item for name, item in list(file.items()) if isinstance(item, h5py.Dataset)}
         if not matlab:
             return {name: np.asarray(_read_dataset(item)) for name, item in datasets.items()}
         arrays = {name: _from_matlab(item) for name, item in datasets.items()}
-        arrays |= {name: _from_sparse(item) for name, item in file.items() if "MATLAB_sparse" in item.attrs}
+        arrays |= {name: _from_sparse(item) for name, item in list(file.items()) if "MATLAB_sparse" in item.attrs}
         has_cells = any(h5py.check_ref_dtype(item.dtype) for item in datasets.values())
     return arrays | (_read_mat(path) if has_cells else {})
 
