@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,7 +16,7 @@ from bulk.test_evaluate import code_set, write_shards
 from channelhash import bulk as shards
 from channelhash.bulk import encode_bulk, evaluate_shards
 from channelhash.bulk import workers as bulk_workers
-from channelhash.bulk.workers import Workers, _run_on_ray
+from channelhash.bulk.workers import Workers, _run_on_ray, _start_ray
 from channelhash.errors import InputError, JobError
 
 pytestmark = pytest.mark.slow  # starting Ray takes seconds
@@ -33,8 +34,8 @@ def cluster(tmp_path_factory):
         patch.delenv("RAY_ADDRESS", raising=False)
         # Workers import the tests' own workers.
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
-        options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-        context = ray.init(address="local", num_cpus=2, num_gpus=0, object_store_memory=80 << 20, **options)
+        options = {"include_dashboard": False, "object_store_memory": 80 << 20}
+        context = _start_ray(ray, None, num_cpus=2, num_gpus=0, **options)
         yield context.address_info["gcs_address"]
         ray.shutdown()
 
@@ -55,6 +56,18 @@ def run_script(script: str, cluster: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n{script}"]
     environment = os.environ | {"RAY_ADDRESS": cluster}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_node_that_starts_too_slowly_is_started_again():
+    slow, other = Exception("The current node timed out during startup."), ConnectionError("refused")
+    for errors, starts in ([slow, slow, None], 3), ([slow] * 4, 3), ([other, None], 1):
+        ray = Mock(init=Mock(side_effect=errors))
+        if errors[starts - 1]:
+            with pytest.raises(type(errors[0]), match=str(errors[0])):
+                _start_ray(ray, None)
+        else:
+            _start_ray(ray, None)
+        assert ray.init.call_count == starts
 
 
 def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path, monkeypatch):

@@ -141,6 +141,16 @@ class _Worker:
         return self._work(task)
 
 
+def _start_ray(ray: Any, address: str | None, starts: int = 3, **options: Any) -> Any:
+    """Connect to a cluster or start one; again where its node took more than the 30 s that Ray gives it."""
+    try:
+        return ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **options)
+    except Exception as error:
+        if starts == 1 or "timed out during startup" not in str(error):
+            raise
+    return _start_ray(ray, address, starts - 1, **options)
+
+
 @contextmanager
 def _cluster() -> Iterator[Any]:
     """Yield Ray, connected to the cluster that ``RAY_ADDRESS`` names, or to a new one on this machine."""
@@ -153,8 +163,8 @@ def _cluster() -> Iterator[Any]:
     options: dict[str, Any] = {} if address else {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
     at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **options)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+        _start_ray(ray, address, **options)
+    except Exception as error:  # Ray's own errors have no common class
         raise InputError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from None
     finally:  # Ray replaces the handler: this process would exit with a status of Ray's own
         if threading.current_thread() is threading.main_thread():
