@@ -7,7 +7,7 @@ import typer
 
 from channelhash.cli import options
 from channelhash.cli.output import print_json, print_table, printable, progress_bars, say
-from channelhash.cli.search import Sheet, open_searched
+from channelhash.cli.search import Making, Sheet, open_searched
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def duplicates(
 
     if sum(map(bool, (rest, move, different, keep, undo))) > 1:
         raise InputError("--rest, --move, --not, --keep and --undo: each does something else; give one of them")
-    opened, problems = open_searched(store, (None, (), None, exclude))
+    opened, problems = open_searched(store, Making(exclude=exclude))
     with opened:
         if different or keep:
             decisions.decide(opened, "different" if different else "keep", different or keep)

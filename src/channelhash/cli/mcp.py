@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from channelhash._version import __version__
 from channelhash.cli import options
-from channelhash.cli.search import StoreModel, watch_store
+from channelhash.cli.search import Making, StoreModel, watch_store
 from channelhash.errors import InputError, JobError
 from channelhash.utils.image_files import decode, jpeg, open_image
 
@@ -45,7 +45,7 @@ def mcp(
     from channelhash.utils.watch import Report
 
     server: MCPServer[None] = MCPServer("channelhash", version=__version__, instructions=_PURPOSE, log_level="WARNING")
-    making = (model, encoder, None, exclude)
+    making = Making(model, encoder, exclude=exclude)
     with watch_store(store, Report.new(), trust_code, making), closing(open_filled_store(store)) as opened:
         _add_tools(server, opened, model)
         server.run()

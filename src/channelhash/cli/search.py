@@ -12,7 +12,7 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -38,8 +38,17 @@ _By = Literal["all", "image", "text", "words"]
 _Side = StrEnum("_Side", ["image", "text"])
 Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
 StoreModel = Annotated[Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")]
-#: The model of a store of photographs, or else its encoder, and their captions and exclusions.
-Making = tuple[Path | None, Sequence[str], Path | None, Sequence[str]]
+
+
+class Making(NamedTuple):
+    """The model of a store of photographs, or else its encoder, and their captions and exclusions."""
+
+    model: Path | None = None
+    encoder: Sequence[str] = ()
+    captions: Path | None = None
+    exclude: Sequence[str] = ()
+
+
 # Lines about what cannot be read that a search begins with; JSON has all.
 _MOST = 20
 # Photographs that --open shows.
@@ -84,7 +93,7 @@ def search(
         raise InputError("--text: the query is given twice; leave one of them out")
     text = text if question is None else question
     settings = SearchOptions(k, radius, None, modality, where, rerank)
-    opened, problems = open_searched(store, (model, encoder, captions, exclude), by == "words")
+    opened, problems = open_searched(store, Making(model, encoder, captions, exclude), by == "words")
     first = next(opened.listed(), None)  # of a store of features, codes alone would decide
     pictures = "image" in opened.modalities and modality != "text" and first is not None and "image" in first.metadata
     if collapse or (collapse is None and pictures and radius is None and rerank is None):
@@ -268,11 +277,10 @@ def _bring_up_to_date(store: str, making: Making) -> "Index | None":
     from channelhash.search import find_store, holds_files
     from channelhash.search.sqlite.folder import StoreFolder
 
-    model, encoder, captions, exclude = making
     if not holds_files(store):
-        for option, value in {"--encoder": encoder, "--captions": captions, "--exclude": exclude}.items():
+        for name, value in making._replace(model=None)._asdict().items():
             if value:
-                raise InputError(f"{option}: goes with a plain folder of pictures, {store} is none; leave it out")
+                raise InputError(f"--{name}: goes with a plain folder of pictures, {store} is none; leave it out")
         return None
     place = find_store(Path(store))
     if place is not None and not StoreFolder(place).writable:
@@ -280,14 +288,12 @@ def _bring_up_to_date(store: str, making: Making) -> "Index | None":
         return None
     from channelhash.models.description import extra_of, read_words
 
-    word = read_words(list(encoder)) if encoder else None
-    with naming_extra("train" if model else extra_of(word)):
+    word = read_words(list(making.encoder)) if making.encoder else None
+    with naming_extra("train" if making.model else extra_of(word)):
         from channelhash.photos.stores import index
 
     with progress_bars(f"{store} keeps the items indexed so far") as progress:
-        photos = index(
-            store, model=model, encoder=word, captions=captions, exclude=exclude, prune=True, progress=progress
-        )
+        photos = index(store, **making._asdict() | {"encoder": word}, prune=True, progress=progress)
     say_left_out(photos.indexed.problems, _MOST)
     if summary := _summary(photos.indexed, photos.store.address):
         say_left_out([f"{count:,} × {reason}" for reason, count in photos.indexed.skipped.items()])
@@ -331,7 +337,7 @@ def serve(
     when_stopped(f"{store} keeps every write that was answered")
     with listen(host, port) as listening:
         report, hosts = Report.new(), allowed_hosts(host, allow_host)
-        background = watch_store(store, report, trust_code, (model, encoder, captions, exclude), watch)
+        background = watch_store(store, report, trust_code, Making(model, encoder, captions, exclude), watch)
         make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1, report)
 
         def ready() -> None:
@@ -360,7 +366,7 @@ def watch_store(
 
     Example::
 
-        with watch_store("photos", report, False, (None, [], None, [])):
+        with watch_store("photos", report, False, Making()):
             run_server(app, listening, ready)
     """
     from channelhash.utils.watch import Watch

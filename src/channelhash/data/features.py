@@ -210,9 +210,8 @@ def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
             indices, shape = arrays[f"{prefix}indices"], tuple(arrays[f"{prefix}shape"].ravel().tolist())
             by_columns = not prefix and np.array_equal(arrays.get("format", b""), b"csc")
             values = [arrays[prefix + part] for part in ("data", "values") if np.size(arrays.get(prefix + part, ()))]
-            matrix = SparseRows(
-                (*values, np.ones(len(indices), np.float32))[0], indices, arrays[starts], shape[not by_columns]
-            )
+            data = values[0] if values else np.ones(len(indices), np.float32)
+            matrix = SparseRows(data, indices, arrays[starts], shape[not by_columns])
             arrays[name] = matrix.T if by_columns else matrix
             if arrays[name].shape != shape:
                 raise ValueError(f"of {len(matrix)} rows")
@@ -406,19 +405,21 @@ def _label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], 
 def _real_values(stored: Any, arrays: Arrays, name: str, n: int, path: Path) -> NDArray[np.float32] | SparseRows:
     if stored.ndim != 2 or len(stored) != n or not stored.shape[1] or stored.dtype.kind not in "biuf":
         raise InputError(f"{path}: {name} is {stored.shape} {stored.dtype}, expected ({n}, d) numbers with d ≥ 1")
+    if isinstance(stored, SparseRows):
+        for key in arrays.keys() & {f"{name}_zero", f"{name}_scale"}:
+            raise InputError(f"{path}: {name} is sparse, which goes without {key}; store real values")
+        return stored.astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):  # values that overflow are reported with their rows
-        values: Any = stored.astype(np.float32)
+        values: NDArray[np.float32] = stored.astype(np.float32)
         for key, apply in ((f"{name}_zero", np.subtract), (f"{name}_scale", np.multiply)):
             if key in arrays:
-                if isinstance(values, SparseRows):
-                    raise InputError(f"{path}: {name} is sparse, which goes without {key}; store real values")
                 term = arrays[key].squeeze()  # MATLAB's numbers are (1, 1)
                 if term.shape not in ((), (stored.shape[1],)) or term.dtype.kind not in "iuf":
                     raise InputError(
                         f"{path}: {key} is {term.shape} {term.dtype}, expected 1 or {len(values.T)} numbers"
                     )
                 apply(values, term.astype(np.float32), out=values)
-    return values  # type: ignore[no-any-return]
+    return values
 
 
 def _finite_rows(values: NDArray[np.float32] | SparseRows) -> NDArray[np.bool_]:

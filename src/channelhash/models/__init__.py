@@ -81,7 +81,7 @@ def load_model(path: str | Path, trust_code: bool = False, device: str = "cpu") 
     elif (folder / "config.yaml").exists():
         raise InputError(f"{folder}: this run has no trained model yet; finish it with `channelhash train --resume`")
     elif not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; `train --preset` makes a run, `index create` takes photo's codes")
+        raise InputError(f"{folder}: no such folder; name a run or a saved model (`channelhash train` makes a run)")
     file = folder / "config.json"
     if file.exists() and read_description(file).get("name") == "fitted":
         from channelhash.models.fitted import FittedModel

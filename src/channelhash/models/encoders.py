@@ -219,7 +219,7 @@ def open_encoder(
         raise InputError(f"encoder {word}: nothing follows this word; write {kind}")
     from channelhash.models.photo import open_backbones, open_photo  # which imports this file
 
-    return open_photo() if kind == "photo" else open_backbones()
+    return {"photo": open_photo, "photo-backbones": open_backbones}[kind]()
 
 
 class _KnownExtractor(Extractor):

@@ -88,8 +88,7 @@ class SparseRows:
         return dense
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        dense: NDArray[Any] = self[:]
-        return dense.astype(dtype or self.dtype, copy=False)
+        return np.asarray(self[:], dtype)
 
     def take(self, rows: Any, axis: int = 0) -> "SparseRows":
         """Return the matrix of ``rows``, in that order."""
