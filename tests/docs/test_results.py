@@ -16,8 +16,8 @@ from pages import DOCS
 
 RESULTS = DOCS / "reference" / "results"
 WHICH_LOSS = DOCS / "explanation" / "which-loss.md"
-#: ``<!-- tables/FILE: EXPERIMENT TABLE -->`` or ``… TABLE of FOLDER`` (of trials), and the table below it.
-#: FILE is in RESULTS, wherever the page is.
+#: ``<!-- tables/FILE: EXPERIMENT TABLE -->`` or ``… TABLE of FOLDER`` (of trials or of one of several collections), and
+#: the table below it. FILE is in RESULTS, wherever the page is.
 _MADE = re.compile(r"^<!-- (tables/\S+): (\S+) (\S+)(?: of (\S+))? -->\n\n((?:\|.*\n)+)", re.M)
 
 #: Of the columns of the page: score and retrieval set.
@@ -25,13 +25,17 @@ _COLUMNS = (("map_tie_aware", "test"), ("map_tie_aware", "leak_free"))
 
 
 @cache
-def _made(file: str, experiment: str, trials: str) -> dict[str, Table]:
+def _made(file: str, experiment: str, folder: str) -> dict[str, Table]:
     """Make the tables of a grid again from raw scores, and from the AP of single queries where that is published."""
-    study, results = load_experiment(experiment), read_runs(RESULTS / file)[trials]
+    study, groups = load_experiment(experiment), read_runs(RESULTS / file)
+    if folder not in groups:
+        return {table.name: table for table in study.across(groups)}
+    results = groups[folder]
     queries = RESULTS / file.replace("-runs.csv.gz", "-queries.npz")
     if queries.suffix == ".npz" and queries.exists():
         results = with_query_means(results, queries)
-    return {table.name: table for table in (study.trials[trials](results) if trials else study.tables(results))}
+    make = study.trials.get(folder, study.tables)
+    return {table.name: table for table in make(results)}
 
 
 def _rows(lines: list[str]) -> list[tuple[str, ...]]:
@@ -52,9 +56,9 @@ def test_tables_and_counts_are_made_of_raw_scores(page: Path):
     text = page.read_text(encoding="utf-8")
     tables = _MADE.findall(text)
     assert len(tables) == text.count("\n<!-- tables/")
-    for file, experiment, name, trials, shown in tables:
+    for file, experiment, name, folder, shown in tables:
         header, _, *rows = _rows(shown.splitlines())
-        made = _to_markdown(_made(file, experiment, trials)[name]).splitlines()[2:]
+        made = _to_markdown(_made(file, experiment, folder)[name]).splitlines()[2:]
         columns, _, *expected = _rows([line for line in made if line.startswith("|")])
         places = [columns.index(column) for column in header]
         assert len(rows) == len(set(rows))

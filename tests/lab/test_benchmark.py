@@ -13,23 +13,26 @@ from channelhash.lab.experiments.comparisons import SeedTest, holm
 from channelhash.lab.experiments.results import query_means, read_grid
 from channelhash.lab.experiments.runner import Execution
 from channelhash.lab.experiments.studies import benchmark
+from channelhash.lab.experiments.tables import _to_markdown
 from channelhash.losses import LOSSES as ALL_LOSSES
-from channelhash.losses import PUBLISHED
-from lab.grids import assert_made_again, made_result, named_grid
+from channelhash.losses import PUBLISHED, RECOMMENDED
+from lab.grids import assert_made_again, made_result, named_grid, read_runs
 from refusals import check_refusal
 from small_runs import assert_refused, run_command, run_json, write_features
 
 
 def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path, capsys):
     names = {loss["name"] for loss in benchmark._LOSSES.values()}
+    fixed = [method for method, loss in benchmark._LOSSES.items() if loss.get("recommended")]
+    assert fixed == [f"{name.upper()}, recommended" for name in RECOMMENDED]
     assert names >= set(PUBLISHED)
     assert names == set(benchmark._CHOICES) == set(ALL_LOSSES) - {"contrastive"}
     assert {math.prod(map(len, keys.values())) for keys in benchmark._CHOICES.values()} == {9}
     grid = named_grid("benchmark", base, tmp_path, seeds=2)
     plan = run_json(capsys, "experiment", "benchmark", "--config", base, "--seeds", "2", "--dry-run")
-    losses, seconds = len(benchmark._LOSSES), plan["plans"][0]["seconds"]["total"]
+    losses, seconds = len(benchmark._LOSSES) - len(fixed), plan["plans"][0]["seconds"]["total"]
     runs, trials = len(grid.runs), (2 * 4 + 9) * losses
-    assert runs == 2 * losses * 3 * 2
+    assert runs == (2 * losses + len(fixed)) * 3 * 2
     total = {"runs": runs, "trials": trials, "seconds": pytest.approx((runs + trials) * seconds, abs=0.1)}
     assert plan["total"] == total
     assert {(run.config.train.seed, run.config.split.seed) for run in grid.runs} == {(0, 0), (1, 1)}
@@ -182,8 +185,8 @@ def test_collections_are_compared_by_ranks_made_of_their_own_tables(base, tmp_pa
     write_features(tmp_path / "g.npz", seed=1)
     data = [f"--data=features={tmp_path / 'f.npz'}", f"--data=benchmark={tmp_path / 'g.npz'}"]
     sizes = [f"--set=data.{key}" for key in ("queries=40", "train=120")]
-    options = ["--config", base, "--bits", "8", "--seeds", "2", "--losses", "dsch,csq", "--out", tmp_path / "grids"]
-    assert run_command("experiment", "benchmark", *data, *sizes, *options) == 0
+    options = ["--config", base, "--bits", "8", "--seeds", "2", "--losses", "dsch,csq,dsch:recommended"]
+    assert run_command("experiment", "benchmark", *data, *sizes, *options, "--out", tmp_path / "grids") == 0
     table = (tmp_path / "grids" / "tables" / "ranks-tuned.md").read_text()
     assert table.splitlines()[0].strip("*") in capsys.readouterr().out
     header, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")]
@@ -197,4 +200,11 @@ def test_collections_are_compared_by_ranks_made_of_their_own_tables(base, tmp_pa
         assert [cells[0].strip("*"), cells[2].strip("*")] == [f"{100 * each[loss]:.2f}" for each in scores.values()]
         better = [sum(other > each[loss] for other in each.values()) for each in scores.values()]
         assert rank.strip("*") == f"{1 + np.mean(better):.1f}"
+    every = read_runs(tmp_path / "grids" / "runs.csv")
+    assert set(every) == {"features", "benchmark"}
+    published = benchmark._across_tables(every)[1]
+    assert {row[0].text for row in published.rows} == {"DSCH", "CSQ", "DSCH, recommended"}
+    assert _to_markdown(published) == (tmp_path / "grids" / "tables" / "ranks-as-published.md").read_text()
+    (fixed,) = [run for run in every["features"] if run.method == "DSCH, recommended" and run.seed == 0]
+    assert (fixed.settings["loss"]["kappa_q"], fixed.settings["train"]["learning_rate"]) == (0.3, 1e-3)
     assert_refused(capsys, "experiment", "losses", *data, says="takes one collection")

@@ -319,7 +319,7 @@ def run_grids(
     experiment: Experiment, grids: Mapping[str, Grid], folder: Path, execution: Execution
 ) -> tuple[list[Result], list[Path]]:
     """Carry out the grid of each collection, in a folder of its own where there are several, and write all tables;
-    those over collections come first.
+    those over collections come first, and beside them ``runs.csv`` with every score of all.
     """
     results: dict[str, list[Result]] = {}
     paths: list[Path] = []
@@ -328,6 +328,7 @@ def run_grids(
         paths += write_outputs(experiment, folder / name)
     if experiment.across and len(grids) > 1:
         paths = write_tables(experiment.across(results), folder / "tables") + paths
+        write_runs(results, folder / "runs.csv")
     return [result for of_collection in results.values() for result in of_collection], paths
 
 

@@ -1,4 +1,6 @@
-"""``experiment benchmark``: every loss as published, and with weights chosen by the same number of trials."""
+"""``experiment benchmark``: every loss as published, and with weights chosen by the same number of trials; beside them
+our recommended weights without any trial.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -76,11 +78,16 @@ _LOSSES: Mapping[str, Mapping[str, Any]] = {
     "OrthoHash": {"name": "orthohash"},
     "GreedyHash": {"name": "greedyhash"},
     "DCMH / DPSH": {"name": "dcmh"},
+    "DSCH, recommended": {"name": "dsch", "recommended": True},
+    "SCH, recommended": {"name": "sch", "recommended": True},
+    "BSCH, recommended": {"name": "bsch", "recommended": True},
 }
 # As `results.query_means` returns them.
 _QueryMeans = Mapping[tuple[str, int, str], NDArray[np.float16]]
 #: What ends the name of a method whose weights are chosen.
 _TUNED = ", tuned"
+#: What ends the name of a method with our weights, as `--losses dsch:recommended` names it.
+_RECOMMENDED = ", recommended"
 #: The recommendation, beside which all others are put.
 _FIRST = "DSCH" + _TUNED
 #: Column of `_means_table` -> view and score.
@@ -97,7 +104,7 @@ _Cells = dict[tuple[str, int], dict[int, float]]
 
 
 def _grid(design: Design) -> list[GridRun]:
-    """Return each loss as published, if anybody else published it, and once more to be tuned.
+    """Return each loss as published, if anybody else published it, and once more to be tuned; once with our weights.
 
     >>> from channelhash.lab.experiments.experiment import DATASETS
     >>> csq = {"CSQ": {"name": "csq"}}
@@ -106,6 +113,9 @@ def _grid(design: Design) -> list[GridRun]:
     """
     runs = []
     for method, loss in design.losses.items():
+        if loss.get("recommended"):
+            runs += design.runs(method, loss)
+            continue
         published = {"published": True} if loss["name"] in PUBLISHED else {}
         for name in (method, method + _TUNED):
             runs += design.runs(name, {**published, **loss})
@@ -123,7 +133,9 @@ def _run_benchmark(grid: Grid, folder: Path, execution: Execution) -> list[Resul
     title, trials = f"{grid.title}: trials on validation", tuple(_all_trials(grid))
     trial_grid = Grid("trials", title, grid.command, trials, only_validation=True)
     chosen = _chosen_trials(run_grid(trial_grid, folder / _TRIALS, execution))
-    runs = tuple(_with_settings(run, _settings_of(chosen[run.method])) for run in grid.runs)
+    runs = tuple(
+        _with_settings(run, _settings_of(chosen[run.method])) if run.method in chosen else run for run in grid.runs
+    )
     return run_grid(replace(grid, runs=runs), folder, execution)
 
 
@@ -141,10 +153,12 @@ def _loss(method: str) -> str:
 
 def _all_trials(grid: Grid) -> list[GridRun]:
     """Return the trials of each method: as published, every learning rate with every kind of initial weights; tuned, a
-    draw from all combinations of these with the weights of the loss.
+    draw from all combinations of these with the weights of the loss. Our own weights have none.
     """
     trials = []
     for run in grid.trials:
+        if run.method.endswith(_RECOMMENDED):
+            continue
         rates = [float(f"{factor * run.config.train.learning_rate:.3g}") for factor in _RATE_FACTORS]
         kinds = _INITIAL if hasattr(run.config.model, "initial") else (None,)  # a model without the choice
         choices: dict[str, Sequence[Any]] = {"initial": kinds, "learning_rate": rates}
@@ -255,10 +269,11 @@ def _means_table(results: Sequence[Result]) -> Table:
         ("Loss", *(f"{name}, {form}" for name in _COLUMNS for form in ("as published", "tuned"))),
         tuple(rows),
         f"In percent, mean over all tasks and k = {', '.join(map(str, lengths))}, ± sample standard deviation (ddof 1) "
-        f"of that mean over {len({result.seed for result in results})} seeds, each with a split of its own; tie-aware "
+        f"of that mean over {len({result.seed for result in results})} seeds{_of_splits(results)}; tie-aware "
         "mAP and graded NDCG, last epoch. As published: the authors' settings, a loss of this project at its defaults; "
         "at the best of four learning rates with either kind of initial weights. Tuned: the best of these and of nine "
-        "draws from all rates, initial weights and weights. All choices on validation, 32 bits, seed 0. Best of each "
+        "draws from all rates, initial weights and weights. All choices on validation, 32 bits, seed 0. Recommended: "
+        "our weights at the learning rate of the configuration, nothing chosen on this collection. Best of each "
         "column in bold." + (f" Not finished: {', '.join(unfinished)}." if unfinished else ""),
         labels=1,
     )
@@ -299,8 +314,7 @@ def _method_means(results: Sequence[Result], view: str, score: str) -> dict[str,
 
 def _differences_tables(results: Sequence[Result]) -> list[Table]:
     """Return `_FIRST` minus every other method, on R and on R∖T; none without two common seeds."""
-    tables, queries, methods = [], query_means(results), _grouped(results)
-    ratio = split_ratio([result for result in results if result.status == "finished"])
+    tables, queries, methods, ratio = [], query_means(results), _grouped(results), _split_ratio(results)
     for view in ("test", "leak_free"):
         first = _cells(methods.get(_FIRST, ()), view)
         tests: dict[str, tuple[SeedTest, list[SeedTest]]] = {}
@@ -314,14 +328,23 @@ def _differences_tables(results: Sequence[Result]) -> list[Table]:
                 mean, *of_cells = (SeedTest.of(row, ratio) for row in (differences.mean(axis=0), *differences))
                 tests[method] = mean, of_cells
         if tests:
-            tables.append(_differences_table(view, tests, queries))
+            tables.append(_differences_table(view, tests, queries, _of_splits(results)))
     return tables
+
+
+def _split_ratio(results: Sequence[Result]) -> float:
+    return split_ratio([result for result in results if result.status == "finished"])
+
+
+def _of_splits(results: Sequence[Result]) -> str:
+    return ", each with a split of its own" if _split_ratio(results) else " of one split"
 
 
 def _differences_table(
     view: str,
     tests: Mapping[str, tuple[SeedTest, list[SeedTest]]],
     queries: _QueryMeans,
+    of_splits: str,
 ) -> Table:
     mean_p = holm([mean.p_value for mean, _ in tests.values()])
     cell_p = iter(holm([cell.p_value for _, cells in tests.values() for cell in cells]))
@@ -347,11 +370,10 @@ def _differences_table(
         ("Minus", "Mean of all cells", "p", "Other queries", "Ahead in cells", "Clearly ahead", "Clearly behind"),
         tuple(rows),
         f"A cell is a task at a code length. Differences are paired by seed over {', '.join(map(str, seeds))} "
-        "seeds, each with a split of its own, so they speak of other queries, training rows and weights; 95 % "
-        "interval and t-test, corrected for rows that splits share (Nadeau and Bengio 2003). p by Holm's correction "
-        "over the rows; clearly: p up to 0.05 by Holm's correction over all cells of all rows. Other queries: 95 % "
-        "bootstrap interval of the mean over queries, with the same trained models. Bold: p up to 0.05; an interval "
-        "that leaves zero out.",
+        f"seeds{of_splits}; 95 % interval and t-test, corrected for rows that splits share (Nadeau and Bengio 2003). p "
+        "by Holm's correction over the rows; clearly: p up to 0.05 by Holm's correction over all cells of all rows. "
+        "Other queries: 95 % bootstrap interval of the mean over queries, with the same trained models. Bold: p up to "
+        "0.05; an interval that leaves zero out.",
         labels=1,
     )
 
