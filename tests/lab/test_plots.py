@@ -67,19 +67,24 @@ def test_a_grid_gets_the_plots_that_its_runs_allow(tmp_path):
     assert "map-over-bits" in grid_plots([*results, result("SCH", 16, 0, 0.4)])
 
 
-def test_each_loss_has_its_mean_and_spread_in_both_forms():
-    from plots import tuning_plot  # of tools/site, which lab.grids reads from
+def test_each_loss_has_its_mean_and_spread_in_every_form_on_each_collection():
+    from plots import benchmark_plot  # of tools/site, which lab.grids reads from
 
-    shares = {"A": (0.58, 0.6), "A, tuned": (0.6, 0.64), "B": (0.2,), "B, tuned": (0.7,), "C, tuned": (0.65,)}
+    shares = {"A": (0.6, 0.62), "A, tuned": (0.6, 0.64), "A, recommended": (0.61, 0.61)}
+    shares |= {"B": (0.2, 0.2), "B, tuned": (0.7, 0.7)}
     results = []
     for method, values in shares.items():
-        results += [made_result(method, seed, share, views=("leak_free",)) for seed, share in enumerate(values)]
-    (axes,) = tuning_plot(results).axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["A", "C", "B"]
-    published, tuned = axes.containers
-    assert list(published.lines[0].get_xdata()) == pytest.approx([59, 20])
-    assert list(published.lines[0].get_ydata()) == [0, 2]
-    assert list(tuned.lines[0].get_xdata()) == pytest.approx([62, 65, 70])
+        results += [made_result(method, seed, share, views=("leak_free", "test")) for seed, share in enumerate(values)]
+    better = [made_result(each.method, each.seed, 0.5, views=("leak_free", "test")) for each in results]
+    figure = benchmark_plot({"features": results, "wikipedia": better})
+    panels = figure.axes
+    assert [panel.get_title() for panel in panels] == ["COCO-17", "Wikipedia"]
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == ["A", "B"]
+    published, tuned, ours = panels[0].containers
+    assert list(published.lines[0].get_xdata()) == pytest.approx([61, 20])
+    assert list(published.lines[0].get_ydata()) == [0, 1]
+    assert list(tuned.lines[0].get_xdata()) == pytest.approx([62, 70])
+    assert (list(ours.lines[0].get_xdata()), list(ours.lines[0].get_ydata())) == ([pytest.approx(61)], [0])
     (bar, *_) = tuned.lines[2][0].get_segments()
     assert bar[1, 0] - bar[0, 0] == pytest.approx(2 * np.std([60, 64], ddof=1))
-    assert [text.get_text() for text in axes.texts] == ["◂ 20.0"]  # off the axis, with its number
+    assert [text.get_text() for text in panels[0].texts] == ["◂ 20.0"]  # off the axis, with its number

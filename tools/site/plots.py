@@ -3,7 +3,7 @@
 python tools/site/plots.py
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,67 +11,69 @@ from matplotlib.figure import Figure
 from raw_scores import read_runs
 
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.studies.benchmark import _TUNED, _method_means
+from channelhash.lab.experiments.studies.benchmark import _RECOMMENDED, _TUNED, _across_tables, _method_means
 from channelhash.utils.files import atomic_path
 from channelhash.utils.plotting import _RESOLUTION, COLORS
 
 DOCS = Path(__file__).parents[2] / "docs"
-SCORES = DOCS / "reference" / "results" / "tables" / "weights-coco17-runs.csv.gz"
+SCORES = DOCS / "reference" / "results" / "tables" / "benchmark-runs.csv.gz"
 
 
-#: Points of mAP that the plot shows below the lowest tuned mean.
-_ROOM = 4.0
+#: Collection of the file -> title of its panel.
+TITLES = {
+    "features": "COCO-17",
+    "nuswide-tags": "NUS-WIDE tags",
+    "mirflickr-tags": "MIRFLICKR tags",
+    "wikipedia": "Wikipedia",
+}
+#: Points of mAP that a panel shows below its lowest tuned mean.
+_ROOM = 2.0
 
 
-def tuning_plot(results: Sequence[Result]) -> Figure:
-    """Draw the mean tie-aware mAP of each loss as published and tuned, a row a loss, the best tuned one on top.
+def benchmark_plot(results: Mapping[str, Sequence[Result]]) -> Figure:
+    """Draw the mean tie-aware mAP of each loss, as published, tuned and with our weights, a panel a collection.
 
     Args:
-        results: finished runs of ``experiment weights``, tuned ones among them.
+        results: runs of ``experiment benchmark`` of each collection.
 
     Returns:
-        A plot in percent, with the sample standard deviation over seeds as error bars.
+        A plot in percent, a row a loss, the best mean rank on top; bars are sample standard deviations over seeds.
     """
-    means = {name: 100 * np.array(each) for name, each in _method_means(results, "leak_free", "map_tie_aware").items()}
-    losses = sorted(
-        {method.removesuffix(_TUNED) for method in means},
-        key=lambda loss: means.get(loss + _TUNED, means.get(loss, np.zeros(1))).mean(),
-    )
-    figure = Figure(figsize=(7.2, 0.6 + 0.3 * len(losses)), layout="constrained")
-    axes = figure.subplots()
-    for form, label, color, filled in (
-        ("", "as published", COLORS[1], False),
-        (_TUNED, "tuned alike", COLORS[0], True),
-    ):
-        rows = [row for row, loss in enumerate(losses) if loss + form in means]
-        scores = [means[losses[row] + form] for row in rows]
-        axes.errorbar(
-            [score.mean() for score in scores],
-            rows,
-            xerr=[score.std(ddof=1) if len(score) > 1 else 0.0 for score in scores],
-            fmt="o",
-            color=color,
-            markerfacecolor=color if filled else "white",
-            markersize=6,
-            elinewidth=1.0,
-            label=label,
-        )
-    left = min(float(score.mean()) for method, score in means.items() if method.endswith(_TUNED)) - _ROOM
-    for row, loss in enumerate(losses):
-        if loss in means and means[loss].mean() < left:  # a loss that fails as published would squeeze all others
-            axes.annotate(f"◂ {means[loss].mean():.1f}", (left, row), color=COLORS[1], va="center", fontsize=9)
-    axes.set_xlim(left=left)
-    axes.set_yticks(range(len(losses)), losses)
-    axes.set_xlabel("tie-aware mAP on items that nobody trained on, %")
-    axes.grid(axis="x", alpha=0.3)
-    axes.legend(loc="lower right")
+    means = {
+        place: {name: 100 * np.array(each) for name, each in _method_means(runs, "leak_free", "map_tie_aware").items()}
+        for place, runs in results.items()
+    }
+    losses = [row[0].text for row in _across_tables(results)[0].rows][::-1]
+    figure = Figure(figsize=(10.0, 0.9 + 0.27 * len(losses)), layout="constrained")
+    panels = figure.subplots(1, len(means), sharey=True, squeeze=False)[0]
+    forms = {"": ("as published", COLORS[1], "white"), _TUNED: ("tuned alike", COLORS[0], COLORS[0])}
+    forms[_RECOMMENDED] = ("our weights, untuned", COLORS[2], COLORS[2])
+    for axes, (place, scores) in zip(panels, means.items(), strict=True):
+        for form, (label, color, filling) in forms.items():
+            rows = [row for row, loss in enumerate(losses) if loss + form in scores]
+            values = [scores[losses[row] + form] for row in rows]
+            bars = {"xerr": [each.std(ddof=1) for each in values], "fmt": "o", "markersize": 5, "elinewidth": 1.0}
+            axes.errorbar(
+                [each.mean() for each in values], rows, color=color, markerfacecolor=filling, label=label, **bars
+            )
+        left = min(float(each.mean()) for method, each in scores.items() if method.endswith(_TUNED)) - _ROOM
+        for row, loss in enumerate(losses):
+            if scores[loss].mean() < left:  # a loss that fails as published would squeeze all others
+                note = f"◂ {scores[loss].mean():.1f}"
+                axes.annotate(note, (left, row), color=COLORS[1], va="center", fontsize=8)
+        axes.set_xlim(left=left)
+        axes.set_title(TITLES[place], fontsize=10)
+        axes.grid(axis="x", alpha=0.3)
+    panels[0].set_yticks(range(len(losses)), losses)
+    figure.supxlabel("tie-aware mAP on items that no model was trained on, %", fontsize=10)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
 
 
 def main() -> None:
-    """Write the plot of Which loss?"""
-    figure = tuning_plot(read_runs(SCORES)[""])
-    with atomic_path(DOCS / "images" / "which-loss.png") as path:
+    """Write the plot of the benchmark."""
+    figure = benchmark_plot(read_runs(SCORES))
+    with atomic_path(DOCS / "images" / "benchmark.png") as path:
         figure.savefig(path, dpi=_RESOLUTION, format="png")
 
 
