@@ -75,7 +75,7 @@ def test_every_raw_file_has_its_page():
 
 
 def test_the_tables_of_real_tags_are_made_of_their_runs():
-    every = read_runs(RESULTS / "tables" / "tags-runs.csv")[""]
+    every = read_runs(RESULTS / "tables" / "tags-runs.csv.gz")[""]
     runs, scores = [run for run in every if run.n_bits == 32], {}
     for method in {run.method for run in runs}:
         of_method = sorted((run for run in runs if run.method == method), key=lambda run: run.seed)
