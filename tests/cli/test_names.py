@@ -60,6 +60,8 @@ def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
         paths = Path(table).absolute(), Path(pictures).absolute()
         assert (found.source.path, found.source.root, found.train.epochs) == (*paths, 4)
     assert_refused(capsys, "train", "--data", "i.json", says="--data i.json: a file ends in .csv, .tsv, .jsonl")
+    for preset, keys in {"wikipedia": ['data.root="./."'], "mirflickr-tags": ['data.path="./."']}.items():
+        assert train_command._short_overrides(preset_path(preset), Path(), None, None) == keys
 
 
 @pytest.mark.parametrize("group", ["", "index", "data", "config"])

@@ -81,7 +81,7 @@ def _run(start: Callable[[StageProgress], dict[str, Any]], folder: Path) -> dict
 def train(
     config: Path | None = typer.Argument(None, help="YAML file: sections data, model, loss, train, evaluate."),
     preset: str | None = typer.Option(None, help="Instead of a file, a configuration by its name (config list)."),
-    data: Path | None = typer.Option(None, help="Table of items or file of features, instead of the configuration's."),
+    data: Path | None = typer.Option(None, help="Table, file of features or folder, instead of the configuration's."),
     images: Path | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
     epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the configuration's."),
     out: Path | None = typer.Option(None, help="The run's folder; runs/<name of the file> by default."),
@@ -141,9 +141,8 @@ def _short_overrides(config: Path, data: Path | None, images: Path | None, epoch
     from channelhash.presets import data_overrides
     from channelhash.utils.typed_settings import path_override
 
-    model = read_sections(config).get("model", {}).get("name", "")
     return [
-        *(data_overrides(data, model) if data else []),
+        *(data_overrides(data, read_sections(config)) if data else []),
         *([path_override("data.root", images)] if images else []),
         *([f"train.epochs={epochs}"] if epochs else []),
     ]

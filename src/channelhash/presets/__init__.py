@@ -1,7 +1,9 @@
 """Configurations that ship with the package, and what a few words make of them. Reading them takes no PyTorch."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from channelhash.data.table import TABLE_ENDINGS
 from channelhash.errors import InputError
@@ -72,12 +74,16 @@ def data_kind(data: Path) -> str:
     return kind
 
 
-def data_overrides(data: Path, model: str) -> list[str]:
-    """Return the keys that name a file of data, ``"section.key=value"`` each.
+def data_overrides(data: Path, sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the keys that name a file of data, or a folder of the kind that a configuration reads,
+    ``"section.key=value"`` each.
 
-    >>> data_overrides(Path("f.npz"), "aligned")
+    >>> data_overrides(Path("f.npz"), {"model": {"name": "aligned"}})
     ['data.path="./f.npz"', 'data.kind=features', 'model.encoder=features']
     """
-    kind = data_kind(data)
+    own = sections.get("data", {})
+    if data.is_dir() and own.get("kind", "table") != "table":
+        return [path_override("data.root" if "root" in own else "data.path", data)]
+    kind, model = data_kind(data), sections.get("model", {}).get("name")
     encoder = ["model.encoder=features"] if (kind, model) == ("features", "aligned") else []
     return [path_override("data.path", data), f"data.kind={kind}", *encoder]
