@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -191,8 +192,7 @@ _PACKAGES = (
 def _environment(device: torch.device, processes: int) -> dict[str, Any]:
     """Describe the environment of this process."""
     return {
-        "channelhash": __version__,
-        "git_commit": _git_commit(Path(__file__)),
+        **_versions(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "device": device.type,
@@ -200,8 +200,13 @@ def _environment(device: torch.device, processes: int) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "processes": processes,
-        "packages": {name: installed for name in _PACKAGES if (installed := _version(name))},
     }
+
+
+@cache  # of what this process has imported, whatever becomes of the files
+def _versions() -> dict[str, Any]:
+    packages = {name: installed for name in _PACKAGES if (installed := _version(name))}
+    return {"channelhash": __version__, "git_commit": _git_commit(Path(__file__)), "packages": packages}
 
 
 def _git_commit(file: Path) -> str | None:

@@ -159,9 +159,9 @@ def _run_and_evaluate(
         start = time.perf_counter()
         resume = (run / "config.yaml").exists()
         # An interrupted run goes on where it was, also on the device that it had then.
-        text = (run / "config.yaml").read_text(encoding="utf-8") if resume else configuration
-        sections = yaml.safe_load(text)
-        with trusting(python_names(yaml.safe_load(configuration))):
+        given = yaml.safe_load(configuration)
+        sections = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")) if resume else given
+        with trusting(python_names(given)):
             check_trusted(sections, run / "config.yaml")
             config = make_config(sections)
             start_run(config, run, resume, progress)
