@@ -11,7 +11,7 @@ import pytest
 from channelhash.lab.experiments.comparisons import SeedTest
 from channelhash.lab.experiments.experiment import load_experiment
 from channelhash.lab.experiments.tables import Table, _to_markdown
-from lab.grids import read_runs, with_query_means
+from lab.grids import read_runs
 from pages import DOCS
 
 RESULTS = DOCS / "reference" / "results"
@@ -26,16 +26,12 @@ _COLUMNS = (("map_tie_aware", "test"), ("map_tie_aware", "leak_free"))
 
 @cache
 def _made(file: str, experiment: str, folder: str) -> dict[str, Table]:
-    """Make the tables of a grid again from raw scores, and from the AP of single queries where that is published."""
+    """Make the tables of a grid again from raw scores."""
     study, groups = load_experiment(experiment), read_runs(RESULTS / file)
     if folder not in groups:
         return {table.name: table for table in study.across(groups)}
-    results = groups[folder]
-    queries = RESULTS / file.replace("-runs.csv.gz", "-queries.npz")
-    if queries.suffix == ".npz" and queries.exists():
-        results = with_query_means(results, queries)
     make = study.trials.get(folder, study.tables)
-    return {table.name: table for table in make(results)}
+    return {table.name: table for table in make(groups[folder])}
 
 
 def _rows(lines: list[str]) -> list[tuple[str, ...]]:

@@ -309,7 +309,7 @@ def test_what_cannot_be_is_refused(loss, says):
 
 
 @pytest.mark.parametrize("name", RECOMMENDED)
-@pytest.mark.parametrize(("n_bits", "weight"), [(16, 4.0), (32, 8.0), (64, 16.0), (128, 32.0), (50, 12.5)])
+@pytest.mark.parametrize(("n_bits", "weight"), [(16, 16.0), (32, 32.0), (128, 128.0), (50, 50.0)])
 def test_recommended_weights_are_those_of_the_comparison(name, n_bits, weight, tmp_path):
     config = configured(n_bits, name=name, recommended=True)
     assert (config.loss.kappa_q, config.terms.average_precision) == (0.3, weight)
@@ -319,7 +319,7 @@ def test_recommended_weights_are_those_of_the_comparison(name, n_bits, weight, t
 
 def test_what_is_given_beside_recommended_weights_prevails():
     config = configured(name="sch", recommended=True, kappa_q=0.1, contrastive=0.5)
-    assert (config.loss.kappa_q, config.terms.average_precision, config.terms.contrastive) == (0.1, 8.0, 0.5)
+    assert (config.loss.kappa_q, config.terms.average_precision, config.terms.contrastive) == (0.1, 32.0, 0.5)
     assert configured(name="dsch", recommended=False).loss.kappa_q == 0.01
 
 
@@ -327,4 +327,4 @@ def test_a_grid_compares_recommended_weights_at_each_code_length():
     chosen = _choose_losses(["dsch", "dsch:recommended"], {})
     assert list(chosen) == ["DSCH", "DSCH, recommended"]
     runs = Design(SECTIONS, [16, 64], [0]).runs("DSCH, recommended", chosen["DSCH, recommended"])
-    assert [run.config.terms.average_precision for run in runs] == [4.0, 16.0]
+    assert [run.config.terms.average_precision for run in runs] == [16.0, 64.0]

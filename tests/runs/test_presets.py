@@ -13,7 +13,7 @@ from small_runs import assert_refused, run_command, write_features
 #: What is in no section of the two files is its default.
 DATA = {"kind": "table", "path": "items.csv"}
 MODEL = {"name": "aligned", "n_bits": 32, "encoder": "photo-backbones"}
-LOSS = {"name": "dsch", "kappa_q": 0.3, "average_precision": 8.0}
+LOSS = {"name": "dsch", "kappa_q": 0.3, "average_precision": 32.0}
 TRAIN = {
     "recommended": {"epochs": 30, "batch_size": 128, "learning_rate": 1e-3, "validate_every": 10,
                     "checkpoint_every": 10},
@@ -27,7 +27,7 @@ def test_a_preset_is_the_recommendation(name, tmp_path, monkeypatch):
     expected = make_config({"data": DATA, "model": MODEL, "loss": LOSS, "train": TRAIN[name]})
     assert read_config(preset_path(name)) == expected
     longer = read_config(preset_path(name), ["model.n_bits=64"])
-    assert (longer.loss.kappa_q, longer.terms.average_precision) == (0.3, 16.0)
+    assert (longer.loss.kappa_q, longer.terms.average_precision) == (0.3, 64.0)
 
 
 def features(tmp_path):
@@ -50,7 +50,7 @@ def test_a_ready_configuration_takes_the_recommended_weights_by_one_setting(tmp_
     for name in ("features", "table", "simulated", "tdsrdh", "cliphash"):
         plain, ours = read_config(preset_path(name)), read_config(preset_path(name), ["loss.recommended=true"])
         assert (plain.loss.kappa_q, plain.terms.average_precision) == (0.01, 0.0)  # as they were in 0.1
-        assert (ours.loss.kappa_q, ours.terms.average_precision) == (0.3, ours.n_bits / 4)
+        assert (ours.loss.kappa_q, ours.terms.average_precision) == (0.3, float(ours.n_bits))
 
 
 def test_a_configuration_that_ships_is_found_without_the_repository(tmp_path, monkeypatch):

@@ -33,9 +33,9 @@ def recommended_weights(n_bits: int) -> dict[str, float]:
     """Return κ_q of the quantisation error, and the weight of the direct AP term, for codes of ``n_bits`` bits.
 
     >>> recommended_weights(32)
-    {'kappa_q': 0.3, 'average_precision': 8.0}
+    {'kappa_q': 0.3, 'average_precision': 32.0}
     """
-    return {"kappa_q": 0.3, "average_precision": n_bits / 4}
+    return {"kappa_q": 0.3, "average_precision": float(n_bits)}
 
 
 def expand_settings(name: str, settings: Mapping[str, Any], n_bits: int) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def expand_settings(name: str, settings: Mapping[str, Any], n_bits: int) -> dict
     >>> expand_settings("talr", {"published": True, "bin_width": 1}, 64)
     {'alpha': 0.5, 'bin_width': 1}
     >>> expand_settings("sch", {"recommended": True, "kappa_q": 0.1}, 64)
-    {'kappa_q': 0.1, 'average_precision': 16.0}
+    {'kappa_q': 0.1, 'average_precision': 64.0}
     """
     rest = dict(settings)
     switches = {key: rest.pop(key, False) for key in ("recommended", "published")}
