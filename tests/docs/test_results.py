@@ -10,6 +10,7 @@ import pytest
 
 from channelhash.lab.experiments.comparisons import SeedTest
 from channelhash.lab.experiments.experiment import load_experiment
+from channelhash.lab.experiments.studies.benchmark import _validation_score
 from channelhash.lab.experiments.tables import Table, _to_markdown
 from lab.grids import read_runs
 from pages import DOCS
@@ -114,6 +115,25 @@ def test_the_table_of_initial_weights_is_made_of_its_runs():
         keys = [f"{name}|{view}|{initial}" for _, view in _COLUMNS for initial in ("paper", "pytorch")]
         expected = [f"{mean(scores[key]):.2f} ± {stdev(scores[key]):.2f}" for key in keys]
         assert cells.replace("*", "").split(" | ") == expected
+
+
+def test_the_table_of_recommended_weights_is_made_of_its_runs():
+    scores: dict[str, dict[str, str]] = {}
+    for place, runs in read_runs(RESULTS / "tables" / "recommendation-runs.csv.gz").items():
+        preset, _, collection = place.partition("/")
+        for run in runs:
+            loss, initial = run.settings["loss"], run.settings["model"].get("initial")
+            row = f"{loss['name'].upper()}, κ_q {loss['kappa_q']:g}, AP {loss['average_precision']:g}"
+            row += ", paper's initial weights" if initial == "paper" else ""
+            column = f"{collection}, {preset}, {run.settings['train']['learning_rate']:g}"
+            scores.setdefault(row, {})[column] = f"{_validation_score(run):.1f}"
+    page = (RESULTS / "benchmark.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\w+, κ_q .*?) \| (.*) \|$", page, re.M)
+    settings = ("benchmark, 0.002", "benchmark, 0.00632", "recommended, 0.001")
+    columns = [f"{place}, {setting}" for setting in settings for place in ("wikipedia", "features", "nuswide-tags")]
+    for row, cells in rows:
+        assert cells.split(" | ") == [scores[row].get(column, "–") for column in columns]
+    assert len(rows) > 5
 
 
 def _recalls() -> dict[tuple[str, ...], list[list[float]]]:

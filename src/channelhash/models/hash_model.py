@@ -176,10 +176,6 @@ class HashModel(nn.Module, ModelHubMixin):
         encoders = {modality: self.branch(modality).frozen for modality in self.modalities}
         return self._features_of | {modality: frozen.identity() for modality, frozen in encoders.items() if frozen}
 
-    def pretrained_encoders(self) -> list[nn.Module]:
-        """Return the encoders that were trained before, frozen or not."""
-        return [branch.encoder for branch in map(self.branch, self.modalities) if branch.pretrained]
-
     def set_precision(self, precision: Precision) -> None:
         """Set how frozen encoders compute on a GPU; see `backbones.autocast`. The setting is saved with the model."""
         for part in self.modules():

@@ -123,7 +123,8 @@ def build_tdsrdh_branches(
         weights = pretrained if frozen or untrained else None
         name = backbone if backbone == IMAGES else f"torchvision {backbone}"
         with fixed_random_weights(backbone) if frozen and weights is None else nullcontext():
-            encoder, width = _image_backbone(backbone, weights)
+            is_photo = backbone == IMAGES
+            encoder, width = (image_layers(weights), IMAGE_WIDTH) if is_photo else load_torchvision(backbone, weights)
         resize = Resize(image_size, short_side=round(image_size * _SHORT_SIDE))
         if frozen:
             encoder = Frozen(encoder, f"{name} {pretrained}", str(resize), width, frozen_batchnorm)
@@ -148,10 +149,6 @@ def build_tdsrdh_branches(
         text_encoder = TransformerText(tokens, dropout=dropout, mask_padding=mask_padding, max_tokens=max_tokens)
         branches["text"] = Branch(prepare, text_encoder, head, collection)
     return branches
-
-
-def _image_backbone(name: str, weights: str | None) -> tuple[nn.Module, int]:
-    return (image_layers(weights), IMAGE_WIDTH) if name == IMAGES else load_torchvision(name, weights)
 
 
 class _WordTable(nn.Module):

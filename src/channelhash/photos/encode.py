@@ -181,10 +181,8 @@ def index_source(
 def _encode_rest(model: Model, source: Source, rows: Sequence[int]) -> Iterator[Batch]:
     """Encode rows as `encode_batches` does, and their captions."""
     for batch in encode_batches(model, source, rows):
-        if texts := batch.texts:
-            yield from batch.with_captions(np.asarray(model.outputs("text", texts)))
-        else:
-            yield batch
+        texts = batch.texts
+        yield from batch.with_captions(np.asarray(model.outputs("text", texts))) if texts else (batch,)
 
 
 def _write(store: Store, ids: Sequence[str], batch: Batch, former: Mapping[int, _Header]) -> None:

@@ -205,8 +205,8 @@ def _environment(device: torch.device, processes: int) -> dict[str, Any]:
 
 @cache  # of what this process has imported, whatever becomes of the files
 def _versions() -> dict[str, Any]:
-    packages = {name: installed for name in _PACKAGES if (installed := _version(name))}
-    return {"channelhash": __version__, "git_commit": _git_commit(Path(__file__)), "packages": packages}
+    versions: dict[str, Any] = {"channelhash": __version__, "git_commit": _git_commit(Path(__file__))}
+    return versions | {"packages": {name: installed for name in _PACKAGES if (installed := _version(name))}}
 
 
 def _git_commit(file: Path) -> str | None:

@@ -125,11 +125,9 @@ def kind_of(path: Path) -> str:
 
 def _holds(file: Path, mark: bytes) -> bool:
     """Return whether a file begins with what only this package writes."""
-    try:
-        with open(file, "rb") as opened:
-            return re.search(mark, opened.read(_ENOUGH)) is not None
-    except OSError:
-        return False
+    with suppress(OSError), open(file, "rb") as opened:
+        return re.search(mark, opened.read(_ENOUGH)) is not None
+    return False
 
 
 def holds_files(address: str) -> bool:

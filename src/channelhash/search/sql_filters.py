@@ -131,12 +131,9 @@ def _postgres_test(value: str, test: filters.Test) -> SqlCondition:
     if value != "id" and isinstance(test, filters.Compare | filters.Between) and isinstance(literals[0], str):
         # By code points; the bytes of the database's own encoding may be in another order.
         value, mark = f"convert_to({value}, 'UTF8')", "convert_to(%s, 'UTF8')"
-    return SqlCondition(_compared(value, test, "LIKE %s ESCAPE ''", mark), tuple(map(_sent, literals)))
-
-
-def _sent(literal: filters.Literal) -> Any:
-    """Return a literal as psycopg is to send it: numbers as they are written, not as the nearest of 64 bits."""
-    return literal if isinstance(literal, bool | str) else as_decimal(literal)
+    # Numbers are sent as they are written, not as the nearest of 64 bits.
+    sent = tuple(literal if isinstance(literal, bool | str) else as_decimal(literal) for literal in literals)
+    return SqlCondition(_compared(value, test, "LIKE %s ESCAPE ''", mark), sent)
 
 
 # From here on Python writes a float with an exponent and rounds it to 17 digits, which jsonb would return as a whole

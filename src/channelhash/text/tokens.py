@@ -69,19 +69,6 @@ def pad_tokens(tokens: Sequence[Sequence[int]], max_tokens: int) -> NDArray[np.i
     return ids
 
 
-def replace_tokens(tokens: NDArray[np.int32], share: float, seed: int) -> NDArray[np.int32]:
-    """Replace each token with probability ``share`` by a random one of all texts, all equally likely."""
-    known = np.unique(tokens[tokens != 0])
-    result = tokens.copy()
-    for row, text in enumerate(tokens):
-        random = generator(seed, "replace tokens", 0, row)
-        hit = (random.random(len(text)) < share) & (text != 0)
-        if hit.any():
-            drawn = np.asarray(random.integers(len(known), size=len(text)))
-            result[row, hit] = known[drawn[hit]]
-    return result
-
-
 def drop_tokens(tokens: NDArray[np.int32], share: float, seed: int) -> NDArray[np.int32]:
     """Drop each token with probability ``share`` and close the gaps; a text keeps at least one token.
 

@@ -272,7 +272,8 @@ def _parameters_by_rate(model: HashModel, loss: nn.Module, settings: TrainSettin
     >>> {rate: len(trained) for rate, trained in _parameters_by_rate(model, nn.Linear(2, 5), settings).items()}
     {1e-05: 2, 0.001: 4}
     """
-    backbone = {id(values) for encoder in model.pretrained_encoders() for values in encoder.parameters()}
+    pretrained = [branch.encoder for branch in map(model.branch, model.modalities) if branch.pretrained]
+    backbone = {id(values) for encoder in pretrained for values in encoder.parameters()}
     rates = {str(part): rate for part, rate in settings.rates.items()}
     parts = [("backbone" if id(values) in backbone else "head", values) for values in model.parameters()]
     by_rate: dict[float, list[nn.Parameter]] = {}

@@ -20,7 +20,7 @@ from channelhash.models.hash_model import Branch
 from channelhash.models.small import unit_pixels
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
-from channelhash.text.tokens import drop_tokens, replace_tokens
+from channelhash.text.tokens import drop_tokens
 from channelhash.training.inputs import prepare_inputs
 from channelhash.utils.image_files import open_image
 from channelhash.utils.plotting import arrow
@@ -125,7 +125,16 @@ def _dropped(tokens: Tensor, share: float, seed: int) -> Tensor:
 
 
 def _replaced(tokens: Tensor, share: float, seed: int) -> Tensor:
-    return torch.from_numpy(replace_tokens(tokens.numpy(), share, seed))
+    """Replace each token with probability ``share`` by a random one of all texts, all equally likely."""
+    known = np.unique(tokens[tokens != 0])
+    result = tokens.clone()
+    for row, text in enumerate(tokens.numpy()):
+        random = generator(seed, "replace tokens", 0, row)
+        hit = (random.random(len(text)) < share) & (text != 0)
+        if hit.any():
+            drawn = np.asarray(random.integers(len(known), size=len(text)))
+            result[row, hit] = torch.from_numpy(known[drawn[hit]])
+    return result
 
 
 #: Changes of token ids ``(n, m)``, 0 for padding: a text keeps a tag, and those that replace others are of other texts.
