@@ -29,41 +29,18 @@ from small_runs import feature_config, grid_base, run_command, write_features
 RECORDED = Path(__file__).parent / "recorded"
 PHOTOGRAPHS = Path(__file__).parents[2] / "examples" / "photographs"
 SENTENCES = (
-    "a bird sitting on a branch",
-    "a cat looking at the camera",
-    "two dogs at a window",
-    "a cup of coffee on a table",
-    "an old castle by a river",
-    "a tower at night",
-    "windmills beside a canal",
-    "people playing music",
-    "a baseball player",
-    "fish in the sea",
-    "a big cat in the snow",
-    "a horse on a meadow",
-    "flowers in a garden",
-    "mountains in autumn",
-    "a rocket taking off",
-    "tall buildings of a city",
-    "fruit in a bowl",
-    "a bear",
-    "quarterly tax report of a bank",
+    "a bird sitting on a branch", "a cat looking at the camera", "two dogs at a window",
+    "a cup of coffee on a table", "an old castle by a river", "a tower at night", "windmills beside a canal",
+    "people playing music", "a baseball player", "fish in the sea", "a big cat in the snow",
+    "a horse on a meadow", "flowers in a garden", "mountains in autumn", "a rocket taking off",
+    "tall buildings of a city", "fruit in a bowl", "a bear", "quarterly tax report of a bank",
     "xqzzt blorf wumpus",
-)
+)  # fmt: skip
 FILTERS = (
-    "n >= 3",
-    "n BETWEEN 2 AND 5 AND NOT name LIKE 'a%'",
-    "name LIKE 'A%'",
-    "name LIKE '%e%' OR n = 1",
-    "label = 'cat'",
-    "label IN ('dog', 'sea')",
-    "price < 1.5",
-    "price IS NULL",
-    "name != 'beta'",
-    "NOT (n > 2)",
-    "ready = TRUE",
-    "label LIKE 'c%' AND price IS NOT NULL",
-)
+    "n >= 3", "n BETWEEN 2 AND 5 AND NOT name LIKE 'a%'", "name LIKE 'A%'", "name LIKE '%e%' OR n = 1",
+    "label = 'cat'", "label IN ('dog', 'sea')", "price < 1.5", "price IS NULL", "name != 'beta'", "NOT (n > 2)",
+    "ready = TRUE", "label LIKE 'c%' AND price IS NOT NULL",
+)  # fmt: skip
 
 
 def command(*arguments: object) -> Any:

@@ -8,7 +8,6 @@ from statistics import mean, stdev
 
 import pytest
 
-from channelhash.lab.experiments.comparisons import SeedTest
 from channelhash.lab.experiments.experiment import load_experiment
 from channelhash.lab.experiments.studies.benchmark import _validation_score
 from channelhash.lab.experiments.tables import Table, _to_markdown
@@ -69,35 +68,6 @@ def test_every_raw_file_has_its_page():
     pages = "".join(page.read_text(encoding="utf-8") for page in [*RESULTS.glob("*.md"), WHICH_LOSS])
     for path in (RESULTS / "tables").iterdir():
         assert path.name in pages, path.name
-
-
-def test_the_tables_of_real_tags_are_made_of_their_runs():
-    every = read_runs(RESULTS / "tables" / "tags-runs.csv.gz")[""]
-    runs, scores = [run for run in every if run.n_bits == 32], {}
-    for method in {run.method for run in runs}:
-        of_method = sorted((run for run in runs if run.method == method), key=lambda run: run.seed)
-        assert [run.seed for run in of_method] == [0, 1, 2, 3, 4]
-        scores[method] = [[100 * run.score("text->text", *column) for run in of_method] for column in _COLUMNS]
-    page = (RESULTS / "tags.md").read_text(encoding="utf-8")
-    lines = re.findall(r"^\| (.+?) \| ([\d+−].*?) \|$", page, re.M)
-    rows = {method: cells.split(" | ") for method, cells in lines}
-    for method, values in scores.items():
-        assert rows.pop(method) == [f"{mean(each):.2f} ± {stdev(each):.2f}" for each in values]
-    lengths = sorted({run.n_bits for run in every})
-    for method in [name.removesuffix(", here") for name in rows if name.endswith(", here")]:
-        found = [
-            [100 * run.score("text->text") for run in every if (run.method, run.n_bits) == (method, n_bits)]
-            for n_bits in lengths
-        ]
-        assert rows.pop(f"{method}, here") == [f"{mean(each):.2f} ± {stdev(each):.2f}" for each in found]
-        rows.pop(f"{method}, printed", None)
-    assert len(rows) == 3
-    for name, cells in rows.items():
-        first, second = (scores[method] for method in name.split(" − "))
-        for a, b, cell in zip(first, second, cells, strict=True):
-            test = SeedTest.of([x - y for x, y in zip(a, b, strict=True)])
-            expected = f"{test.difference:+.2f} \\[{test.lower:+.2f}, {test.upper:+.2f}\\]"
-            assert cell == expected.replace("-", "−")
 
 
 def test_the_table_of_initial_weights_is_made_of_its_runs():
