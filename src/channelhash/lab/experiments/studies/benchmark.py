@@ -273,7 +273,7 @@ def _means_table(results: Sequence[Result]) -> Table:
         "mAP and graded NDCG, last epoch. As published: the authors' settings, a loss of this project at its defaults; "
         "at the best of four learning rates with either kind of initial weights. Tuned: the best of these and of nine "
         "draws from all rates, initial weights and weights. All choices on validation, 32 bits, seed 0. Recommended: "
-        "our weights at the learning rate of the configuration, nothing chosen on this collection. Best of each "
+        "our weights at the configuration's learning rate and initial weights, without trials. Best of each "
         "column in bold." + (f" Not finished: {', '.join(unfinished)}." if unfinished else ""),
         labels=1,
     )
