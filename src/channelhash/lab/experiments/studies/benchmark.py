@@ -88,7 +88,7 @@ _QueryMeans = Mapping[tuple[str, int, str], NDArray[np.float16]]
 _TUNED = ", tuned"
 #: What ends the name of a method with our weights, as `--losses dsch:recommended` names it.
 _RECOMMENDED = ", recommended"
-#: The recommendation, beside which all others are put.
+#: The method beside which all others are put.
 _FIRST = "DSCH" + _TUNED
 #: Column of `_means_table` -> view and score.
 _COLUMNS = {
