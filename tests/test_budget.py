@@ -15,13 +15,13 @@ PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
     "code lines of src without lab": 23_000,
-    "code lines of lab": 3261,
+    "code lines of lab": 3285,
     "Python files in src": 199,
     "imports, % of code": 9.8,
     "public names per 100 code lines": 3.5,
     "lines of tests": 29_000,
-    "lines of tools and benchmarks": 2970,
-    "words of docs": 44_900,
+    "lines of tools and benchmarks": 2968,
+    "words of docs": 45_000,
 }
 _SILENT = {
     tokenize.COMMENT,
