@@ -142,7 +142,7 @@ def test_damaged_and_missing_models_are_named(records, tmp_path):
     weights = tmp_path / "m" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:5000])
     check_refusal(r"model\.safetensors: weights cannot be read", load_model, tmp_path / "m")
-    says = "no such folder; name a run or a saved model (`channelhash train` makes a run)"
+    says = r"no such folder; name a run or a saved model \(`channelhash train` makes a run\)"
     check_refusal(says, load_model, tmp_path / "photo")
     check_refusal(r"no config\.json", load_model, tmp_path)
 
