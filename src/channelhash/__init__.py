@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from channelhash import codes as codes
     from channelhash import losses as losses
     from channelhash import metrics as metrics
+    from channelhash import search as search
     from channelhash.codes.code_set import CodeSet as CodeSet
     from channelhash.explanation import explain as explain
     from channelhash.models import HashModel as HashModel
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from channelhash.search import Store as Store
     from channelhash.search import open_store as open_store
 
-_MODULES = ("channels", "codes", "losses", "metrics")
+_MODULES = ("channels", "codes", "losses", "metrics", "search")
 _NAMES = {
     "CodeSet": "channelhash.codes.code_set",
     "HashModel": "channelhash.models",

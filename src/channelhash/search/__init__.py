@@ -54,8 +54,7 @@ def open_store(
             given, or a store of another code length or model, or without projections.
 
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = open_store(f"{folder}/photos.store", n_bits=64)
+    >>> with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/photos.store", n_bits=64) as store:
     ...     len(store), store.n_bits
     (0, 64)
     """

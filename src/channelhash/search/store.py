@@ -50,15 +50,12 @@ class Store(ABC):
 
     >>> import tempfile
     >>> from channelhash.search import open_store
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> store = open_store(folder.name, n_bits=8)
-    >>> store.add(["a", "b"], np.array([[0], [7]], np.uint8), metadata=[{"year": 2019}, {"year": 2020}])
-    >>> store.search(np.array([[6]], np.uint8), k=2).ids
+    >>> with tempfile.TemporaryDirectory() as folder, open_store(folder, n_bits=8) as store:
+    ...     store.add(["a", "b"], np.array([[0], [7]], np.uint8), metadata=[{"year": 2019}, {"year": 2020}])
+    ...     store.search(np.array([[6]], np.uint8), k=2).ids
+    ...     store.search_radius(np.array([[6]], np.uint8), radius=3, where="year < 2020").ids
     [['b', 'a']]
-    >>> store.search_radius(np.array([[6]], np.uint8), radius=3, where="year < 2020").ids
     [['a']]
-    >>> store.close()
-    >>> folder.cleanup()
     """
 
     def __init__(self, address: str) -> None:
