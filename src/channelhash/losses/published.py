@@ -30,7 +30,8 @@ RECOMMENDED = ("dsch", "sch", "bsch")
 
 
 def recommended_weights(n_bits: int) -> dict[str, float]:
-    """Return κ_q of the quantisation error, and the weight of the direct AP term, for codes of ``n_bits`` bits.
+    """Return κ_q of the quantisation error, and the weight of the direct AP term, for codes of ``n_bits`` bits
+    (``docs/reference/results/benchmark.md``).
 
     >>> recommended_weights(32)
     {'kappa_q': 0.3, 'average_precision': 32.0}

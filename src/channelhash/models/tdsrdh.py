@@ -121,9 +121,9 @@ def build_tdsrdh_branches(
     if "image" in modalities:
         frozen = freeze_backbone and not unfreeze_blocks
         weights = pretrained if frozen or untrained else None
-        name = backbone if backbone == IMAGES else f"torchvision {backbone}"
+        is_photo = backbone == IMAGES
+        name = backbone if is_photo else f"torchvision {backbone}"
         with fixed_random_weights(backbone) if frozen and weights is None else nullcontext():
-            is_photo = backbone == IMAGES
             encoder, width = (image_layers(weights), IMAGE_WIDTH) if is_photo else load_torchvision(backbone, weights)
         resize = Resize(image_size, short_side=round(image_size * _SHORT_SIDE))
         if frozen:
