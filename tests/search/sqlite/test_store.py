@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.search import adding_until_killed as adding
-from tests.search.contract import PROJECTED, check_any_calls
+from tests.search.contract import PROJECTED, Kind, check_any_calls, check_surest
 
 import channelhash as ch
 from channelhash.errors import JobError
@@ -280,3 +280,13 @@ def test_distinct_codes_are_told_where_they_are_known(tmp_path):
     info = store.info()
     assert (info["distinct_codes"], info["codes"], info["items"]) == ({}, {"image": 8}, 8)
     assert info["bytes"] > 1000
+
+
+def test_of_many_as_near_as_the_last_the_surest_are_found(tmp_path):
+    query, bits = np.array([0.9, -0.1, 0.5, -0.7]), np.eye(4)[[2] * 100 + [0] * 100 + [1, 3] * 100] > 0
+    store = ch.open_store(tmp_path / "s", n_bits=4)
+    store.add([f"{row:03}" for row in range(len(bits))], ch.codes.pack(bits))
+    there = {f"{row:03}": code for row, code in enumerate(bits)}
+    for k in (3, 10, 260):
+        check_surest(Kind(lambda _: store), store.search_surest(query[None], k), query[None], there, k, None)
+    store.close()

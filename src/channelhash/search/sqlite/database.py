@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,12 @@ WITH RECURSIVE found(name) AS (
     UNION ALL SELECT (SELECT min(modality) FROM codes WHERE modality > name) FROM found WHERE name IS NOT NULL
 ) SELECT name FROM found WHERE name IS NOT NULL
 """
+_CODES_OF = f"""
+SELECT modality, item, serial, code, projection, checksum FROM codes
+WHERE modality IN ({_MODALITIES}) AND item IN (SELECT value FROM json_each(?)) ORDER BY modality
+"""
+# Ids that one statement looks for.
+_AT_ONCE = 100
 
 
 class ItemsDatabase:
@@ -84,11 +90,9 @@ class ItemsDatabase:
         with disk.one_line_errors(str(path)), closing(disk.connect(path, create=True)) as copy:
             self._connection.backup(copy)
 
-    @contextmanager
-    def reading(self) -> Iterator[State]:
-        """Open a block that sees the database as it is at its beginning, whatever others write."""
-        with self._transaction("BEGIN"):
-            yield State.read(self._connection)
+    def reading(self) -> AbstractContextManager[None]:
+        """Open a block that sees the database as it is when it first reads, whatever others write."""
+        return self._transaction("BEGIN")
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -155,16 +159,13 @@ class ItemsDatabase:
         known = {name: self._whole_item(name, *row) for name, row in self._known(ids).items()}
         names = {number: name for name, (number, _) in known.items()}
         items = {name: Item(name, {}, json.loads(metadata)) for name, (_, metadata) in known.items()}
-        numbers = "SELECT value FROM json_each(?)"
-        read = f"SELECT item, serial, code, projection, checksum FROM codes WHERE modality = ? AND item IN ({numbers})"
-        for modality in self.modalities():
-            for number, serial, code, projection, checksum in self._rows(read, modality, json.dumps([*names])):
-                name = names[number]
-                if disk.code_checksum(name, number, serial, modality, code, projection) != checksum:
-                    raise self._damaged(name)
-                items[name].codes[modality] = np.frombuffer(code, np.uint8)
-                if projection is not None:
-                    items[name].projections[modality] = np.frombuffer(projection, np.int8)
+        for modality, number, serial, code, projection, checksum in self._rows(_CODES_OF, json.dumps([*names])):
+            name = names[number]
+            if disk.code_checksum(name, number, serial, modality, code, projection) != checksum:
+                raise self._damaged(name)
+            items[name].codes[modality] = np.frombuffer(code, np.uint8)
+            if projection is not None:
+                items[name].projections[modality] = np.frombuffer(projection, np.int8)
         return items
 
     def listed(self, after: int, count: int) -> list[tuple[int, Listed]]:
@@ -292,8 +293,12 @@ class ItemsDatabase:
 
     def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str, int]]:
         """Return number, metadata and checksum of those ids that are there, in their order."""
-        sql = "SELECT number, metadata, checksum FROM items WHERE id = ?"
-        return {name: row for name in ids for row in self._rows(sql, name)}
+        rows: dict[str, Any] = {}
+        for start in range(0, len(ids), _AT_ONCE):
+            some = ids[start : start + _AT_ONCE]
+            sql = f"SELECT id, number, metadata, checksum FROM items WHERE id IN ({', '.join('?' * len(some))})"
+            rows |= {name: row for name, *row in self._rows(sql, *some)}
+        return {name: rows[name] for name in ids if name in rows}
 
     def _remove_codes(self, modality: str, numbers: list[int]) -> None:
         """Remove the codes of some items; a trigger notes their serials."""

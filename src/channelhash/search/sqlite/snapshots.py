@@ -217,7 +217,8 @@ class CodeLayers:
     def parts(self, modality: str, where: Filter | None) -> list[Part]:
         """Return the codes of a modality to search, of the items that pass a filter, as of now."""
         while True:
-            with self._database.reading() as state:
+            with self._database.reading():
+                state = self._database.state()
                 try:
                     if self._renew(state):
                         return self._parts(modality, where)
@@ -229,7 +230,8 @@ class CodeLayers:
 
     def settle(self) -> None:
         """Make the snapshot that the next search would make."""
-        with self._database.reading() as state:
+        with self._database.reading():
+            state = self._database.state()
             is_due = self._snapshot_due(state)
         if is_due:
             self._make_or_do_without(state)
@@ -244,7 +246,8 @@ class CodeLayers:
         if not self._folder.writable:
             raise PermissionError(f"{self._folder.path}: can only be read")
         with locked(self._folder.lock):
-            with self._database.reading() as state:
+            with self._database.reading():
+                state = self._database.state()
                 if state.snapshot != in_place_of:
                     return
                 removed, layer = self._database.removed(), self._read_layer(0, state)
@@ -323,7 +326,8 @@ class CodeLayers:
 
 def check_snapshot(database: ItemsDatabase, folder: StoreFolder) -> str:
     """Say what is wrong with the current snapshot, nothing if it is whole; what is wrong is mended by a search."""
-    with database.reading() as state:
+    with database.reading():
+        state = database.state()
         try:
             if state.snapshot:
                 list(_Snapshot(folder.path / state.snapshot).values())

@@ -31,6 +31,8 @@ from channelhash.search.store import Answers, Item, Listed, Scope, Store
 from channelhash.utils.files import check_exhausted, locked, write_text
 from channelhash.utils.seeds import generator
 
+# Rows that are searched first where the ``k`` nearest and those as near are asked for: so many, or so many times k.
+_FEW, _TIMES = 50, 5
 _LISTED_AT_ONCE = 10_000  # items; between them, others may write
 _ANY = Facts(0, "")
 _Reply = TypeVar("_Reply")
@@ -206,9 +208,13 @@ class EmbeddedStore(Store):
 
     def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> Surest:
         """Read only the codes of items at the distance of the last answer, or at a smaller one."""
-        answers = Surest([], [], [])
-        for matches, row in _first_found(self._parts(scope), outputs, k and max(k, FIRST), radius):
+        answers, parts = Surest([], [], []), self._parts(scope)
+        most, few = k and max(k, FIRST), k and min(max(k, FIRST), max(_FEW, _TIMES * k))
+        for matches, row in _first_found(parts, outputs, few, radius):
             matches = matches.take(_lowest(matches.distances, k))
+            if few != most and len(matches.rows) == few:  # others may be as near
+                matches, _ = next(_first_found(parts, row[None], most, radius))
+                matches = matches.take(_lowest(matches.distances, k))
             packed = np.empty((len(matches.rows), -(-len(row) // 8)), np.uint8)
             matches.read(packed, lambda codes, rows: codes.index.packed(rows))
             keys = sure_distances(row, packed, matches.distances)
@@ -286,9 +292,11 @@ class EmbeddedStore(Store):
     def _open(self) -> _Opened:
         """Return the items, also those of a store that another process has made since."""
         check_process(self.address, self._opened.process)
+        if self._closed:
+            raise ValueError(f"{self.address}: this store is closed")
+        if self._opened.facts is not None:
+            return self._opened
         with self._reading:
-            if self._closed:
-                raise ValueError(f"{self.address}: this store is closed")
             if self._opened.facts is None and self._folder is not None and (manifest := self._folder.find_manifest()):
                 manifest.facts.check(self.address, self._new)
                 self._opened = _in_folder(self._folder, manifest)
