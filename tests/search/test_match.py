@@ -11,7 +11,7 @@ from channelhash.models.description import write_model
 from channelhash.models.fitted import _cca_itq
 from channelhash.search.duplicates import fold
 from channelhash.search.hits import Query, SearchOptions, _judge_hits, _RankedCodes, answer, search_hits
-from channelhash.search.match import _FEWEST, _FIRST, find_reference
+from channelhash.search.match import _FEWEST, NEAREST, find_reference
 from channelhash.search.query import query_like
 from channelhash.search.sqlite.store import open_codes
 
@@ -119,16 +119,15 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     store.add([f"{row:04}" for row in range(N)], codes, projections=stored)
     reference = find_reference(store, "text", "image")
     shares = [
-        np.mean([reference.is_close([0], scores.tolist()) for scores in store.search_projections(rows, _FIRST).scores])
+        np.mean([reference.is_close([0], scores.tolist()) for scores in store.search_projections(rows, NEAREST).scores])
         for rows in (held_out, nonsense)
     ]
     assert shares[0] >= 0.92
     assert shares[1] <= 0.2
     query = Query(ch.codes.pack(nonsense[:1] >= 0)[0], nonsense[0], "text")
-    hits = search_hits(store, query)
     for cosine in (1.0, -1.0):
-        ranked = _RankedCodes([], [], [], [cosine] * _FIRST)
-        assert _judge_hits(store, query, "image", [], hits, ranked).close is (cosine > 0)
+        ranked = _RankedCodes([], [], [], [cosine] * NEAREST)
+        assert _judge_hits(store, query, "image", [], [], ranked).close is (cosine > 0)
     store.close()
 
 

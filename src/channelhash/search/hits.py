@@ -10,7 +10,7 @@ By codes, items are ranked by all that is known beside these:
 What is equal by all that is in the order of ids.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from channelhash.codes import PackedCodes, hamming_distances, unpack
 from channelhash.errors import InputError
 from channelhash.search.duplicates import fold
 from channelhash.search.items import Value
-from channelhash.search.match import FITS, find_reference
+from channelhash.search.match import FITS, NEAREST, find_reference
 from channelhash.search.rank import FIRST, Ranking, fuse_partial, rerank
 from channelhash.search.sqlite.words import quote
 from channelhash.search.store import Item, Store
@@ -275,8 +275,7 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
     while True:
         ranked = _rank_codes(store, coded, looked_at, replace(options, modality=modality))
         items = store.get(ranked.ids)
-        best = [_make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
-        hits = _judge_hits(store, query, modality, items, best, ranked)
+        hits = _judge_hits(store, query, modality, items, ranked.distances, ranked)
         close, n_found = hits.close, len(hits)
         if n_reranked and hits and query.outputs is not None:
             order = rerank(query.outputs, np.stack([hit.code for hit in hits]), n_reranked)
@@ -289,26 +288,35 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
 
 
 def _judge_hits(
-    store: Store, query: Query, modality: str, items: Sequence[Item], hits: Sequence[Hit], nearest: _RankedCodes
+    store: Store,
+    query: Query,
+    modality: str,
+    items: Sequence[Item],
+    distances: Sequence[int] | None,
+    nearest: _RankedCodes,
 ) -> Hits:
-    """Return the hits, made of ``items``, with their matches and whether each fits, and whether any is close; unchanged
-    where there is no reference.
+    """Return items as hits, with their matches and whether each fits, and whether any is close, where a reference
+    says it.
 
     Where it is not known what fits, whether any is close follows from the distances of the nearest items; their
     cosines tell it better, see `Store.search_projections`.
     """
     reference = find_reference(store, query.modality, modality) if len(query.code) else None
-    distances = [hit.distance for hit in hits if hit.distance is not None]
-    if reference is None or len(distances) < len(hits):
-        return Hits(hits)
+    if distances is None:
+        return Hits(_make_hit(item, None, modality) for item in items)
+    if reference is None:
+        return Hits(_make_hit(item, distance, modality) for item, distance in zip(items, distances, strict=True))
     matches = reference.match_shares(query.code, distances, store.n_bits or 0)
-    found = [replace(hit, match=match) for hit, match in zip(hits, matches, strict=True)]
     rows = {item.id: item.projections[modality] for item in items if modality in item.projections}
+    fits: dict[str, float] = {}
     if query.outputs is not None and rows:
         fits = dict(zip(rows, reference.fits(query.outputs, np.stack(list(rows.values()))) or [], strict=False))
-        if fits:
-            found = [replace(hit, fit=fits.get(hit.id)) for hit in found]
-            return Hits(found, any(fit >= FITS for fit in fits.values()))
+    found = [
+        _make_hit(item, distance, modality, match, fits.get(item.id))
+        for item, distance, match in zip(items, distances, matches, strict=True)
+    ]
+    if fits:
+        return Hits(found, any(fit >= FITS for fit in fits.values()))
     return Hits(found, reference.is_close(nearest.distances, nearest.cosines))
 
 
@@ -322,13 +330,19 @@ def _collapse(hits: Sequence[Hit], radius: int, modality: str, most: int | None 
     return [replace(hits[place], duplicates=[hits[other].id for other in others]) for place, others in folded.items()]
 
 
-def _make_hit(item: Item, distance: int | None, modality: str) -> Hit:
-    """Return an item as what was found, with its code of a modality, or another one if it has none of that."""
+def _make_hit(
+    item: Item, distance: int | None, modality: str, match: float | None = None, fit: float | None = None
+) -> Hit:
+    """Return an item as what was found, with its code of a modality, or of another one if it has none of that."""
     metadata = dict(item.metadata)
     text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
     shown = str(text or ""), list(labels) if isinstance(labels, list) else [], str(image or "")
-    code = item.codes[modality if modality in item.codes else min(item.codes)]
-    return Hit(item.id, distance, *shown, metadata, code, tuple(sorted(item.codes)))
+    code = _code_of(item, modality)
+    return Hit(item.id, distance, *shown, metadata, code, tuple(sorted(item.codes)), match, fit)
+
+
+def _code_of(item: Item, modality: str) -> PackedCodes:
+    return item.codes[modality if modality in item.codes else min(item.codes)]
 
 
 def list_hits(store: Store, ids: Sequence[str], options: SearchOptions) -> Hits:
@@ -370,29 +384,34 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
         return search_hits(store, query, replace(options, modality=rankings[0], by=None))
     if options.rerank is not None:
         raise InputError("--rerank: orders the answers of one modality's codes; name it, --by image or --by text")
-    depth = max(DEPTH, options.k) if options.radius is None else options.limit
+    count = options.k if options.radius is None else options.limit
     modalities = [name for name in rankings if name != _WORDS]
+    words = _by_words(store, query, options, alone=not modalities) if _WORDS in rankings else Ranking([], [])
+    depth = options.limit
+    if options.radius is None:  # one ranking needs no depth: nothing is fused with it
+        is_alone = len(modalities) == 1 and not words.ids and options.collapse is None
+        depth = max(options.k, NEAREST if is_alone else DEPTH)
     coded = {name: _rank_codes(store, query, depth, replace(options, modality=name)) for name in modalities}
     nearest: dict[str, int] = {}
     for ranked in coded.values():
         nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ranked.ids, ranked.distances, strict=True)}
     code_rankings = {modality: Ranking(ranked.ids, ranked.keys) for modality, ranked in coded.items()}
     if _WORDS in rankings:
-        code_rankings[_WORDS] = _by_words(store, query, options, nearest, alone=not coded)
+        places = [place for place, name in enumerate(words.ids) if options.radius is None or name in nearest]
+        words = Ranking([words.ids[place] for place in places], [words.keys[place] for place in places])
+        code_rankings[_WORDS] = words
     scores = fuse_partial(code_rankings, _lacking(store, code_rankings))
     order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
-    count = options.k if options.radius is None else options.limit
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
-    by_words = code_rankings[_WORDS].ids if _WORDS in rankings else []
     # What words found fits, and comes before what does not, however it ranks by codes.
-    names = list(dict.fromkeys([*order[:n_found], *by_words[:n_found]]))
+    names = list(dict.fromkeys([*order[:n_found], *words.ids[:n_found]]))
     judged = _fetch(store, query, names, coded)
     close = judged.close
     if close is False and _WORDS in code_rankings and order:  # all of the words need no code to confirm them
-        complete = store.search_words(query.words, len(order), options.where, query.without, coverage=1.0)
+        complete = store.search_words(query.words, max(DEPTH, len(order)), options.where, query.without, coverage=1.0)
         close = not set(complete.ids).isdisjoint(order[:n_found])
-    known = any(hit.fit is not None for hit in judged)
-    hits = [_quoted(hit, query.words, 1.0 if known else None) if hit.id in set(by_words) else hit for hit in judged]
+    known, by_words = any(hit.fit is not None for hit in judged), set(words.ids)
+    hits = [_quoted(hit, query.words, 1.0 if known else None) if hit.id in by_words else hit for hit in judged]
     hits.sort(key=lambda hit: not hit.fits)
     if known:
         close = any(hit.fit is not None and hit.fits for hit in hits)
@@ -411,11 +430,11 @@ def _fetch(store: Store, query: Query, names: Sequence[str], coded: dict[str, _R
     """Return the items with these ids as hits, with distances and matches."""
     searched = store.choose_modality()
     items = store.get(names)
-    hits = [_make_hit(item, None, searched) for item in items]
-    if len(query.code) and hits:
-        distances = hamming_distances(query.code[None], np.stack([hit.code for hit in hits]))[0].tolist()
-        hits = [replace(hit, distance=distance) for hit, distance in zip(hits, distances, strict=True)]
-    return _judge_hits(store, query, searched, items, hits, coded.get(searched, _RankedCodes([], [], [])))
+    distances: list[int] | None = None
+    if len(query.code) and items:
+        codes = np.stack([_code_of(item, searched) for item in items])
+        distances = hamming_distances(query.code[None], codes)[0].tolist()
+    return _judge_hits(store, query, searched, items, distances, coded.get(searched, _RankedCodes([], [], [])))
 
 
 def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
@@ -447,7 +466,7 @@ def _lacking(store: Store, rankings: dict[str, Ranking]) -> dict[str, list[str]]
     Without a text code it has hardly any words, so words do not count either unless they found it.
     """
     modalities = [name for name in rankings if name != _WORDS]
-    if len({store.count(modality) for modality in modalities}) < 2:
+    if len(modalities) < 2 or len({store.count(modality) for modality in modalities}) < 2:
         return {}
     by_words = set(rankings[_WORDS].ids) if _WORDS in rankings else set()
     lacking: dict[str, list[str]] = {}
@@ -460,13 +479,12 @@ def _lacking(store: Store, rankings: dict[str, Ranking]) -> dict[str, list[str]]
     return lacking
 
 
-def _by_words(store: Store, query: Query, options: SearchOptions, near: Collection[str], alone: bool) -> Ranking:
-    """Rank by words; within a radius, only what is near."""
+def _by_words(store: Store, query: Query, options: SearchOptions, alone: bool) -> Ranking:
+    """Rank by words."""
     depth = max(DEPTH, options.k)
     ids, keys = store.search_words(query.words, depth, options.where, query.without, 0.0 if alone else _COVERAGE)
     n_complete = len(ids)
     if not alone and n_complete == depth:
         # Of many items with equal scores only some came: which, says nothing about them.
         n_complete = sum(score > keys[-1] for score in keys)
-    places = [place for place in range(n_complete) if options.radius is None or ids[place] in near]
-    return Ranking([ids[place] for place in places], [keys[place] for place in places])
+    return Ranking(ids[:n_complete], keys[:n_complete])

@@ -29,7 +29,7 @@ _QUESTIONS, _FEWEST = 200, 100
 #: Random items that they are compared with.
 _ITEMS = 2000
 #: Answers whose mean distance says whether they are close.
-_FIRST = 10
+NEAREST = 10
 #: Share of the store's own questions that would have nothing close.
 _LOST = 0.03
 #: Probability from which an answer counts as one that fits.
@@ -144,11 +144,11 @@ def _make_reference(store: Store, question: str, modality: str, count: int) -> _
     if min(len(names), count) >= _FEWEST:
         foreign = np.array(names)[:, None] != np.array(ids)
         shares = _shares_within(hamming_distances(questions, items)[foreign], store.n_bits or 0)
-        answers = store.search(questions, _FIRST + 1, modality)
+        answers = store.search(questions, NEAREST + 1, modality)
         limits = _limits(names, answers.ids, answers.distances)
         if store.projected:
             outputs = np.stack([item.projections[question] for item in store.get(names)])
-            scored = store.search_projections(outputs, _FIRST + 1, modality)
+            scored = store.search_projections(outputs, NEAREST + 1, modality)
             cosine_limits = _limits(names, scored.ids, [1 - scores for scores in scored.scores])
     return _Reference(count, items, shares, limits, cosine_limits, fit)
 
@@ -165,7 +165,7 @@ def _limits(
 ) -> NDArray[np.float64]:
     """Return the mean distance of the first 1, 2, … answers to all but a few questions, items that ask left out."""
     answers = zip(names, ids, distances, strict=True)
-    nearest = np.array([values[np.array(others) != name][:_FIRST] for name, others, values in answers])
+    nearest = np.array([values[np.array(others) != name][:NEAREST] for name, others, values in answers])
     means = np.cumsum(nearest, axis=1) / np.arange(1, nearest.shape[1] + 1)
     limits: NDArray[np.float64] = np.quantile(means, 1 - _LOST, axis=0, method="higher")
     return limits
