@@ -3,6 +3,7 @@
 A plain folder of photographs may stand in the place of a store: it is indexed first, and then only what changed.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -333,6 +334,8 @@ def serve(
     from channelhash.serve.service import Limits
     from channelhash.utils.watch import Report
 
+    # Between two questions, PyTorch's threads would keep a core busy with waiting.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     limits = Limits(upload_bytes=round(max_upload * 1e6))
     when_stopped(f"{store} keeps every write that was answered")
     with listen(host, port) as listening:

@@ -241,14 +241,16 @@ class HashModel(nn.Module, ModelHubMixin):
     def outputs_prepared(self, inputs: Mapping[str, Tensor | NDArray[Any]]) -> dict[str, Tensor]:
         """Compute real-valued outputs, float32 on the CPU, of inputs from `prepare`, in evaluation mode."""
         was_training = self.training
-        self.eval()
+        if any(part.training for part in self.modules()):
+            self.eval()
         outputs = {
             modality: torch.cat([self.branches[modality](part.to(self.device)).float().cpu() for part in parts])
             for modality, parts in (
                 (name, torch.split(torch.as_tensor(values), _ENCODE_BATCH)) for name, values in inputs.items()
             )
         }
-        self.train(was_training)
+        if was_training:
+            self.train()
         return outputs
 
     def encode(self, modality: str, items: Items, progress: Progress | None = None) -> PackedCodes:

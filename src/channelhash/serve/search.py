@@ -53,7 +53,7 @@ async def _read(service: Service, options: schemas.SearchRequest | schemas.Image
         where = service.browser.narrow(options.where, options.label, options.folder, options.month)
         return narrow(service.store, text, where)
 
-    narrowed = await run_sync(work, limiter=service.searching) if text.strip() else Narrowed("", None, [])
+    narrowed = await service.narrow(work) if text.strip() else Narrowed("", None, [])
     words = queries.parse_question(narrowed.text) if narrowed.text else []
     return _Asked(options, narrowed, words, start)
 

@@ -28,6 +28,7 @@ from channelhash.search.hits import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.items import Catalogue, Order
 from channelhash.search.match import find_reference
+from channelhash.search.narrow import Narrowed
 from channelhash.search.query import check_model, encode_items, has_unknown_words
 from channelhash.search.store import Item, Store
 from channelhash.serve.images import Thumbnails, open_upload
@@ -139,6 +140,10 @@ class _Batcher(Generic[_Given, _Result]):
                 future.set_result(result)
 
 
+def _call_all(calls: Sequence[Callable[[], _Result]]) -> list[_Result]:
+    return [call() for call in calls]
+
+
 @dataclass(frozen=True)
 class _Encoding:
     """How new items become codes.
@@ -181,12 +186,14 @@ class Service:
         metrics: counters.
         thread: thread that runs the model.
         search_thread: thread of quick searches.
+        narrow_thread: thread that takes dates and places out of questions.
         encoding: how new items become codes, perhaps still on its way.
         thumbnails: small copies of the images of stored items.
         browser: the items in an order, and how many are of each folder and month.
         places: places for requests at one time.
         quick_searches: searches that take milliseconds: those that arrive while some run are answered together by
             one thread, as each change of threads costs as much as a search.
+        narrow: questions whose dates and places are looked for, likewise.
         warm_up: what is made ready when the server starts.
         uploading: places for large bodies at one time, which are kept in memory.
         large_images: places for uploaded images of many pixels at one time.
@@ -210,6 +217,7 @@ class Service:
     def __post_init__(self) -> None:
         self.metrics = Metrics(lambda: len(self.store))
         self.thread, self.search_thread = ThreadPoolExecutor(1, "encode"), ThreadPoolExecutor(1, "search")
+        self.narrow_thread = ThreadPoolExecutor(1, "narrow")
         # With the caller's consent to code that a model's folder names.
         self.encoding = self.thread.submit(copy_context().run, self._make_encoding)
         self.thumbnails = Thumbnails(self.limits.pixels)
@@ -219,8 +227,9 @@ class Service:
         self.places = asyncio.Semaphore(self.limits.concurrency)
         self.uploading, self.large_images = asyncio.Semaphore(8), asyncio.Semaphore(2)
         self.quick_searches: _Batcher[Callable[[], Response], Response] = _Batcher(
-            lambda calls: [call() for call in calls], self.search_thread, _TOGETHER
+            _call_all, self.search_thread, _TOGETHER
         )
+        self.narrow: _Batcher[Callable[[], Narrowed], Narrowed] = _Batcher(_call_all, self.narrow_thread, _TOGETHER)
         self.warm_up = _WarmUp(
             {
                 "the model": partial(wait, [self.encoding]),
@@ -275,6 +284,8 @@ class Service:
 
     async def get_encoding(self) -> _Encoding:
         """Return how new items become codes, once the model is there; raise what its loading raised."""
+        if self.encoding.done():
+            return self.encoding.result()
         return await asyncio.shield(asyncio.wrap_future(self.encoding))
 
     async def encode(self, modality: str, item: Any) -> Outputs:
@@ -335,6 +346,7 @@ class Service:
         self.warm_up.stop()
         self.thread.shutdown(cancel_futures=True)
         self.search_thread.shutdown(cancel_futures=True)
+        self.narrow_thread.shutdown(cancel_futures=True)
         try:
             self.store.close()
         except JobError as error:
