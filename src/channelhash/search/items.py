@@ -131,18 +131,21 @@ def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> l
         return None
     if len(metadata) != len(ids):
         raise InputError(f"{len(metadata)} mappings of metadata for {len(ids)} ids")
+    keys = set[Any]()
     for name, values in zip(ids, metadata, strict=True):
         if not isinstance(values, Mapping):
             raise InputError(f"metadata of {name!r}: a mapping is expected, not {values!r}")
         for key, value in values.items():
-            if problem := key_problem(key):
+            if key not in keys and (problem := key_problem(key)):
                 raise InputError(f"metadata of {name!r}: {problem}")
-            what = f"metadata of {name!r}: {key}"
-            _check_value(value, what)
-            if value is not None and key in ("text", "image") and not isinstance(value, str):
-                raise InputError(f"{what} is a string, not {value!r}")
-            if value is not None and key == "labels" and not isinstance(value, list):
-                raise InputError(f"{what} are a list of strings, not {value!r}")
+            keys.add(key)
+            problem = _value_problem(value)
+            if not problem and value is not None and key in ("text", "image") and not isinstance(value, str):
+                problem = f" is a string, not {value!r}"
+            if not problem and value is not None and key == "labels" and not isinstance(value, list):
+                problem = f" are a list of strings, not {value!r}"
+            if problem:
+                raise InputError(f"metadata of {name!r}: {key}{problem}")
     return [_with_composed_labels(values) for values in metadata]
 
 
@@ -241,21 +244,25 @@ def choose_modality(modality: str | None, available: Sequence[str], address: str
     return modality
 
 
-def _check_value(value: Any, what: str) -> None:
+def _value_problem(value: Any) -> str:
+    """Return why a value cannot be kept, as the end of a line that begins with its key; empty if it can."""
     for entry in value if isinstance(value, list) else [value]:
-        if isinstance(value, list) and not isinstance(entry, str):
-            raise InputError(f"{what}: a list holds strings, not {entry!r}")
-        if entry is not None and not isinstance(entry, str | float | int):
-            kind = type(entry).__name__
-            raise InputError(f"{what}: expected a string, number, Boolean or list of strings, not {kind}")
-        if isinstance(entry, str) and not is_text(entry):
-            raise InputError(f"{what}: {_NO_TEXT}")
-        if isinstance(entry, str) and "\0" in entry:
-            raise InputError(f"{what}: holds a NUL, at which filters would end; take it out")
-        if isinstance(entry, float) and not math.isfinite(entry):
-            raise InputError(f"{what} is {entry}; leave it out where it is not known")
-        if isinstance(entry, int) and entry not in _INTEGERS:
-            raise InputError(f"{what}: {entry} has more than 64 bits")
+        if isinstance(entry, str):
+            if not is_text(entry):
+                return f": {_NO_TEXT}"
+            if "\0" in entry:
+                return ": holds a NUL, at which filters would end; take it out"
+        elif isinstance(value, list):
+            return f": a list holds strings, not {entry!r}"
+        elif isinstance(entry, int):
+            if entry not in _INTEGERS:
+                return f": {entry} has more than 64 bits"
+        elif isinstance(entry, float):
+            if not math.isfinite(entry):
+                return f" is {entry}; leave it out where it is not known"
+        elif entry is not None:
+            return f": expected a string, number, Boolean or list of strings, not {type(entry).__name__}"
+    return ""
 
 
 class Answers(NamedTuple):

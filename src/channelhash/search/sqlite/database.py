@@ -286,9 +286,9 @@ class ItemsDatabase:
             keys = {key for values in metadata for key, value in values.items() if value is not None}
             execute("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys))
             labels = {number: of["labels"] for number, of in zip(numbers, metadata, strict=True) if "labels" in of}
-            execute("DELETE FROM labels WHERE item = ?", zip(labels))
+            execute("DELETE FROM labels WHERE item = ?", ((row[-1],) for row in changed if row[-1] in labels))
             rows = ((label, number) for number, names in labels.items() if isinstance(names, list) for label in names)
-            execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", rows)
+            execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", sorted(rows))  # in the order of the table
         return numbers
 
     def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str, int]]:

@@ -43,6 +43,7 @@ _NOT_LETTER = re.compile(f"[{_UNSEEN}]")
 # Letters and signs of India's and Tibet's scripts, which put something between words.
 _SIGNED = re.compile("[\u0900-\u0963\u0966-\u096f\u0971-\u0df3\u0f40-\u0fbc]+")
 _ACCENT = re.compile("[\u0300-\u036f]")
+_NOT_JOINED = re.compile(r"[^a-z0-9\n]+")
 # Stands before a run, so that a phrase does not reach from one into the next.
 _BORDER = "\ue000"
 
@@ -91,6 +92,8 @@ def _join(text: str) -> str:
     >>> _join("Stop harper!\\nCafé 17.50")
     'stopharper\\ncafe1750'
     """
+    if text.isascii():
+        return _NOT_JOINED.sub("", text.lower())
     plain = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFKD", text))).casefold()
     return "".join(sign for sign in plain if sign == "\n" or unicodedata.category(sign)[0] in "LMN")
 
@@ -228,9 +231,12 @@ class WordIndex:
 
     def _change(self, numbers: Sequence[int], sql: str) -> None:
         if numbers and self._is_there():
-            among = "FROM described WHERE {1} <> '' AND number IN (SELECT value FROM json_each(?))"
+            # The limit keeps SQLite from making each text twice, to compare it and to return it.
+            among = "SELECT number, {1} FROM described WHERE number IN (SELECT value FROM json_each(?)) LIMIT -1"
             for index in (("words", "text"), ("parts", "part")):
-                self._connection.execute(f"{sql} {among}".format(*index), (json.dumps(numbers),))
+                self._connection.execute(
+                    f"{sql} FROM ({among}) WHERE {{1}} <> ''".format(*index), (json.dumps(numbers),)
+                )
 
     def search(self, text: str, without: Sequence[str], k: int, where: SqlCondition, coverage: float = 0.0) -> Ranking:
         """Return the best ``k`` of the items that pass a filter, equal scores in the order in which they were added."""
