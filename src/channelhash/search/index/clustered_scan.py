@@ -134,8 +134,8 @@ def nearest(search: Search, clusters: Clusters, budget: int) -> dict[int, Matche
     return {q: Matches(rows[q, :n], distances[q, :n]) for q, n in enumerate(sizes.tolist()) if n >= 0}
 
 
-# Pivots, and those of many codes; codes of the sample for each pivot.
-_PIVOTS, _MORE_PIVOTS, _MANY, _SAMPLE = 1 << 12, 1 << 13, 1 << 22, 32
+# Pivots, and codes of the sample for each.
+_PIVOTS, _SAMPLE = 1 << 12, 32
 # Rounds in which pivots are drawn, and times that they move.
 _ROUNDS, _MOVES = 8, 2
 # Columns of distances for each pivot, at most.
@@ -179,13 +179,13 @@ def cluster(distinct: DistinctCodes) -> tuple[DistinctCodes, Clusters]:
 def _choose(codes: Words) -> Words:
     """Return pivots ``(words, p)`` for ``(words, m)`` codes, all different."""
     m = codes.shape[1]
-    random, most = generator(0, "clusters", m), _MORE_PIVOTS if m >= _MANY else _PIVOTS
-    sample = np.take(codes, np.sort(random.choice(m, min(m, _SAMPLE * most), replace=False)), axis=1)
+    random = generator(0, "clusters", m)
+    sample = np.take(codes, np.sort(random.choice(m, min(m, _SAMPLE * _PIVOTS), replace=False)), axis=1)
     n = sample.shape[1]
-    pivots = np.take(sample, random.choice(n, min(n, most // _ROUNDS), replace=False), axis=1)
+    pivots = np.take(sample, random.choice(n, min(n, _PIVOTS // _ROUNDS), replace=False), axis=1)
     nearest = _assign(sample, pivots)[1]
-    while pivots.shape[1] < most and nearest.any():
-        count = min(most // _ROUNDS, most - pivots.shape[1], int(np.count_nonzero(nearest)))
+    while pivots.shape[1] < _PIVOTS and nearest.any():
+        count = min(_PIVOTS // _ROUNDS, _PIVOTS - pivots.shape[1], int(np.count_nonzero(nearest)))
         # The largest of u^(1/w) are a draw without replacement by weights w (Efraimidis and Spirakis 2006).
         with np.errstate(divide="ignore"):
             draws = np.log(random.random(n)) / nearest.astype(np.float64) ** 2
