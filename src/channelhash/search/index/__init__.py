@@ -275,16 +275,21 @@ def _rows(search: Search, distances: NDArray[np.uint16], limit: int) -> Matches:
     return Matches(rows[order], far[order])
 
 
-def compile_loops(n_words: int = _FEW_WORDS + 1) -> None:
+def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
     """Load the compiled loops now, for a process that will search much; otherwise the first searches do without.
 
-    If the codes have only a few words, never load them unless they become more.
+    If the codes have only a few words, never load them unless they become more. Scans of fewer than ``on_one_core``
+    words leave the other cores to threads that have other work: waking those for a scan takes its own thread's time.
     """
     global _left_to_numpy, _uncounted
     if n_words <= _FEW_WORDS:
         _uncounted = _FEW_WORDS
         return
     _left_to_numpy = 0
+    if on_one_core:
+        from channelhash.search.index import linear_scan
+
+        linear_scan.few_words = on_one_core
     codes = np.arange(64, dtype=np.uint64).view(np.uint8).reshape(64, 8)  # enough for clusters to be searched
     for clusters in (False, True):
         CodeIndex.build(codes, n_bits=64, clusters=clusters).nearest(codes[:1], k=1)

@@ -24,8 +24,8 @@ _CHUNK = 64
 _AROUND, _TIMES = 2048, 8
 # Queries that go over such a block before it leaves the first cache.
 _GROUP = 8
-# Pairs below which one core is quicker.
-_FEW = 1 << 18
+# Words to compare below which one core is quicker; more where others have work, see `compile_loops`.
+few_words = 1 << 18
 
 
 @inner
@@ -153,7 +153,7 @@ def nearest(search: Search) -> list[Matches]:
     division, nq, m = _division(search), len(search.queries), search.codes.shape[1]
     room = min(2 * (search.k + SPARE), -(-m // division.segments))
     candidates = _no_candidates(search, division.segments, nq, room)
-    run_tasks(_nearest_tasks, division.tasks, division, search, candidates, alone=search.queries.size * m < _FEW)
+    run_tasks(_nearest_tasks, division.tasks, division, search, candidates, alone=search.queries.size * m < few_words)
     rows, distances = np.empty((2, nq, search.k), dtype=np.int64)
     sizes = np.empty(nq, dtype=np.int64)
     _write_answers(candidates, search, rows, distances, sizes)
@@ -163,7 +163,7 @@ def nearest(search: Search) -> list[Matches]:
 def _division(search: Search) -> _Division:
     """Divide a scan such that every core has some tasks, which end at about one time."""
     nq = len(search.queries)
-    if search.queries.size * search.codes.shape[1] < _FEW:
+    if search.queries.size * search.codes.shape[1] < few_words:
         return _Division(-(-nq // _GROUP), _GROUP, 1)
     threads = loop_threads()
     group = max(1, min(_GROUP, nq // (2 * threads)))
