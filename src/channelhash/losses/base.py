@@ -134,13 +134,15 @@ class HashLoss(nn.Module, ABC):
             raise ValueError(f"anchor {anchor!r} is not one of the modalities {', '.join(outputs)}")
         if rows is None and self.needs_rows:
             raise ValueError(f"{type(self).__name__} needs the numbers of the batch's training rows; give rows")
-        if self.needs_teacher:
-            values = torch.as_tensor(labels, device=codes.device)
-        else:
-            values = _checked_labels(labels, codes, None if self._saw_labels and codes.is_cuda else 1.0)
-        self._saw_labels = True
+        labels = torch.as_tensor(labels)
+        if not self.needs_teacher:
+            if not (self._saw_labels and codes.is_cuda):
+                check_labels(labels, 1.0)
+                self._saw_labels = True
+            if labels.ndim != 2 or len(labels) != len(codes):
+                raise ValueError(f"labels are (n, c) with n = {len(codes)} as the outputs, not {tuple(labels.shape)}")
         with torch.autocast(codes.device.type, enabled=False):
-            value = self.compute_shard(Batch(outputs, values, anchor, rows, shard))
+            value = self.compute_shard(Batch(outputs, labels.to(codes.device), anchor, rows, shard))
         if not isinstance(value, Tensor) or value.ndim:
             result = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
             raise ValueError(f"{type(self).__name__}.compute has to return a scalar tensor, not {result}")
@@ -185,12 +187,7 @@ class ChannelLoss(HashLoss):
     sharded = True
 
     def __init__(
-        self,
-        n_bits: int,
-        alpha: float = 1.0,
-        beta: float = 1.0,
-        gamma_l: float = 1.0,
-        kappa_q: float = 0.0,
+        self, n_bits: int, alpha: float = 1.0, beta: float = 1.0, gamma_l: float = 1.0, kappa_q: float = 0.0
     ) -> None:
         super().__init__()
         if n_bits < 1:
@@ -267,28 +264,6 @@ def _checked_outputs(outputs: Outputs) -> Outputs:
     if not shapes or len(set(shapes.values())) != 1 or len(next(iter(shapes.values()))) != 2:
         raise ValueError(f"outputs are one (n, k) tensor per modality, all of one shape, not {shapes}")
     return {m: codes if codes.dtype == torch.float64 else codes.float() for m, codes in outputs.items()}
-
-
-def _checked_labels(labels: Tensor, codes: Tensor, largest: float | None) -> Tensor:
-    """Return ``(n, c)`` labels on the device of the ``(n, k)`` codes.
-
-    Args:
-        labels: as in `channels.check_labels`.
-        codes: the outputs of one modality.
-        largest: likewise; None checks no values.
-
-    >>> _checked_labels(torch.eye(2), torch.zeros(2, 8), 1.0).shape
-    torch.Size([2, 2])
-
-    Raises:
-        ValueError: there is not one row of labels for each code, or as `channels.check_labels`.
-    """
-    labels = torch.as_tensor(labels)
-    if largest is not None:
-        check_labels(labels, largest)
-    if labels.ndim != 2 or len(labels) != len(codes):
-        raise ValueError(f"labels are (n, c) with n = {len(codes)} as the outputs, not {tuple(labels.shape)}")
-    return labels.to(codes.device)
 
 
 def set_weights(similarity: Tensor, alpha: float, beta: float) -> Tensor:

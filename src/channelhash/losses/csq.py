@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.losses.base import Batch, HashLoss, hash_centres, random_signs
-from channelhash.losses.multimodal import items_of
+from channelhash.losses.base import hash_centres, random_signs
+from channelhash.losses.multimodal import ItemLoss, Items
 
 
-class CSQLoss(HashLoss):
+class CSQLoss(ItemLoss):
     """From "Central Similarity Quantization for Efficient Image and Video Retrieval" (CVPR 2020), central
     similarity loss and quantisation loss::
 
@@ -47,9 +47,8 @@ class CSQLoss(HashLoss):
         squared: bool = False,
         lambda_p: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.n_bits, self.n_labels, self.lambda_q = n_bits, n_labels, lambda_q
-        self.squared, self.lambda_p = squared, lambda_p
+        super().__init__(n_bits, n_labels)
+        self.lambda_q, self.squared, self.lambda_p = lambda_q, squared, lambda_p
         # Made of the settings: a checkpoint need not hold them.
         self.register_buffer("centres", hash_centres(n_labels, n_bits, seed), persistent=False)
         self.register_buffer("tie_break", random_signs((n_bits,), seed, "csq ties"), persistent=False)
@@ -61,9 +60,8 @@ class CSQLoss(HashLoss):
         votes = labels @ self.centres.to(labels)
         return torch.where(votes == 0, self.tie_break.to(labels), votes.sign())
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the loss of ``batch``."""
-        items = items_of(batch, self.n_bits, self.n_labels)
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of ``items``."""
         target = (self.centres_of(items.labels) + 1) / 2
         # h = (1 + tanh z) / 2 is the sigmoid of 2z, whose logarithm does not overflow.
         entropy = F.binary_cross_entropy_with_logits(2 * items.codes, target, reduction="none").mean(dim=1)

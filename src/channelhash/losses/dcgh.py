@@ -4,11 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.multimodal import items_of, mean_where
+from channelhash.losses.multimodal import ItemLoss, Items, mean_where
 
 
-class DCGHLoss(HashLoss):
+class DCGHLoss(ItemLoss):
     """From "Deep Class-guided Hashing for Multi-label Cross-modal Retrieval" (arXiv 2410.15387), its code::
 
         L = Σ_m (mean_{y_ij = 1} (1 − c_ij) + mean_{y_ij = 0} max(0, c_ij) + γ · mean_i Var_j y_ij (1 − c_ij))
@@ -35,21 +34,19 @@ class DCGHLoss(HashLoss):
     """
 
     def __init__(self, n_bits: int, n_labels: int, alpha: float = 0.05, beta: float = 0.8, gamma: float = 1.0) -> None:
-        super().__init__()
-        self.n_bits, self.n_labels = n_bits, n_labels
+        super().__init__(n_bits, n_labels)
         self.alpha, self.beta, self.gamma = alpha, beta, gamma
         self.proxies = nn.Parameter(torch.empty(n_labels, n_bits))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
         self.proxies.data.tanh_()
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the loss of ``batch``."""
-        items = items_of(batch, self.n_bits, self.n_labels)
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of ``items``."""
         directions = unit_rows(items.codes.tanh())
         to_proxies = directions @ unit_rows(self.proxies.to(directions)).T
         has = items.labels > 0
         far = (1 - to_proxies) * has
-        variance = far.var(dim=1, correction=min(1, self.n_labels - 1)).mean()
+        variance = far.var(dim=1, correction=min(1, items.labels.shape[1] - 1)).mean()
         single = mean_where(1 - to_proxies, has) + mean_where(to_proxies.clamp_min(0), ~has) + self.gamma * variance
         similarity, near = items.similarity(), directions @ directions.T
         apart = items.sum_of_pairs(near.clamp_min(0), items.irrelevant())

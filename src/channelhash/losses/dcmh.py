@@ -3,11 +3,11 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.losses.base import Batch, HashLoss, sign
-from channelhash.losses.multimodal import items_of
+from channelhash.losses.base import sign
+from channelhash.losses.multimodal import ItemLoss, Items
 
 
-class DCMHLoss(HashLoss):
+class DCMHLoss(ItemLoss):
     """From "Deep Cross-Modal Hashing" (CVPR 2017), its objective; the first term is that of DPSH, "Feature Learning
     based Deep Supervised Hashing with Pairwise Labels" (IJCAI 2016)::
 
@@ -43,14 +43,13 @@ class DCMHLoss(HashLoss):
     """
 
     def __init__(self, n_bits: int, gamma: float = 1.0, eta: float = 1.0, n_train: int | None = None) -> None:
-        super().__init__()
+        super().__init__(n_bits)
         if n_train is not None and not n_train >= 1:
             raise ValueError(f"n_train is {n_train}; a training has at least 1 sample")
-        self.n_bits, self.gamma, self.eta, self.n_train = n_bits, gamma, eta, n_train
+        self.gamma, self.eta, self.n_train = gamma, eta, n_train
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the loss of ``batch``."""
-        items = items_of(batch, self.n_bits)
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of ``items``."""
         theta = 0.5 * (items.codes @ items.codes.T)
         similar = (items.similarity() > 0).to(theta)
         likelihoods = F.softplus(theta) - similar * theta

@@ -6,12 +6,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from channelhash.channels import unit_rows
-from channelhash.losses.base import Batch, HashLoss, random_signs
-from channelhash.losses.multimodal import items_of
+from channelhash.losses.base import random_signs
+from channelhash.losses.multimodal import ItemLoss, Items
 from channelhash.utils.files import content_hash
 
 
-class DNPHLoss(HashLoss):
+class DNPHLoss(ItemLoss):
     """From "Deep Neighborhood-aware Proxy Hashing with Uniform Distribution Constraint for Cross-modal Retrieval" (ACM
     TOMM 2024), its proxy loss and its uniform distribution constraint::
 
@@ -43,8 +43,7 @@ class DNPHLoss(HashLoss):
     """
 
     def __init__(self, n_bits: int, n_labels: int, delta: float = 1.0, lambda_u: float = 0.1, seed: int = 0) -> None:
-        super().__init__()
-        self.n_bits, self.n_labels = n_bits, n_labels
+        super().__init__(n_bits, n_labels)
         self.delta, self.lambda_u, self.seed = delta, lambda_u, seed
         self.proxies = nn.Parameter(torch.randn(n_labels, n_bits) / 8)
 
@@ -53,9 +52,8 @@ class DNPHLoss(HashLoss):
         batch = content_hash(np.packbits(labels.cpu().numpy() > 0).tobytes())
         return random_signs((len(labels), self.n_bits), self.seed, "dnph codes", batch)
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the loss of ``batch``."""
-        items = items_of(batch, self.n_bits, self.n_labels)
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of ``items``."""
         codes = torch.tanh(items.codes)
         squared = 2 - 2 * unit_rows(codes) @ unit_rows(self.proxies.to(codes)).T
         log_probabilities = F.log_softmax(-(squared + self.delta * items.labels), dim=1)

@@ -2,11 +2,11 @@
 
 from torch import Tensor, nn
 
-from channelhash.losses.base import Batch, HashLoss, sign
-from channelhash.losses.multimodal import items_of
+from channelhash.losses.base import sign
+from channelhash.losses.multimodal import ItemLoss, Items
 
 
-class GreedyHashLoss(HashLoss):
+class GreedyHashLoss(ItemLoss):
     """From "Greedy Hash: Towards Fast Optimization for Accurate Hash Coding in CNN" (NeurIPS 2018)::
 
         L = CE(W b, y) + α · mean | |z| − 1 |³,   b = sgn(z),   ∂L/∂z = ∂L/∂b
@@ -30,13 +30,12 @@ class GreedyHashLoss(HashLoss):
     """
 
     def __init__(self, n_bits: int, n_labels: int, alpha: float = 0.1) -> None:
-        super().__init__()
-        self.n_bits, self.n_labels, self.alpha = n_bits, n_labels, alpha
+        super().__init__(n_bits, n_labels)
+        self.alpha = alpha
         self.classifier = nn.Linear(n_bits, n_labels, bias=False)
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the loss of ``batch``."""
-        items = items_of(batch, self.n_bits, self.n_labels)
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of ``items``."""
         bits = sign(items.codes) + (items.codes - items.codes.detach())  # exactly ±1, with the slope of the codes
         entropy = items.cross_entropy(bits @ self.classifier.weight.to(bits).T)
         return entropy + self.alpha * (items.codes.abs() - 1).abs().pow(3).mean()

@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.multimodal import items_of
+from channelhash.losses.multimodal import ItemLoss, Items
 
 
-class HashNetLoss(HashLoss):
+class HashNetLoss(ItemLoss):
     """From "HashNet: Deep Learning to Hash by Continuation" (ICCV 2017), its weighted maximum likelihood::
 
         L = 1/|S| Σ_ij w_ij (log(1 + e^(α h_iᵀ h_j)) − α s_ij h_iᵀ h_j),   h = tanh(β z)
@@ -36,14 +35,12 @@ class HashNetLoss(HashLoss):
     """
 
     def __init__(self, n_bits: int, alpha: float | None = None, beta: float = 1.0, weighted: bool = True) -> None:
-        super().__init__()
-        self.n_bits, self.weighted = n_bits, weighted
+        super().__init__(n_bits)
         self.alpha = 10 / n_bits if alpha is None else alpha
-        self.beta = beta
+        self.beta, self.weighted = beta, weighted
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the loss of ``batch``."""
-        items = items_of(batch, self.n_bits)
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of ``items``."""
         codes = torch.tanh(self.beta * items.codes)
         if not self.weighted:
             return items.likelihood_of_halves(codes, self.alpha)

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.multimodal import items_of, mean_where
+from channelhash.losses.multimodal import ItemLoss, Items, mean_where
 
 
-class HyP2Loss(HashLoss):
+class HyP2Loss(ItemLoss):
     """From "HyP² Loss: Beyond Hypersphere Metric Space for Multi-label Image Retrieval" (ACM MM 2022)::
 
         L = Σ_{y_ij = 1} (1 − cos(z_i, p_j)) / |P⁺| + Σ_{y_ij = 0} max(0, cos(z_i, p_j) − ζ) / |P⁻|
@@ -42,22 +41,16 @@ class HyP2Loss(HashLoss):
     """
 
     def __init__(
-        self,
-        n_bits: int,
-        n_labels: int,
-        beta: float = 0.5,
-        zeta: float | None = None,
-        dsph: bool = False,
+        self, n_bits: int, n_labels: int, beta: float = 0.5, zeta: float | None = None, dsph: bool = False
     ) -> None:
-        super().__init__()
-        self.n_bits, self.n_labels, self.beta, self.dsph = n_bits, n_labels, beta, dsph
+        super().__init__(n_bits, n_labels)
+        self.beta, self.dsph = beta, dsph
         self.zeta = _largest_cosine(n_bits, n_labels) if zeta is None else zeta
         self.proxies = nn.Parameter(torch.empty(n_labels, n_bits))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the loss of ``batch``."""
-        items = items_of(batch, self.n_bits, self.n_labels)
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of ``items``."""
         directions = unit_rows(items.codes.tanh() if self.dsph else items.codes)
         to_proxies = directions @ unit_rows(self.proxies.to(directions)).T
         has = items.labels > 0

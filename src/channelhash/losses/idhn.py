@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.multimodal import items_of
+from channelhash.losses.multimodal import ItemLoss, Items
 
 
-class IDHNLoss(HashLoss):
+class IDHNLoss(ItemLoss):
     """From "Improved Deep Hashing with Soft Pairwise Similarity for Multi-label Image Retrieval" (IEEE TMM 2020), as
     published with its code::
 
@@ -29,12 +28,11 @@ class IDHNLoss(HashLoss):
     """
 
     def __init__(self, n_bits: int, alpha: float = 5.0, gamma: float = 0.1, lambda_q: float = 0.1) -> None:
-        super().__init__()
-        self.n_bits, self.alpha, self.gamma, self.lambda_q = n_bits, alpha, gamma, lambda_q
+        super().__init__(n_bits)
+        self.alpha, self.gamma, self.lambda_q = alpha, gamma, lambda_q
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the loss of ``batch``."""
-        items = items_of(batch, self.n_bits)
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of ``items``."""
         codes = F.softsign(items.codes)
         agreement = codes @ codes.T / self.n_bits  # in [−1, 1]
         similarity = items.similarity()

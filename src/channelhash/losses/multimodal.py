@@ -9,6 +9,7 @@ Terms are means over items or pairs, so that their weights do not depend on the 
 unless a loss says otherwise.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from channelhash.channels import label_cosines
-from channelhash.losses.base import Batch
+from channelhash.losses.base import Batch, HashLoss
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,27 @@ def items_of(batch: Batch, n_bits: int, n_labels: int | None = None) -> Items:
     if n_labels is not None and batch.labels.shape[1] != n_labels:
         raise ValueError(f"this loss is for {n_labels} labels, the batch has {batch.labels.shape[1]}")
     return Items(codes, batch.labels.to(codes).repeat(len(batch.outputs), 1), len(batch.outputs))
+
+
+class ItemLoss(HashLoss):
+    """A loss that sees a batch as its `Items`. A subclass implements `compute_items`.
+
+    Args:
+        n_bits: code length k.
+        n_labels: number of labels c, for a loss that has something of its own for each.
+    """
+
+    def __init__(self, n_bits: int, n_labels: int | None = None) -> None:
+        super().__init__()
+        self.n_bits, self.n_labels = n_bits, n_labels
+
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        return self.compute_items(items_of(batch, self.n_bits, self.n_labels))
+
+    @abstractmethod
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of the items of a batch."""
 
 
 def mean_where(values: Tensor, chosen: Tensor) -> Tensor:

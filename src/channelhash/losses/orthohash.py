@@ -3,11 +3,11 @@
 from torch import Tensor
 
 from channelhash.channels import unit_rows
-from channelhash.losses.base import Batch, HashLoss, hash_centres
-from channelhash.losses.multimodal import items_of
+from channelhash.losses.base import hash_centres
+from channelhash.losses.multimodal import ItemLoss, Items
 
 
-class OrthoHashLoss(HashLoss):
+class OrthoHashLoss(ItemLoss):
     """From "One Loss for All: Deep Hashing with a Single Cosine Similarity based Learning Objective" (NeurIPS 2021)::
 
         L = −mean_i Σ_y t_iy log softmax_y(s (cos(z_i, o_y) − m · y_iy))
@@ -36,13 +36,12 @@ class OrthoHashLoss(HashLoss):
     """
 
     def __init__(self, n_bits: int, n_labels: int, s: float = 8.0, m: float = 0.2, seed: int = 0) -> None:
-        super().__init__()
-        self.n_bits, self.n_labels, self.s, self.m = n_bits, n_labels, s, m
+        super().__init__(n_bits, n_labels)
+        self.s, self.m = s, m
         self.register_buffer("centres", hash_centres(n_labels, n_bits, seed), persistent=False)
         self.centres: Tensor
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the loss of ``batch``."""
-        items = items_of(batch, self.n_bits, self.n_labels)
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of ``items``."""
         cosines = unit_rows(items.codes) @ self.centres.to(items.codes).T / self.n_bits**0.5
         return items.cross_entropy(self.s * (cosines - self.m * items.labels))

@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 
 from channelhash.channels import unit_rows
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.multimodal import items_of
+from channelhash.losses.multimodal import ItemLoss, Items
 
 
-class QSMILoss(HashLoss):
+class QSMILoss(ItemLoss):
     """From "Deep Neighborhood-preserving Hashing with Quadratic Spherical Mutual Information for Cross-modal Retrieval"
     (DNpH, IEEE TMM 2024), as its released code clamps it by squares::
 
@@ -29,12 +28,10 @@ class QSMILoss(HashLoss):
     """
 
     def __init__(self, n_bits: int) -> None:
-        super().__init__()
-        self.n_bits = n_bits
+        super().__init__(n_bits)
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the loss of ``batch``."""
-        items = items_of(batch, self.n_bits)
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of ``items``."""
         directions = unit_rows(items.codes.tanh())
         near = (1 + directions @ directions.T) / 2
         similar = (items.similarity() > 0).to(near)

@@ -28,12 +28,7 @@ class SCHLoss(ChannelLoss):
     """
 
     def __init__(
-        self,
-        n_bits: int,
-        tau: float = 3.0,
-        alpha: float = 1.0,
-        beta: float = 1.0,
-        kappa_q: float = 0.0,
+        self, n_bits: int, tau: float = 3.0, alpha: float = 1.0, beta: float = 1.0, kappa_q: float = 0.0
     ) -> None:
         super().__init__(n_bits, alpha, beta, kappa_q=kappa_q)
         if not tau >= 0:

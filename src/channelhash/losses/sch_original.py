@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 from channelhash.channels import sch_bounds
-from channelhash.losses.base import Batch, HashLoss, set_weights
-from channelhash.losses.multimodal import items_of
+from channelhash.losses.base import set_weights
+from channelhash.losses.multimodal import ItemLoss, Items
 
 
-class SCHOriginalLoss(HashLoss):
+class SCHOriginalLoss(ItemLoss):
     """From "Cross-Modal Hashing Method with Properties of Hamming Space: A New Perspective" (IEEE TPAMI 2024), its
     vectorised form, eq. (10)::
 
@@ -35,14 +35,13 @@ class SCHOriginalLoss(HashLoss):
     """
 
     def __init__(self, n_bits: int, tau: float = 3.0, alpha: float = 1.0, beta: float = 1.0) -> None:
-        super().__init__()
+        super().__init__(n_bits)
         if not tau >= 0:
             raise ValueError(f"tau is {tau}; no channel is that narrow")
-        self.n_bits, self.tau, self.alpha, self.beta = n_bits, tau, alpha, beta
+        self.tau, self.alpha, self.beta = tau, alpha, beta
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the loss of ``batch``."""
-        items = items_of(batch, self.n_bits)
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of ``items``."""
         codes = torch.tanh(items.codes)
         similarity = items.similarity()
         weights = set_weights(similarity, self.alpha, self.beta)

@@ -5,11 +5,10 @@ import math
 import torch
 from torch import Tensor
 
-from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.multimodal import items_of
+from channelhash.losses.multimodal import ItemLoss, Items
 
 
-class TALRLoss(HashLoss):
+class TALRLoss(ItemLoss):
     """From "Hashing as Tie-Aware Learning to Rank" (CVPR 2018), the simplified relaxation AP_r of tie-aware AP::
 
         L = 1 − mean_q AP_r(q),   AP_r = 1/N⁺ Σ_{d=0…k} n⁺_d (N⁺_{d−1} + N⁺_d + 1) / (N_{d−1} + N_d + 1)
@@ -41,14 +40,13 @@ class TALRLoss(HashLoss):
     """
 
     def __init__(self, n_bits: int, alpha: float = 1.0, bin_width: int = 1) -> None:
-        super().__init__()
+        super().__init__(n_bits)
         if not bin_width >= 1:
             raise ValueError(f"bin_width is {bin_width}; a bin is at least 1 bit wide")
-        self.n_bits, self.alpha, self.bin_width = n_bits, alpha, bin_width
+        self.alpha, self.bin_width = alpha, bin_width
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the loss of ``batch``."""
-        items = items_of(batch, self.n_bits)
+    def compute_items(self, items: Items) -> Tensor:
+        """Return the loss of ``items``."""
         codes = torch.tanh(self.alpha * items.codes)
         distances = 0.5 * (self.n_bits - codes @ codes.T)
         ranked = 1 - torch.eye(len(codes), dtype=codes.dtype, device=codes.device)
