@@ -6,6 +6,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from channelhash.losses import DSCHLoss
 from channelhash.metrics import hamming_histogram
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
-from channelhash.training.inputs import Held
+from channelhash.training.inputs import Source, memory_batches
 from channelhash.training.step import Steps
 from channelhash.utils.environment import pick_device
 from channelhash.utils.seeds import generator
@@ -41,7 +42,7 @@ def main() -> None:
     branches = {modality: Branch(torch.as_tensor, nn.Identity(), head) for modality in MODALITIES}
     model = HashModel("cliphash", BITS, {}, branches).to(device).train()
     steps = Steps(model, DSCHLoss(BITS), labels, settings, device)
-    sources = {modality: Held(values, settings) for modality, values in features.items()}
+    sources = {modality: partial(memory_batches, values, settings) for modality, values in features.items()}
     epochs = iter(range(1_000_000))
 
     def epoch() -> None:
@@ -77,7 +78,7 @@ def plain_epoch(features: dict[str, Tensor], labels: Tensor, device: torch.devic
     return run
 
 
-def timed_parts(steps: Steps, sources: dict[str, Held], device: torch.device) -> dict[str, float]:
+def timed_parts(steps: Steps, sources: dict[str, Source], device: torch.device) -> dict[str, float]:
     """Return the seconds of each part of a step, added up over an epoch."""
     found: dict[str, float] = {}
 
@@ -113,10 +114,9 @@ def validation(model: HashModel, features: dict[str, Tensor], labels: Tensor) ->
 
     def run() -> None:
         codes = model.encode_prepared(features)
-        for query in MODALITIES:
-            for database in MODALITIES:
-                pairs = codes[query][:n], codes[database][n:], sets[:n], sets[n:]
-                hamming_histogram(*pairs, n_bits=BITS).mean_average_precision()
+        for a in MODALITIES:
+            for b in MODALITIES:
+                hamming_histogram(codes[a][:n], codes[b][n:], sets[:n], sets[n:], BITS).mean_average_precision()
 
     return run
 

@@ -16,14 +16,14 @@ from channelhash.models import MODELS
 from channelhash.runs.train import create_model
 from channelhash.training import inputs as training_inputs
 from channelhash.training.inputs import (
-    Held,
     _augmented_features,
-    _Bank,
+    _bank_batches,
     _cached_features,
     _collection_hash,
-    _FromDisk,
+    _disk_batches,
     encode_items,
     feature_records,
+    memory_batches,
 )
 from channelhash.utils.progress import no_stage_progress
 from picture_runs import clip_model, picture_config, picture_records, resnet_model, write_pictures
@@ -110,15 +110,14 @@ def test_a_bank_holds_what_encoding_each_draw_gives(tmp_path):
     branch, paths = model.branch("image"), list(records.items["image"])
     settings = TrainSettings(epochs=8, augment="progressive", augment_seed=3, workers=0)
     plain = _cached_features(branch, paths, CPU, settings).rows
-    bank = _Bank(_augmented_features(branch, paths, plain, CPU, settings), CPU)
-    online = _FromDisk(ImageFiles(paths, branch.prepare), settings)
-    held = Held(branch.prepare(paths), settings)
+    file, images = _augmented_features(branch, paths, plain, CPU, settings), ImageFiles(paths, branch.prepare)
+    pixels = branch.prepare(paths)
     rows = [torch.tensor([4, 0]), torch.tensor([8, 1, 7])]
     changed = 0
     for epoch in (0, 3, 7):
-        for features, pictures, same, part in zip(
-            bank.batches(epoch, rows), online.batches(epoch, rows), held.batches(epoch, rows), rows, strict=True
-        ):
+        bank, online = _bank_batches(file, CPU, epoch, rows), _disk_batches(images, settings, epoch, rows)
+        held = memory_batches(pixels, settings, epoch, rows)
+        for features, pictures, same, part in zip(bank, online, held, rows, strict=True):
             assert torch.equal(pictures, same if same.dtype == torch.float32 else same / 255)
             torch.testing.assert_close(features, branch.encoder(pictures), atol=1e-5, rtol=1e-4)
             changed += int((features != torch.from_numpy(plain[part.numpy()])).any(dim=1).sum())

@@ -16,7 +16,7 @@ from channelhash.models import MODELS, Branch, HashModel
 from channelhash.models.hash_model import feature_rows
 from channelhash.runs.train import plan_run
 from channelhash.training import trainer
-from channelhash.training.inputs import Held, TrainingSet, prepare_inputs
+from channelhash.training.inputs import TrainingSet, memory_batches, prepare_inputs
 from channelhash.training.step import Steps, _learning_rate
 from channelhash.training.trainer import train
 from channelhash.utils.typed_settings import read_settings
@@ -33,7 +33,7 @@ def make_steps(records, loss=None, **settings):
     torch.manual_seed(0)
     model = MODELS["features"].create(records, 12, hidden=[16], dropout=0.0)
     checked = TrainSettings(**{"batch_size": 40, "learning_rate": 1e-3, "device": "cpu"} | settings)
-    sources = {name: Held(prepare_inputs(model, records, name), checked) for name in model.modalities}
+    sources = {m: partial(memory_batches, prepare_inputs(model, records, m), checked) for m in model.modalities}
     loss = loss or DSCHLoss(12)
     return model, Steps(model, loss, torch.from_numpy(records.labels), checked, torch.device("cpu")), sources
 
@@ -80,7 +80,7 @@ def test_backbone_head_and_proxies_have_rates_of_their_own(records, rates, weigh
     model, settings = HashModel("mine", 12, {}, branches), {"learning_rate": 1e-3, "schedule": "cosine", "epochs": 2}
     checked = TrainSettings(rates=rates, batch_size=40, weight_decay=weight_decay, device="cpu", **settings)
     steps = Steps(model, loss, torch.from_numpy(records.labels), checked, torch.device("cpu"))
-    sources = {name: Held(prepare_inputs(model, records, name), checked) for name in model.modalities}
+    sources = {m: partial(memory_batches, prepare_inputs(model, records, m), checked) for m in model.modalities}
     other, literal_loss = copy.deepcopy(model), copy.deepcopy(loss)
     first, second = (other.branch(name) for name in widths)
     heads = [*first.head.parameters(), *second.parameters()]

@@ -6,7 +6,7 @@ import torch
 from channelhash.augment.progressive import Progression
 from channelhash.config import TrainSettings
 from channelhash.data.images import ImageFiles, Square, image_batches
-from channelhash.training.inputs import Held, _AugmentedImages
+from channelhash.training.inputs import _AugmentedImages, memory_batches
 from picture_runs import picture_records
 
 TOKENS = torch.arange(1, 241, dtype=torch.int32).reshape(40, 6)
@@ -16,7 +16,7 @@ ROWS = torch.arange(0, 40, 2)
 
 
 def batch_inputs(inputs, rows, epoch, settings):
-    return {modality: next(Held(values, settings).batches(epoch, [rows])) for modality, values in inputs.items()}
+    return {modality: next(memory_batches(values, settings, epoch, [rows])) for modality, values in inputs.items()}
 
 
 def test_by_default_inputs_are_taken_as_they_are():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.losses import LOSSES, DSCHLoss, HashLoss, make_loss
 from channelhash.models import MODELS
-from channelhash.training.inputs import Held, TrainingSet, prepare_inputs
+from channelhash.training.inputs import TrainingSet, memory_batches, prepare_inputs
 from channelhash.training.step import Steps, _epoch_batches, _image_batches, _learning_rate, epoch_steps
 from channelhash.training.trainer import selection_score, train
 from channelhash.utils.progress import no_progress
@@ -62,7 +63,7 @@ def test_every_loss_of_labels_learns_from_texts_alone(name):
     settings = TrainSettings(batch_size=8, learning_rate=1e-2)
     steps = Steps(model, make_loss(name, 8, 4), labels, settings, torch.device("cpu"))
     before = model({"text": features})["text"]
-    losses = steps.run(list(steps.batches({"text": Held(features, settings)}, epoch=0)))
+    losses = steps.run(list(steps.batches({"text": partial(memory_batches, features, settings)}, epoch=0)))
     assert len(losses) == 1
     assert losses.isfinite().all()
     assert not torch.equal(model({"text": features})["text"], before)
@@ -125,7 +126,7 @@ def small_training(records, settings):
     """A model of features and what it is trained on."""
     torch.manual_seed(3)
     model = MODELS["features"].create(records, 12, hidden=[16])
-    sources = {name: Held(prepare_inputs(model, records, name), settings) for name in model.modalities}
+    sources = {m: partial(memory_batches, prepare_inputs(model, records, m), settings) for m in model.modalities}
     return model, TrainingSet(sources, torch.from_numpy(records.labels))
 
 

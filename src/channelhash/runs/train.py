@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from channelhash.models import HashModel, resolve_model
 from channelhash.runs.extend import extend
 from channelhash.runs.folder import Run, claim_folder, describe_run, keep_splits, read_run, save_model
 from channelhash.training.distributed import local_device
-from channelhash.training.inputs import Held, Source, feature_mode, raw_source
+from channelhash.training.inputs import Source, feature_mode, memory_batches, raw_source
 from channelhash.training.step import Steps, epoch_steps
 from channelhash.training.trainer import Trainee, training_images
 from channelhash.utils.environment import peak_bytes, pick_device
@@ -169,7 +170,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
 
         draws = settings.epochs * len(train) if mode == "bank" and name == "image" else 0
         features += _seconds(encode, model.device) / len(items) * (len(records) + draws)
-        sources[name] = Held(torch.randn(len(batch), fixed[name].n_features), settings)
+        sources[name] = partial(memory_batches, torch.randn(len(batch), fixed[name].n_features), settings)
     trained = (model.on_features() if fixed else model).to(model.device).train()
     loss = create_loss(config, batch.labels.shape[1])
     steps = Steps(trained, loss, torch.from_numpy(batch.labels), settings, model.device)

@@ -6,10 +6,10 @@ code lengths and training seeds, because the augmentation has a seed of its own.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -55,11 +55,9 @@ class _AugmentedImages(Dataset[Tensor]):
         return self.progression.augment(lambda sample: unit_pixels(self.images[sample]), *draw)
 
 
-class Source(Protocol):
-    """The inputs of one modality. Every random change is a function of (seed, epoch, row)."""
-
-    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Yield the inputs of each batch of row numbers in an epoch, in order."""
+#: (epoch, row numbers of each batch) -> the inputs of one modality for each batch, in order. Every random change is a
+#: function of (seed, epoch, row).
+Source = Callable[[int, Sequence[Tensor]], Iterator[Tensor]]
 
 
 class TrainingSet(NamedTuple):
@@ -71,7 +69,8 @@ class TrainingSet(NamedTuple):
         images: ``(n,)`` which of the images 0 … m − 1 each row shows; None where each row shows its own.
 
     >>> features = torch.tensor([[0.5, 1.0], [1.5, 2.0]])
-    >>> data = TrainingSet({"text": Held(features, TrainSettings())}, torch.tensor([[True], [False]]))
+    >>> source = partial(memory_batches, features, TrainSettings())
+    >>> data = TrainingSet({"text": source}, torch.tensor([[True], [False]]))
     >>> len(data.targets)
     2
     """
@@ -81,66 +80,45 @@ class TrainingSet(NamedTuple):
     images: Tensor | None = None
 
 
-class Held:
-    """Inputs of all rows in memory: pixels (uint8), token ids (int32), or features.
+def memory_batches(values: Tensor, settings: TrainSettings, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Yield batches of inputs that are in memory for all rows: pixels (uint8), token ids (int32), or features.
 
     Pixels are augmented progressively if the settings say so; all else is taken as it is.
 
-    >>> source = Held(torch.tensor([[1.0], [2.0], [3.0]]), TrainSettings())
-    >>> [inputs.tolist() for inputs in source.batches(0, [torch.tensor([2, 0])])]
+    >>> values = torch.tensor([[1.0], [2.0], [3.0]])
+    >>> [inputs.tolist() for inputs in memory_batches(values, TrainSettings(), 0, [torch.tensor([2, 0])])]
     [[[3.0], [1.0]]]
     """
-
-    def __init__(self, values: Tensor, settings: TrainSettings) -> None:
-        self.values, self.settings = values, settings
-
-    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Yield the inputs of each batch, see `Source`."""
-        if self.values.dtype == torch.uint8 and self.settings.augment == "progressive":
-            augmented = _AugmentedImages(self.values, self.settings)
-            for rows in batches:
-                yield torch.stack([augmented[epoch, row] for row in rows.tolist()])
-        else:
-            yield from (self.values[rows] for rows in batches)
-
-
-class _Sparse:
-    """Features that are made dense a batch at a time."""
-
-    def __init__(self, model: HashModel, modality: str, values: SparseRows) -> None:
-        self.model, self.modality, self.values = model, modality, values
-
-    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Yield the inputs of each batch, see `Source`."""
+    if values.dtype == torch.uint8 and settings.augment == "progressive":
+        augmented = _AugmentedImages(values, settings)
         for rows in batches:
-            yield self.model.prepare(self.modality, self.values[rows.cpu().numpy()]).to(self.model.device)
-
-
-class _FromDisk:
-    """Images read from their files in every epoch, by worker processes, with the same draws as `Held`."""
-
-    def __init__(self, images: ImageFiles, settings: TrainSettings) -> None:
-        self.images, self.settings = images, settings
-
-    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Yield the inputs of each batch, see `Source`."""
-        workers = _n_workers(self.settings)
-        if self.settings.augment == "none":
-            return image_batches(self.images, [rows.tolist() for rows in batches], workers)
-        draws = [[(epoch, row) for row in rows.tolist()] for rows in batches]
-        return image_batches(_AugmentedImages(self.images, self.settings), draws, workers)
-
-
-class _Bank:
-    """Features of every augmented draw, a block an epoch; those of the current epoch are on ``device``."""
-
-    def __init__(self, file: RowFile, device: torch.device) -> None:
-        self.file, self.device = file, device
-
-    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Yield the inputs of each batch, see `Source`."""
-        values = torch.from_numpy(self.file.block(epoch)).float().to(self.device)
+            yield torch.stack([augmented[epoch, row] for row in rows.tolist()])
+    else:
         yield from (values[rows] for rows in batches)
+
+
+def _dense_batches(
+    model: HashModel, modality: str, values: SparseRows, epoch: int, batches: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """Yield batches of features that are made dense a batch at a time."""
+    for rows in batches:
+        yield model.prepare(modality, values[rows.cpu().numpy()]).to(model.device)
+
+
+def _disk_batches(
+    images: ImageFiles, settings: TrainSettings, epoch: int, batches: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """Yield batches of images that worker processes read from their files, with the same draws as `memory_batches`."""
+    if settings.augment == "none":
+        return image_batches(images, [rows.tolist() for rows in batches], _n_workers(settings))
+    draws = [[(epoch, row) for row in rows.tolist()] for rows in batches]
+    return image_batches(_AugmentedImages(images, settings), draws, _n_workers(settings))
+
+
+def _bank_batches(file: RowFile, device: torch.device, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Yield batches of features of every augmented draw, a block an epoch; only those of this one are on ``device``."""
+    values = torch.from_numpy(file.block(epoch)).float().to(device)
+    yield from (values[rows] for rows in batches)
 
 
 def _n_workers(settings: TrainSettings) -> int:
@@ -253,9 +231,9 @@ def training_sources(
         rows: Any = features.items[modality]
         if branch.fixed and mode == "bank" and are_files(raw):
             bank = _augmented_features(branch, raw, rows, device, settings, progress("augmented features"))
-            sources[modality] = _Bank(bank, device)
+            sources[modality] = partial(_bank_batches, bank, device)
         elif branch.fixed and mode != "online":
-            sources[modality] = Held(feature_model.prepare(modality, rows).to(device), settings)
+            sources[modality] = partial(memory_batches, feature_model.prepare(modality, rows).to(device), settings)
         else:
             sources[modality] = raw_source(model, modality, train, len(train), settings, progress("read training rows"))
     return sources
@@ -272,10 +250,10 @@ def raw_source(
     """Return a source of raw items: in memory, or image files on the disk if ``n_rows`` are too many to hold."""
     raw = train.items[modality]
     if isinstance(raw, SparseRows):
-        return _Sparse(model, modality, raw)
+        return partial(_dense_batches, model, modality, raw)
     if are_files(raw) and not _fits(model, modality, raw, n_rows):
-        return _FromDisk(ImageFiles(raw, model.branch(modality).prepare), settings)
-    return Held(prepare_inputs(model, train, modality, progress).to(model.device), settings)
+        return partial(_disk_batches, ImageFiles(raw, model.branch(modality).prepare), settings)
+    return partial(memory_batches, prepare_inputs(model, train, modality, progress).to(model.device), settings)
 
 
 def encoder_of_rows(
@@ -299,8 +277,7 @@ def encoder_of_rows(
 
 def _fits(model: HashModel, modality: str, items: Items, n_rows: int) -> bool:
     """Return whether the inputs of ``n_rows`` items like the first of ``items`` may stay in memory."""
-    first: Tensor = model.prepare(modality, items[:1])
-    return first.nbytes * n_rows <= _HELD_BYTES
+    return model.prepare(modality, items[:1]).nbytes * n_rows <= _HELD_BYTES
 
 
 _BATCH = 128  # rows that the encoder sees at a time

@@ -179,7 +179,7 @@ class Steps:
         """Yield this rank's batches of an epoch, on the device."""
         steps = list(epoch_steps(len(self.labels), self.settings, epoch, self.anchors, self.images))
         local_rows = [_rows_of_rank(rows) for rows, _ in steps]
-        streams = [source.batches(epoch, local_rows) for source in sources.values()]
+        streams = [source(epoch, local_rows) for source in sources.values()]
         for number, ((rows, anchor), values) in enumerate(zip(steps, zip(*streams, strict=True), strict=True)):
             inputs = [value.to(self.device, non_blocking=True) for value in values]
             time = epoch + number / len(steps)

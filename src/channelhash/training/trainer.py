@@ -111,19 +111,14 @@ def train(
                 steps.save(last, done)
             note(progress, f"loss {entry['loss']:.4g}")
             progress(done, settings.epochs)
-    _give_final_weights(model, steps, best if settings.keep == "best" else None)
-    return log
-
-
-def _give_final_weights(model: HashModel, steps: Steps, best: Path | None) -> None:
-    """Give ``model`` the weights of its folder ``best``, else the average of its weights if any; in evaluation mode."""
-    if best is not None:
+    if settings.keep == "best":
         wait_for_all()  # the first process has written it
         file = best / "model.safetensors"
         load_weights(model.trained_state(), read_weights(file), str(file))
     elif steps.average:
         steps.average.swap()
     model.eval()
+    return log
 
 
 def selection_score(validation: Validation) -> float:
