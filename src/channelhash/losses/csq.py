@@ -1,7 +1,7 @@
 """CSQ: central similarity, codes near the centre of their labels (Yuan et al., CVPR 2020)."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from channelhash.losses.base import hash_centres, random_signs
@@ -50,10 +50,8 @@ class CSQLoss(ItemLoss):
         super().__init__(n_bits, n_labels)
         self.lambda_q, self.squared, self.lambda_p = lambda_q, squared, lambda_p
         # Made of the settings: a checkpoint need not hold them.
-        self.register_buffer("centres", hash_centres(n_labels, n_bits, seed), persistent=False)
-        self.register_buffer("tie_break", random_signs((n_bits,), seed, "csq ties"), persistent=False)
-        self.centres: Tensor
-        self.tie_break: Tensor
+        self.centres = nn.Buffer(hash_centres(n_labels, n_bits, seed), persistent=False)
+        self.tie_break = nn.Buffer(random_signs((n_bits,), seed, "csq ties"), persistent=False)
 
     def centres_of(self, labels: Tensor) -> Tensor:
         """Return the centre of each row of ``(N, c)`` labels, ``(N, k)`` of ±1."""

@@ -57,9 +57,7 @@ class DCMHLoss(ItemLoss):
         quantization = (codes - sign(codes.sum(dim=0))).square().sum()
         balance = codes.sum(dim=1).square().sum()
         if self.n_train is None:
-            total: Tensor = likelihoods.sum() + self.gamma * quantization + self.eta * balance
-            return total / len(items.codes) ** 2
+            return (likelihoods.sum() + self.gamma * quantization + self.eta * balance) / len(items.codes) ** 2
         m, n = items.n_modalities, items.n_samples
-        by_modalities = likelihoods.view(m, n, m, n).sum(dim=(1, 3))
-        pairs = by_modalities.triu(diagonal=min(m - 1, 1)).sum()
+        pairs = likelihoods.view(m, n, m, n).sum(dim=(1, 3)).triu(diagonal=min(m - 1, 1)).sum()
         return (pairs + self.eta * balance) / n**2 + self.gamma * quantization / (n * self.n_train)

@@ -1,6 +1,6 @@
 """OrthoHash: one cosine softmax over orthogonal binary targets (Hoe et al., NeurIPS 2021)."""
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
 from channelhash.losses.base import hash_centres
@@ -38,8 +38,7 @@ class OrthoHashLoss(ItemLoss):
     def __init__(self, n_bits: int, n_labels: int, s: float = 8.0, m: float = 0.2, seed: int = 0) -> None:
         super().__init__(n_bits, n_labels)
         self.s, self.m = s, m
-        self.register_buffer("centres", hash_centres(n_labels, n_bits, seed), persistent=False)
-        self.centres: Tensor
+        self.centres = nn.Buffer(hash_centres(n_labels, n_bits, seed), persistent=False)
 
     def compute_items(self, items: Items) -> Tensor:
         """Return the loss of ``items``."""

@@ -82,5 +82,4 @@ def _soft_histogram(distances: Tensor, weights: Tensor, n_bits: int) -> Tensor:
     above = distances - below
     index = below.long()
     empty = distances.new_zeros(len(distances), n_bits + 1)
-    counted = empty.scatter_add(1, index, weights * (1 - above))
-    return counted.scatter_add(1, index + 1, weights * above)
+    return empty.scatter_add(1, index, weights * (1 - above)).scatter_add(1, index + 1, weights * above)

@@ -164,10 +164,8 @@ class _WordTable(nn.Module):
     def __init__(self, vectors: NDArray[np.floating[Any]]) -> None:
         super().__init__()
         self.vectors = vectors
-        self.register_buffer("places", torch.full((len(vectors) + 1,), -1, dtype=torch.int32), persistent=False)
-        self.register_buffer("rows", torch.zeros(1, vectors.shape[1]), persistent=False)
-        self.places: Tensor
-        self.rows: Tensor
+        self.places = nn.Buffer(torch.full((len(vectors) + 1,), -1, dtype=torch.int32), persistent=False)
+        self.rows: Tensor = nn.Buffer(torch.zeros(1, vectors.shape[1]), persistent=False)
         self.places[0] = 0
 
     def forward(self, tokens: Tensor) -> Tensor:
