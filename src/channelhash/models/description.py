@@ -258,8 +258,7 @@ def write_model(folder: Path, save: Callable[..., bytes], weights: Mapping[str, 
     with atomic_path(folder / "model.safetensors") as path:
         # Not `save_file`: only the owner may read its files.
         path.write_bytes(save(weights, {_CHECKSUM: _weights_checksum(save(weights))}))
-    described = description | {_CHECKSUM: fingerprint_of(description)}
-    write_text(folder / "config.json", json.dumps(described, indent=2))
+    write_text(folder / "config.json", json.dumps(description | {_CHECKSUM: fingerprint_of(description)}, indent=2))
 
 
 def read_checked(path: Path) -> bytes:

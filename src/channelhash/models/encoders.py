@@ -211,8 +211,7 @@ def open_encoder(
             raise InputError(f"encoder {word}: is not a function that gives an Encoder (channelhash.models.encoders)")
         return replace(encoder, word=word)
     if kind not in _ENCODERS:
-        known = [*_ENCODERS, FEATURES]
-        raise InputError(f"{unknown(f'encoder {word!r}', kind, known)} A run is named by its folder")
+        raise InputError(f"{unknown(f'encoder {word!r}', kind, [*_ENCODERS, FEATURES])} A run is named by its folder")
     if kind == "openclip":
         return _openclip(what)
     if what:

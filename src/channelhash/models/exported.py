@@ -105,8 +105,7 @@ class ExportedModel:
         self.check_encodes([modality])
         if modality not in self._sides:
             self._sides[modality] = _Side(self.folder, modality, self._entries[modality], self._sha256)
-        side = self._sides[modality]
-        rows = outputs_by_batches(side, modality, items, _NOT_FINITE, batch_size=_BATCH)
+        rows = outputs_by_batches(self._sides[modality], modality, items, _NOT_FINITE, batch_size=_BATCH)
         return np.concatenate([np.empty((0, self.n_bits), np.float32), *rows])
 
 
@@ -206,8 +205,7 @@ def export_onnx(model: "HashModel", folder: Path, modalities: Sequence[str] = ()
         for modality, recipe in recipes.items():
             description["modalities"][modality] = _export(model, modality, recipe, temporary / f"{modality}.onnx")
         description["sha256"] = {path.name: file_hash(path) for path in sorted(temporary.iterdir())}
-        text = json.dumps(description, indent=2, ensure_ascii=False)
-        (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
+        (temporary / DESCRIPTION).write_text(json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8")
         for path in temporary.iterdir():  # on the disk before the name is
             sync(path)
         if folder.is_dir():  # it is empty, and Windows renames nothing to it
@@ -285,8 +283,7 @@ def _write(branch: "nn.Module", inputs: "Tensor", path: Path) -> None:
         (parts / path.name).replace(path)
     else:  # a file for each tensor, under names that the next modality's tensors have as well
         onnx = library("onnx", "onnx")
-        graph = onnx.load(parts / path.name)
-        onnx.save_model(graph, path, save_as_external_data=True, location=f"{path.name}.data")
+        onnx.save_model(onnx.load(parts / path.name), path, save_as_external_data=True, location=f"{path.name}.data")
     shutil.rmtree(parts)
 
 

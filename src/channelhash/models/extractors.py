@@ -199,8 +199,7 @@ class Extractor:
             with np.errstate(over="ignore"):  # what is not finite then is reported with its item
                 rows = np.asarray(features, dtype=np.float32)
         except (TypeError, ValueError):
-            kind = type(features).__name__
-            raise InputError(f"{self._where}: gave a {kind} that is no matrix of numbers") from None
+            raise InputError(f"{self._where}: gave a {type(features).__name__} that is no matrix of numbers") from None
         if rows.ndim != 2 or len(rows) != len(items) or self._width not in (None, rows.shape[1]):
             expected = f"({len(items)}, {self._width or 'd'}) like those that the model was trained on"
             raise InputError(f"{self._where}: gave features of shape {rows.shape}, expected {expected}")

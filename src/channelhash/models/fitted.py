@@ -18,15 +18,7 @@ from channelhash.codes import PackedCodes, binarize, pack, unit_rows
 from channelhash.data.images import ImageInput
 from channelhash.data.records import Features, Items, Records
 from channelhash.errors import InputError
-from channelhash.models.description import (
-    fingerprint_of,
-    in_one_word,
-    model_card,
-    outputs_by_batches,
-    read_arrays,
-    read_description,
-    write_model,
-)
+from channelhash.models import description
 from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.extractors import FeatureRows
 from channelhash.models.photo import Head
@@ -92,8 +84,7 @@ def _pca_itq(features: _Rows, n_bits: int, seed: int, name: str) -> _LinearMap:
     mean = values.mean(axis=0)
     _, vectors = np.linalg.eigh(np.cov(values, rowvar=False).reshape(values.shape[1], -1))
     weights = _columns(vectors[:, ::-1], n_bits)  # eigenvalues rise
-    rotation = _itq_rotation((values - mean) @ weights, seed, name)
-    return _LinearMap(mean, weights @ rotation)
+    return _LinearMap(mean, weights @ _itq_rotation((values - mean) @ weights, seed, name))
 
 
 def _cca_itq(features: _Features, n_bits: int, seed: int, rho: float = 1e-4) -> dict[str, _LinearMap]:
@@ -121,8 +112,6 @@ def _cca(features: _Features, n_dimensions: int, rho: float = 1e-4) -> dict[str,
     """
     from scipy.linalg import solve_triangular
 
-    if len(features) != 2:
-        raise ValueError(f"canonical correlations are of two modalities, not of {', '.join(features)}")
     views = [np.asarray(values, dtype=np.float64) for values in features.values()]
     means = [values.mean(axis=0) for values in views]
     centred = [values - mean for values, mean in zip(views, means, strict=True)]
@@ -239,7 +228,7 @@ class FittedModel:
             return self.outputs_prepared({modality: self.prepare(modality, batch)})[modality]
 
         problem = "the output is not finite; the weights are damaged, fit again"
-        rows = outputs_by_batches(compute, modality, items, problem, progress)
+        rows = description.outputs_by_batches(compute, modality, items, problem, progress)
         return np.concatenate(rows) if rows else np.empty((0, self.n_bits), np.float32)
 
     def encode(self, modality: str, items: Items, progress: Progress | None = None) -> PackedCodes:
@@ -260,7 +249,7 @@ class FittedModel:
 
     @cached_property
     def _fingerprint(self) -> str:
-        return fingerprint_of(self._description(), self._weights())
+        return description.fingerprint_of(self._description(), self._weights())
 
     def comparable(self, model: str) -> bool:
         """Return whether these codes can be compared with those of the model with the fingerprint ``model``."""
@@ -268,9 +257,9 @@ class FittedModel:
 
     def _description(self) -> dict[str, Any]:
         identities = {name: dict(self.encoder.sides[name].identity) for name in self.modalities}
-        description = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
-        description["backbones"] = {name: identity for name, identity in identities.items() if identity}
-        return description | ({"preprocessing": PREPROCESSING} if "image" in self.modalities else {})
+        config = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
+        config["backbones"] = {name: identity for name, identity in identities.items() if identity}
+        return config | ({"preprocessing": PREPROCESSING} if "image" in self.modalities else {})
 
     def _weights(self) -> dict[str, NDArray[Any]]:
         weights: dict[str, NDArray[Any]] = {}
@@ -286,9 +275,9 @@ class FittedModel:
         from safetensors.numpy import save
 
         weights = {name: np.ascontiguousarray(values) for name, values in self._weights().items()}
-        write_model(folder, save, weights, self._description())
+        description.write_model(folder, save, weights, self._description())
         n_weights = sum(values.size for values in weights.values())
-        card = model_card(self.name, self.n_bits, self.modalities, n_weights, self.fingerprint())
+        card = description.model_card(self.name, self.n_bits, self.modalities, n_weights, self.fingerprint())
         write_text(folder / "README.md", card)
 
     @classmethod
@@ -307,12 +296,12 @@ class FittedModel:
         """Read a model that was saved; its encoder has to be here, and the same."""
         file = folder / "config.json"
         with reading(file, "not a model this version can build"):
-            description = read_description(file)
+            config = description.read_description(file)
             with trusting(trust_code):
-                check_trusted(description, file)
-            form = dict(description["architecture"])
+                check_trusted(config, file)
+            form = dict(config["architecture"])
             encoder = open_encoder(form.get("extractors") or form["encoder"], form["widths"], form.get("seen"))
-            arrays = read_arrays(folder / "model.safetensors")
+            arrays = description.read_arrays(folder / "model.safetensors")
             heads = Head.read_all(arrays)
             sides = {name: side._replace(head=heads.get(name)) for name, side in encoder.sides.items()}
             maps = {
@@ -321,9 +310,9 @@ class FittedModel:
                 if f"{name}.map.mean" in arrays
             }
             model = cls(replace(encoder, sides=sides), form, maps)
-            if description.get("preprocessing") != model._description().get("preprocessing"):
+            if config.get("preprocessing") != model._description().get("preprocessing"):
                 raise ValueError("it was made for images that were read in another way; fit it again")
-        for name, saved in description["backbones"].items():
+        for name, saved in config["backbones"].items():
             if saved != (here := dict(sides[name].identity)):
                 raise InputError(
                     f"{file}: fitted to {saved['name']} with weights {saved['weights']}, but here are {here['name']} "
@@ -379,8 +368,7 @@ def fit_codes(
     if chosen == "learned" and (fit := encoder.fits.get(str(n_bits))):
         architecture["fit"] = list(fit)
     if not isinstance(word, str):
-        seen = {name: encoder.seen[name] for name in modalities}
-        architecture |= {"extractors": dict(word), "seen": seen}
+        architecture |= {"extractors": dict(word), "seen": {name: encoder.seen[name] for name in modalities}}
     return FittedModel(encoder, architecture, maps)
 
 
@@ -388,7 +376,8 @@ def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, co
     """Return the method that ``codes`` stands for."""
     if codes == "learned" and n_bits > encoder.own_bits:
         reason = f"has {encoder.own_bits} bits of its own" if encoder.own_bits else "has no codes of its own"
-        raise InputError(f"--codes learned: the encoder {in_one_word(encoder.word)} {reason}, not {n_bits}; take itq")
+        word = description.in_one_word(encoder.word)
+        raise InputError(f"--codes learned: the encoder {word} {reason}, not {n_bits}; take itq")
     if codes == "auto" and n_bits <= encoder.own_bits:
         return "learned"
     n_pairs = n_items if len(features) == 2 else 0

@@ -18,15 +18,8 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.data.images import ImageFiles, ImageInput, image_batches
 from channelhash.data.records import Features, Items, Records, are_files
 from channelhash.errors import InputError, JobError
+from channelhash.models import description
 from channelhash.models.backbones import Frozen, Precision, load_weights
-from channelhash.models.description import (
-    fingerprint_of,
-    model_card,
-    outputs_by_batches,
-    read_checked,
-    read_description,
-    write_model,
-)
 from channelhash.models.extractors import FeatureRows, check_rows
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import reading
@@ -234,7 +227,7 @@ class HashModel(nn.Module, ModelHubMixin):
             return self.outputs_prepared({modality: self.prepare(modality, batch)})[modality]
 
         problem = f"the model's output is not finite; its {_DAMAGED}"
-        rows = outputs_by_batches(compute, modality, items, problem, progress)
+        rows = description.outputs_by_batches(compute, modality, items, problem, progress)
         return torch.cat(rows) if rows else torch.empty(0, self.n_bits)
 
     @torch.no_grad()
@@ -282,22 +275,21 @@ class HashModel(nn.Module, ModelHubMixin):
         Extractors do not count: the model maps features to codes, wherever those features are computed.
         """
         weights = {name: values.cpu().contiguous().numpy() for name, values in self.trained_state().items()}
-        return fingerprint_of(self._description(), weights)
+        return description.fingerprint_of(self._description(), weights)
 
     def _description(self) -> dict[str, Any]:
-        description = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
+        required = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
         optional = {
             "backbones": self.backbones(),
             "code_space": " ".join(self.code_spaces),
             "preprocessing": self._preprocessing,
         }
-        return description | {key: value for key, value in optional.items() if value}
+        return required | {key: value for key, value in optional.items() if value}
 
     @property
     def _preprocessing(self) -> int | None:
         """Version of what happens to pixels, None for a model that reads no images."""
-        reads_images = "image" in self.branches and self.name != "features"
-        return PREPROCESSING if reads_images else None
+        return PREPROCESSING if "image" in self.branches and self.name != "features" else None
 
     def comparable(self, model: str) -> bool:
         """Return whether this model's codes can be compared with those of the model with the fingerprint ``model``."""
@@ -306,13 +298,13 @@ class HashModel(nn.Module, ModelHubMixin):
     def _save_pretrained(self, save_directory: Path) -> None:
         weights = {name: values.contiguous() for name, values in self.trained_state().items()}
         extends = {"extends": list(self.extends)} if self.extends else {}
-        write_model(save_directory, save, weights, self._description() | extends)
+        description.write_model(save_directory, save, weights, self._description() | extends)
 
     def generate_model_card(self, *args: Any, **training: Any) -> ModelCard:
         """Generate the card that `save_pretrained` writes; ``training`` are arguments of `description.model_card`."""
         parameters = sum(values.numel() for values in self.trained_state().values())
         facts = (self.name, self.n_bits, self.modalities, parameters, self.fingerprint())
-        return ModelCard(model_card(*facts, **training))
+        return ModelCard(description.model_card(*facts, **training))
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, trust_code: bool = False, **hub: Any) -> Self:
@@ -329,10 +321,10 @@ class HashModel(nn.Module, ModelHubMixin):
         if not (folder / "config.json").exists():
             raise InputError(f"{folder}: no config.json, this is not a saved model")
         with reading(folder / "config.json", "not a model this version can build"):
-            description = read_description(folder / "config.json")
-            name, n_bits, architecture = (description[key] for key in ("name", "n_bits", "architecture"))
+            config = description.read_description(folder / "config.json")
+            name, n_bits, architecture = (config[key] for key in ("name", "n_bits", "architecture"))
             with trusting(trust_code):
-                check_trusted(description, folder / "config.json")
+                check_trusted(config, folder / "config.json")
             if not isinstance(n_bits, int) or architecture.get("n_bits", n_bits) != n_bits:
                 raise ValueError(f"n_bits is {n_bits!r}, in its architecture {architecture.get('n_bits')!r}")
             build = resolve_model(name).build
@@ -344,13 +336,13 @@ class HashModel(nn.Module, ModelHubMixin):
                 raise ValueError(str(error)) from error
             if not branches:
                 raise ValueError("it encodes no modality")
-            spaces, extends = str(description.get("code_space", "")).split(), map(str, description.get("extends", ()))
+            spaces, extends = str(config.get("code_space", "")).split(), map(str, config.get("extends", ()))
             model = cls(name, n_bits, architecture, branches, None, spaces, tuple(extends))
-            if description.get("preprocessing") != model._preprocessing:
+            if config.get("preprocessing") != model._preprocessing:
                 raise ValueError("it was made for images that were read in another way; train or fit it again")
-            model._check_backbones(description.get("backbones", {}), folder)
+            model._check_backbones(config.get("backbones", {}), folder)
         file = folder / "model.safetensors"
-        load_weights(model.trained_state(), load(read_checked(file)), str(file))
+        load_weights(model.trained_state(), load(description.read_checked(file)), str(file))
         return model.eval()
 
     def _check_backbones(self, saved: dict[str, dict[str, str]], folder: Path) -> None:
@@ -381,10 +373,7 @@ _BATCH = 128
 
 
 def encode_records(
-    model: HashModel,
-    records: Records,
-    progress: Progress | None = None,
-    fingerprint: str | None = None,
+    model: HashModel, records: Records, progress: Progress | None = None, fingerprint: str | None = None
 ) -> CodeSet:
     """Return codes of every modality that both the model and the records have, with labels, texts and image paths."""
     items = {modality: records.items[modality] for modality in model.modalities if modality in records.items}

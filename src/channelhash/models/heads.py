@@ -71,11 +71,7 @@ class _Standardize(nn.Module):
 
     def __init__(self, n_features: int) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(n_features))
-        self.register_buffer("scale", torch.ones(n_features))
-        self.mean: Tensor
-        self.scale: Tensor
-        self.n_features = n_features
+        self.mean, self.scale = nn.Buffer(torch.zeros(n_features)), nn.Buffer(torch.ones(n_features))
 
     def fit(self, features: Any) -> None:
         """Set mean and standard deviation to those of ``features`` ``(n, d)``; constant columns keep their scale.
@@ -130,8 +126,7 @@ def create_features_model(
         architecture["extractors"] = absolute_names(extractors)
         for modality, name in extractors.items():
             Extractor(name, modality, None).check_file()
-    branches = build_features_branches(**architecture, initial=initial)
-    model = HashModel("features", n_bits, architecture, branches)
+    model = HashModel("features", n_bits, architecture, build_features_branches(**architecture, initial=initial))
     if standardize:
         for modality, branch in model.branches.items():
             branch.encoder.fit(train.items[modality])  # type: ignore[union-attr, operator]
@@ -310,12 +305,7 @@ def fit_scales(model: HashModel, inputs: Mapping[str, Tensor]) -> None:
 
 
 def rotate_outputs(
-    model: HashModel,
-    inputs: dict[str, Tensor],
-    images: Tensor,
-    n_leading: Sequence[int],
-    seed: int,
-    steps: int = 300,
+    model: HashModel, inputs: dict[str, Tensor], images: Tensor, n_leading: Sequence[int], seed: int, steps: int = 300
 ) -> None:
     """Learn a rotation R of the outputs of both sides and make it part of their heads.
 
@@ -347,8 +337,7 @@ def rotate_outputs(
     with torch.no_grad():
         rotation = start @ torch.matrix_exp(free - free.T)
         for modality in inputs:
-            head: Any = model.branch(modality).head
-            head[-1].rotate(rotation)
+            model.branch(modality).head[-1].rotate(rotation)  # type: ignore[index]
     model.eval()
 
 

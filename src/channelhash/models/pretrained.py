@@ -41,10 +41,8 @@ class _Normalize(nn.Module):
 
     def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor(mean)[:, None, None], persistent=False)
-        self.register_buffer("std", torch.tensor(std)[:, None, None], persistent=False)
-        self.mean: Tensor
-        self.std: Tensor
+        self.mean = nn.Buffer(torch.tensor(mean)[:, None, None], persistent=False)
+        self.std = nn.Buffer(torch.tensor(std)[:, None, None], persistent=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Normalize ``(n, 3, s, s)`` pixels; float32."""
@@ -126,8 +124,7 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # OpenCLIP logs to the root logger what is an error here, or was requested
     try:
-        source = str(file) if file else tag
-        clip = open_clip.create_model(name, pretrained=source, device=torch.get_default_device())
+        clip = open_clip.create_model(name, pretrained=str(file) if file else tag, device=torch.get_default_device())
         tokenize = _tokenizer(name, json.dumps(open_clip.get_model_config(name)))
     except Exception as error:  # OpenCLIP, torch, pickle and the hub each have their own types
         if file:

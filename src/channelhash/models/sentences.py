@@ -88,10 +88,10 @@ def text_features(inputs: NDArray[np.uint8]) -> _Array:
         general = [_use(_sentence_pieces()(text)) for text in texts]
     if not texts:
         return np.empty((0, TEXT_WIDTH), np.float32)
-    return join_features(np.concatenate(english), np.stack(general))
+    return _join_features(np.concatenate(english), np.stack(general))
 
 
-def join_features(english: _Array, general: _Array) -> _Array:
+def _join_features(english: _Array, general: _Array) -> _Array:
     """Put features ``(n, 384)`` and ``(n, 512)`` side by side; those predicted where the first are far from them."""
     weights = _prediction()
     predicted = general @ weights["matrix"] + weights["offset"]

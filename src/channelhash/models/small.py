@@ -43,15 +43,8 @@ class VocabularyTokens:
 
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, how to do the same without this package."""
-        words = list(self.vocabulary.words)
-        return dict(
-            kind="vocabulary",
-            steps=_STEPS,
-            punctuation=PUNCTUATION,
-            max_tokens=self.max_tokens,
-            padding=0,
-            words=words,
-        )
+        form = dict(kind="vocabulary", steps=_STEPS, punctuation=PUNCTUATION, max_tokens=self.max_tokens)
+        return form | dict(padding=0, words=list(self.vocabulary.words))
 
 
 class _BagOfTags(nn.Module):
@@ -106,8 +99,7 @@ class TransformerText(nn.Module):
         )
         self.mask_padding = mask_padding
         self.n_features = n_features
-        self.register_buffer("positions", _sinusoidal_positions(max_tokens, n_features), persistent=False)
-        self.positions: Tensor
+        self.positions = nn.Buffer(_sinusoidal_positions(max_tokens, n_features), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Encode ``(n, m)`` token ids as ``(n, n_features)``; a text without tokens gives zeros."""
@@ -156,11 +148,7 @@ class _SmallConvNet(nn.Module):
         widths = [width, 2 * width, 4 * width, 4 * width]
         blocks: list[nn.Module] = []
         for n_in, n_out in zip([3, *widths[:-1]], widths, strict=True):
-            blocks += [
-                nn.Conv2d(n_in, n_out, 3, stride=2, padding=1),
-                nn.GroupNorm(8, n_out),
-                nn.ReLU(),
-            ]
+            blocks += [nn.Conv2d(n_in, n_out, 3, stride=2, padding=1), nn.GroupNorm(8, n_out), nn.ReLU()]
         self.blocks = nn.Sequential(*blocks)
         # A 2 × 2 grid keeps "above" and "below": sky over sea is not sea over sky.
         self.pool = nn.AdaptiveAvgPool2d(2)
