@@ -212,8 +212,7 @@ class Square(_Pixels):
         width, height = image.size
         side = min(width, height)
         left, top = (width - side) / 2, (height - side) / 2
-        box = (left, top, left + side, top + side)
-        return image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
+        return image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
 
 
 def resize_of(recipe: Mapping[str, Any]) -> Resize | Square:

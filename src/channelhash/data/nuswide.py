@@ -104,8 +104,7 @@ def _read_image_list(path: Path) -> tuple[list[str], list[str]]:
     names = [line.strip() for line in decode_text(path).splitlines() if line.strip()]
     ids = []
     for place, name in enumerate(names, start=1):
-        stem = name.replace("\\", "/").rpartition("/")[2].partition(".")[0]
-        number = stem.rpartition("_")[2]
+        number = name.replace("\\", "/").rpartition("/")[2].partition(".")[0].rpartition("_")[2]
         if not number.isdecimal():
             raise InputError(f"{path}, line {place}: {name!r} does not end in _<id>.jpg")
         ids.append(number)

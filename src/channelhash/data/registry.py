@@ -69,9 +69,8 @@ def resolve_data_kind(name: str) -> DataKind:
     'load_features'
     """
     entry = typed_settings.look_up(DATA_KINDS, name, "data.kind")
-    if isinstance(entry, DataKind) or not typed_settings.is_python_name(name):
-        kind: DataKind = entry
-        return kind
+    if isinstance(entry, DataKind):
+        return entry
     if not callable(entry):
         raise InputError(f"data.kind {name}: is neither a function that returns records nor a DataKind")
     return DataKind(entry)

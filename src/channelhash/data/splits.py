@@ -205,8 +205,7 @@ def _sizes(n: int, queries: int | None, train: _TrainRows, validation_queries: i
 def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
     """Shuffle all rows; rows of one id, and texts of one image, stay next to each other."""
     ids, group = np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)
-    rank = random.permutation(len(ids))
-    return np.argsort(rank[group], kind="stable").astype(np.int64)
+    return np.argsort(random.permutation(len(ids))[group], kind="stable").astype(np.int64)
 
 
 def _splits_by_labels(

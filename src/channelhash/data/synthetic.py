@@ -198,8 +198,7 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
         for label in labels:
             numbers[label].append(number)
         if not (images / f"im{number}.jpg").exists():
-            tags = _write_hashtags(labels, generator(seed, "hashtags", number))
-            typed = "".join(f"{tag}\n" for tag in tags)
+            typed = "".join(f"{tag}\n" for tag in _write_hashtags(labels, generator(seed, "hashtags", number)))
             temporary = images / f"im{number}.tmp"  # without atomic_path: 25,000 files are not flushed one by one
             with space_for(images):
                 for kind, text in (("tags_raw", typed), ("tags", typed.lower())):

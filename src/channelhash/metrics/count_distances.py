@@ -305,7 +305,7 @@ def count_distances(pairs: Pairs, n_bits: int, own: RowPairs | None = None) -> t
     query_codes, database_codes, query_labels, database_labels = pairs
     database_sets = _label_words(database_labels)
     order, sizes, ends = by_label_count(_label_counts(database_sets))
-    items, sets = (_columns(values[order]) for values in (words(database_codes), database_sets))
+    items, sets = (_writeable(values[order].T) for values in (words(database_codes), database_sets))
     codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
     widths = np.bitwise_count(labels).sum(axis=1, dtype=np.uint64) + np.uint64(1)
     units = _gain_units(sizes, int(widths.max(initial=1)))
@@ -379,7 +379,7 @@ def by_label_count(size_of_item: Counts) -> tuple[Counts, Counts, Counts]:
 def _word_pairs(pairs: Pairs) -> _WordPairs:
     """Return codes and labels as the kernels take them."""
     query_codes, database_codes, query_labels, database_labels = pairs
-    items, sets = _columns(words(database_codes)), _columns(_label_words(database_labels))
+    items, sets = _writeable(words(database_codes).T), _writeable(_label_words(database_labels).T)
     return _WordPairs(_writeable(words(query_codes)), items, _label_words(query_labels), sets)
 
 
@@ -392,11 +392,6 @@ def _label_counts(sets: _Words) -> NDArray[np.int64]:
     """Count the labels of each item, from `_label_words`."""
     counts: NDArray[np.int64] = np.bitwise_count(sets).sum(axis=1, dtype=np.int64)
     return counts
-
-
-def _columns(rows: _Words) -> _Words:
-    """Return words ``(n, words)`` as the kernel takes those of the items, ``(words, n)``."""
-    return _writeable(rows.T)
 
 
 def _writeable(values: _Words) -> _Words:

@@ -71,8 +71,7 @@ def _radius_plot(histograms: _Histograms) -> Figure:
     panels = figure.subplots(3, sharex=True)
     farthest = max(int(np.flatnonzero(counts.total.any(axis=0))[-1]) for counts in histograms.values())
     for number, (task, histogram) in enumerate(histograms.items()):
-        curve = histogram.by_radius()
-        for axes, values in zip(panels, curve, strict=True):
+        for axes, values in zip(panels, histogram.by_radius(), strict=True):
             line(axes, number, np.arange(farthest + 1), 100 * values[: farthest + 1], arrow(task))
     for axes, title, what in zip(
         panels,

@@ -110,9 +110,8 @@ def paired_test(first: Scores, second: Scores, resamples: int = 10_000, seed: in
     differences = (first - second)[~missing]
     if not len(differences):
         raise ValueError(f"none of the {len(first)} queries has a score: there is nothing to compare")
-    observed = abs(differences.sum())
     # Sums of the same numbers in another order differ in their last digits; a tie with what was seen is a hit.
-    threshold = observed - 1e-12 * np.abs(differences).sum()
+    threshold = abs(differences.sum()) - 1e-12 * np.abs(differences).sum()
     random = generator(seed, "sign flips")
     hits = 0
     for start in range(0, resamples, _BATCH):
@@ -328,8 +327,7 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: S
     """
     lower, upper = histogram.map_bounds()
     valid = [z for z in cutoffs if z <= histogram.total.sum(axis=1).max(initial=0)]
-    average_precision = histogram.average_precision()
-    interval = bootstrap_interval(average_precision, resamples=_RESAMPLES)  # of their mean, which is mAP_T
+    interval = bootstrap_interval(histogram.average_precision(), resamples=_RESAMPLES)  # of their mean, which is mAP_T
     curve = histogram.precision_recall_curve()
     counted = histogram.relevant.sum(axis=1) > 0
     return {
