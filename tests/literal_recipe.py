@@ -67,8 +67,6 @@ def clip_tokens(recipe: dict, texts) -> np.ndarray:
 def pixels(recipe: dict, path: Path) -> np.ndarray:
     size, method = recipe["size"], Image.Resampling[recipe["filter"].upper()]
     picture = Image.open(path)
-    if recipe["resize"] == "square":
-        picture.draft("RGB", (2 * size, 2 * size))
     if recipe.get("reduced"):
         picture.draft("RGB", (2 * recipe["short_side"],) * 2)
     picture = ImageOps.exif_transpose(picture)

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 import channelhash as ch
-from channelhash.data.images import Resize, Square, resize_of
+from channelhash.data.images import Resize, resize_of, square
 from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.models import MODELS, HashModel
@@ -124,7 +124,7 @@ def test_weights_beside_a_large_file_are_one_file_a_modality(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("prepare", [
-    Square(16), Resize(16), Resize(16, short_side=21, filter="bicubic"), Resize(16, mode="squash"),
+    square(16), Resize(16), Resize(16, short_side=21, filter="bicubic"), Resize(16, mode="squash"),
     Resize(16, mode="longest", fill=77), Resize(8, None, "bicubic", "squash", 0, True),
 ], ids=str)  # fmt: skip
 def test_what_is_said_of_pixels_is_what_is_done(prepare, pictures):

@@ -5,7 +5,7 @@ import torch
 
 from channelhash.augment.progressive import Progression
 from channelhash.config import TrainSettings
-from channelhash.data.images import ImageFiles, Square, image_batches
+from channelhash.data.images import ImageFiles, image_batches, square
 from channelhash.training.inputs import _AugmentedImages, memory_batches
 from picture_runs import picture_records
 
@@ -44,10 +44,10 @@ def test_pictures_are_augmented_and_features_never():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_do_not_depend_on_workers(tmp_path, workers):
     paths = list(picture_records(tmp_path, 9).items["image"])
-    pictures = _AugmentedImages(ImageFiles(paths, Square(24)), TrainSettings(epochs=200, augment_seed=5))
+    pictures = _AugmentedImages(ImageFiles(paths, square(24)), TrainSettings(epochs=200, augment_seed=5))
     batches = [torch.tensor([4, 0, 7]), torch.tensor([1, 2])]
     draws = [[(190, row) for row in rows.tolist()] for rows in batches]
-    pixels = Square(24)(paths).float() / 255
+    pixels = square(24)(paths).float() / 255
     for got, rows in zip(image_batches(pictures, draws, workers), batches, strict=True):
         expected = torch.stack([Progression(5, 9).augment(pixels.__getitem__, 190, row) for row in rows.tolist()])
         torch.testing.assert_close(got, expected, rtol=0, atol=0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms, ImageSequence
 
-from channelhash.data.images import Square, image_problem
+from channelhash.data.images import image_problem, square
 from channelhash.utils import image_files
 from channelhash.utils.image_files import _LIMIT_VARIABLE, ImageError, decode, heif_problem, open_image
 from channelhash.utils.seeds import generator
@@ -217,7 +217,7 @@ def test_a_file_that_broke_off_is_named(file_format, tmp_path):
         path = tmp_path / f"cut.{file_format.lower()}"
         path.write_bytes(content[:start] + bytes(len(content) - start))
         assert str(image_problem(path)).startswith(f"unreadable picture {path} (")
-        check_refusal(r"cut\.\w+: not a readable picture", Square(8), [path])
+        check_refusal(r"cut\.\w+: not a readable picture", square(8), [path])
 
 
 def test_large_pictures_are_bounded_by_their_decoded_size(monkeypatch, tmp_path):
@@ -235,7 +235,7 @@ def test_large_pictures_are_bounded_by_their_decoded_size(monkeypatch, tmp_path)
     says = "80 x 60 pixels are more than 0.004 million; CHANNELHASH_MAX_PIXELS=500 allows 500 million"
     assert image_problem(png) == f"unreadable picture {png} ({says})"
     monkeypatch.setenv(_LIMIT_VARIABLE, "many")
-    check_refusal("CHANNELHASH_MAX_PIXELS=many: expected a number", Square(8), [png])
+    check_refusal("CHANNELHASH_MAX_PIXELS=many: expected a number", square(8), [png])
 
 
 def test_a_photograph_of_200_megapixels_is_opened(tmp_path):

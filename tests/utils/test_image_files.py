@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageOps
 
-from channelhash.data.images import Resize, Square, image_problem
+from channelhash.data.images import Resize, image_problem, square
 from channelhash.explanation.occlusion import reduce_image
 from channelhash.photos.tags import read_header
 from channelhash.utils.image_files import decode, heif_problem, open_image
@@ -51,7 +51,7 @@ def test_an_image_is_turned_as_pillow_turns_it(orientation, file_format):
     np.testing.assert_array_equal(np.asarray(decode(turned)), np.asarray(turned))
 
 
-@pytest.mark.parametrize("prepare", [Square(32), Resize(32), Resize(32, mode="squash"), Resize(32, mode="longest")])
+@pytest.mark.parametrize("prepare", [square(32), Resize(32), Resize(32, mode="squash"), Resize(32, mode="longest")])
 def test_models_see_a_photograph_of_a_telephone_upright(prepare, tmp_path):
     seen = photograph(360, 240)
     lying = tmp_path / "lying.jpg"
@@ -73,7 +73,7 @@ def test_a_corrupt_exif_block_is_none(tmp_path):
         path = tmp_path / "corrupt.jpg"
         path.write_bytes(content[:start] + junk + content[start + len(junk) :])
         assert image_problem(path) is None
-        assert Square(8)([path]).shape == (1, 3, 8, 8)
+        assert square(8)([path]).shape == (1, 3, 8, 8)
         assert read_header(path, 0)[0]["taken"] is None
 
 
@@ -86,7 +86,7 @@ def test_heic_is_read_upright(tmp_path):
     exif[ExifTags.Base.Orientation] = 6
     seen = photograph()
     pillow_heif.from_pillow(seen.transpose(Image.Transpose.ROTATE_90)).save(path, exif=exif.tobytes(), quality=95)
-    assert (Square(32)([path]).float() - Square(32)([seen]).float()).abs().mean() < 4
+    assert (square(32)([path]).float() - square(32)([seen]).float()).abs().mean() < 4
     assert sorted(open_image(io.BytesIO(path.read_bytes()), ("JPEG", "HEIF")).size) == [60, 90]
 
 

@@ -103,10 +103,30 @@ def visible_folders(root: Path, depth: int = 4) -> dict[Path, list[str]]:
     return dict(sorted(folders.items(), key=lambda entry: len(entry[0].parts)))
 
 
-class _Pixels:
-    """What prepares images for a model, by Pillow's antialiased filters."""
+@dataclass(frozen=True)
+class Resize:
+    """Resize images as a model expects them, by Pillow's antialiased filters (``protocol.md`` § 3).
+
+    Attributes:
+        size: side in pixels.
+        short_side: with mode ``"shortest"``, the short side before the centre crop; None is ``size``.
+        filter: interpolation.
+        mode: resize the short side and crop the centre; squash to a square; resize the long side and pad; or resize the
+            square in the centre, which is cut out first and not to whole pixels.
+        fill: grey value of the padding.
+        reduced: decode a large JPEG file to a nearby smaller size, at least twice that of the result; of 12 million
+            pixels in a third of the time.
+
+    >>> Resize(4, short_side=6)([Image.new("RGB", (30, 20))]).shape
+    torch.Size([1, 3, 4, 4])
+    """
 
     size: int
+    short_side: int | None = None
+    filter: Literal["bilinear", "bicubic"] = "bilinear"
+    mode: Literal["shortest", "squash", "longest", "square"] = "shortest"
+    fill: int = 0
+    reduced: bool = False
 
     def __call__(self, items: Sequence[ImageInput]) -> "Tensor":
         """Return images as ``(n, 3, size, size)`` uint8; errors as in `arrays`."""
@@ -131,51 +151,19 @@ class _Pixels:
                 raise InputError(f"{image}: not a readable picture ({error})") from None
         return np.ascontiguousarray(batch.transpose(0, 3, 1, 2))
 
-    def _resized(self, opened: Image.Image) -> Image.Image:
-        raise NotImplementedError
-
-
-def _recipe(resize: str, draft: str, **fields: Any) -> dict[str, Any]:
-    """Describe, JSON-able, how to prepare images without this package."""
-    steps = [
-        "open the picture with Pillow",
-        *(_UPRIGHT, _COLOURS, *_STEPS[resize]),
-        "values 0 to 255 as they are, channels R, G, B before rows before columns",
-    ]
-    if draft:
-        steps.insert(1, f"if it is a file, picture.draft('RGB', ({draft})), by which a large JPEG is decoded smaller")
-    return dict(kind="pixels", resize=resize, steps=steps) | fields
-
-
-@dataclass(frozen=True)
-class Resize(_Pixels):
-    """Resize images as a pre-trained model expects them (``protocol.md`` § 3).
-
-    Attributes:
-        size: side in pixels.
-        short_side: with mode ``"shortest"``, the short side before the centre crop; None is ``size``.
-        filter: interpolation.
-        mode: resize the short side and crop the centre; squash to a square; or resize the long side and pad.
-        fill: grey value of the padding.
-        reduced: decode a large JPEG file to a nearby smaller size, at least twice that of the result; of 12 million
-            pixels in a third of the time.
-
-    >>> Resize(4, short_side=6)([Image.new("RGB", (30, 20))]).shape
-    torch.Size([1, 3, 4, 4])
-    """
-
-    size: int
-    short_side: int | None = None
-    filter: Literal["bilinear", "bicubic"] = "bilinear"
-    mode: Literal["shortest", "squash", "longest"] = "shortest"
-    fill: int = 0
-    reduced: bool = False
-
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, how to do the same without this package."""
+        steps = [
+            "open the picture with Pillow",
+            *(_UPRIGHT, _COLOURS, *_STEPS[self.mode]),
+            "values 0 to 255 as they are, channels R, G, B before rows before columns",
+        ]
+        if self.reduced:
+            draft = "picture.draft('RGB', (2 * short_side, 2 * short_side))"
+            steps.insert(1, f"if it is a file, {draft}, by which a large JPEG is decoded smaller")
         fields = {key: value for key, value in asdict(self).items() if key != "mode" and (key != "reduced" or value)}
-        draft = "2 * short_side, 2 * short_side" if self.reduced else ""
-        return _recipe(self.mode, draft, **fields | {"short_side": self.short_side or self.size})
+        fields["short_side"] = self.short_side or self.size
+        return dict(kind="pixels", resize=self.mode, steps=steps) | fields
 
     def _resized(self, opened: Image.Image) -> Image.Image:
         size, short = self.size, self.short_side or self.size
@@ -186,46 +174,37 @@ class Resize(_Pixels):
         if self.mode == "longest":
             return ImageOps.pad(image, (size, size), method, color=(self.fill,) * 3)
         width, height = image.size
+        side = min(width, height)
+        if self.mode == "square":
+            left, top = (width - side) / 2, (height - side) / 2
+            return image.resize((size, size), method, box=(left, top, left + side, top + side))
         # The long side is cut to whole pixels and the crop rounded to even, as in torchvision, which published features
         # of pre-trained models were made with.
-        wide, high = (int(short * side / min(width, height)) for side in (width, height))
+        wide, high = (int(short * length / side) for length in (width, height))
         left, top = round((wide - size) / 2), round((high - size) / 2)
         return image.resize((wide, high), method).crop((left, top, left + size, top + size))
 
 
-@dataclass(frozen=True)
-class Square(_Pixels):
-    """Read images as RGB squares: short side resized to ``size`` (bilinear, antialiased), then centre-cropped.
+def square(size: int) -> Resize:
+    """Return what reads images as squares of the centre, from a smaller decoding of large JPEG files.
 
-    >>> Square(2)([Image.new("RGB", (6, 4), "white")]).unique().tolist()
+    >>> square(2)([Image.new("RGB", (6, 4), "white")]).unique().tolist()
     [255]
     """
-
-    size: int
-
-    def recipe(self) -> dict[str, Any]:
-        """Describe, JSON-able, how to do the same without this package."""
-        return _recipe("square", "2 * size, 2 * size", size=self.size, filter="bilinear")
-
-    def _resized(self, opened: Image.Image) -> Image.Image:
-        image = decode(opened, 2 * self.size)
-        width, height = image.size
-        side = min(width, height)
-        left, top = (width - side) / 2, (height - side) / 2
-        return image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
+    return Resize(size, mode="square", reduced=True)
 
 
-def resize_of(recipe: Mapping[str, Any]) -> Resize | Square:
+def resize_of(recipe: Mapping[str, Any]) -> Resize:
     """Return what prepares images as a recipe says.
 
-    >>> resize_of(Square(8).recipe()), resize_of(Resize(8, 9, "bicubic").recipe())
-    (Square(size=8), Resize(size=8, short_side=9, filter='bicubic', mode='shortest', fill=0, reduced=False))
+    >>> resize_of(square(8).recipe()).mode, resize_of(Resize(8, 9, "bicubic").recipe())
+    ('square', Resize(size=8, short_side=9, filter='bicubic', mode='shortest', fill=0, reduced=False))
     """
     mode = recipe["resize"]
-    if mode == "square":
-        return Square(recipe["size"])
     if mode not in _STEPS:
         raise ValueError(f"resize is {mode!r}, not one of {', '.join(_STEPS)}")
+    if mode == "square":  # of which older recipes say the size alone
+        return square(recipe["size"])
     fields = {key: recipe[key] for key in ("size", "short_side", "filter", "fill")}
     return Resize(**fields, mode=mode, reduced=recipe.get("reduced", False))
 

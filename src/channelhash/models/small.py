@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from channelhash.data.images import Square
+from channelhash.data.images import square
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models.hash_model import Branch, HashModel
@@ -245,7 +245,7 @@ def build_small_branches(
     if "image" in modalities:
         image_encoder = _SmallConvNet(width)
         head = hash_head([image_encoder.n_features, *hidden, n_bits], dropout)
-        branches["image"] = Branch(Square(image_size), image_encoder, head)
+        branches["image"] = Branch(square(image_size), image_encoder, head)
     if "text" in modalities:
         encoder: _BagOfTags | TransformerText
         if text_encoder == "bag":
