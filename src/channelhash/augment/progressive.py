@@ -8,7 +8,7 @@ parameters are relative to their size, so that they can be drawn before an image
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -56,8 +56,7 @@ def grayscale(image: Tensor) -> Tensor:
     >>> [round(value, 2) for value in grayscale(red).flatten().tolist()]
     [0.3, 0.3, 0.3]
     """
-    gray: Tensor = F.rgb_to_grayscale(image, num_output_channels=3)
-    return gray
+    return cast(Tensor, F.rgb_to_grayscale(image, num_output_channels=3))
 
 
 def crop(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tensor:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -333,8 +333,7 @@ def _sum_over_pairs(codes: Tensor, tile_error: _TileError, shard: Shard = _WHOLE
         everything = slice(0, n)
         return tile_error(codes, codes, everything, everything)
     number, parts = shard
-    total: Tensor = _SumOfTiles.apply(codes, _tiles(n)[number::parts], tile_error)  # type: ignore[no-untyped-call]
-    return total
+    return cast(Tensor, _SumOfTiles.apply(codes, _tiles(n)[number::parts], tile_error))  # type: ignore[no-untyped-call]
 
 
 def _tiles(n: int) -> list[tuple[slice, slice]]:

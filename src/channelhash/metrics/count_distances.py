@@ -11,7 +11,7 @@ an item's words. Items go through in blocks that stay in the first cache, each b
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -240,8 +240,7 @@ def _gain_units(sizes: NDArray[Any], width: int) -> Counts:
     ``(len(sizes), width)`` whole numbers of 2⁻³².
     """
     of_labels = np.sqrt(np.maximum(sizes, 1))[:, None]
-    units: Counts = np.rint(_UNITS * np.arange(width) / of_labels).astype(np.int64)
-    return units
+    return cast(Counts, np.rint(_UNITS * np.arange(width) / of_labels).astype(np.int64))
 
 
 def _gain_lists(shared: Counts, units: Counts, first: int) -> _GainLists:
@@ -345,8 +344,7 @@ def count_jointly(pairs: Pairs, n_bits: int) -> Counts:
     width = int(_label_counts(sides.labels).max(initial=0)) + 1
     counts = np.zeros((-(-n // group), n_bits + 1, width), dtype=np.int64)
     run_tasks(_count_pairs_jointly, len(counts), sides, group, counts)
-    joint: Counts = counts.sum(axis=0)
-    return joint
+    return cast(Counts, counts.sum(axis=0))
 
 
 def precisions_in_order(pairs: Pairs, total: Counts, relevant: Counts) -> NDArray[np.float64]:
@@ -390,8 +388,7 @@ def _label_words(labels: Labels) -> _Words:
 
 def _label_counts(sets: _Words) -> NDArray[np.int64]:
     """Count the labels of each item, from `_label_words`."""
-    counts: NDArray[np.int64] = np.bitwise_count(sets).sum(axis=1, dtype=np.int64)
-    return counts
+    return cast(NDArray[np.int64], np.bitwise_count(sets).sum(axis=1, dtype=np.int64))
 
 
 def _writeable(values: _Words) -> _Words:

@@ -7,7 +7,7 @@ form. All are ``(nq,)``, NaN for a query without relevant items, and cost O(nq Â
 """
 
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,14 +36,12 @@ def _harmonic_difference(start: NDArray[np.integer], count: NDArray[np.integer])
     first, last = np.asarray(start, dtype=np.int64), np.asarray(start, dtype=np.int64) + count
     small = _HARMONIC[np.minimum(last, _TABLE)] - _HARMONIC[np.minimum(first, _TABLE)]
     low, high = np.maximum(first, _TABLE) + 0.5, np.maximum(last, _TABLE) + 0.5
-    result: NDArray[np.float64] = small + np.log1p((high - low) / low) + (_correction(high) - _correction(low))
-    return result
+    return cast(NDArray[np.float64], small + np.log1p((high - low) / low) + (_correction(high) - _correction(low)))
 
 
 def _correction(y: NDArray[np.float64]) -> NDArray[np.float64]:
     square = 1 / (y * y)
-    value: NDArray[np.float64] = square * (1 / 24 - square * (7 / 960 - square * 31 / 8064))
-    return value
+    return square * (1 / 24 - square * (7 / 960 - square * 31 / 8064))
 
 
 def _before(total: Counts, relevant: Counts) -> tuple[Counts, Counts]:
@@ -126,8 +124,7 @@ def _discounted(total: Counts, gains: Counts) -> Scores:
     """Return the expected DCG ``(nq,)`` of gains by distance ``(nq, k + 1)``."""
     end = np.cumsum(total, axis=1)
     last, first = _discounts_up_to(np.stack([end, end - total]))
-    result: Scores = (divide(gains, total, 0.0) * (last - first)).sum(axis=1)
-    return result
+    return cast(Scores, (divide(gains, total, 0.0) * (last - first)).sum(axis=1))
 
 
 class _PrecisionRecallCurve(NamedTuple):

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -83,8 +83,7 @@ class PartlyFrozen(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute the encoder's features."""
-        features: Tensor = self.encoder(inputs)
-        return features
+        return cast(Tensor, self.encoder(inputs))
 
 
 def _blocks(part: nn.Module) -> Iterator[nn.Module]:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,8 +119,7 @@ class _FrozenNetwork:
         import torch
 
         device = pick_device("auto")
-        features: NDArray[np.float32] = self.frozen.to(device)(torch.from_numpy(inputs).to(device)).cpu().numpy()
-        return features
+        return cast(NDArray[np.float32], self.frozen.to(device)(torch.from_numpy(inputs).to(device)).cpu().numpy())
 
 
 def _openclip(what: str) -> Encoder:

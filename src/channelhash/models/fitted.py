@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,8 +200,7 @@ class FittedModel:
         """Prepare raw items (images, strings, or rows of features) as inputs of the encoder."""
         if modality not in self.modalities:
             raise InputError(f"this model encodes {', '.join(self.modalities)}, not {modality}")
-        inputs: NDArray[Any] = self.encoder.sides[modality].prepare.arrays(items)
-        return inputs
+        return cast(NDArray[Any], self.encoder.sides[modality].prepare.arrays(items))
 
     def takes_rows(self, modality: str) -> bool:
         """Return whether the items of a modality may be rows of features."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -73,8 +73,7 @@ class Branch(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute real-valued outputs ``(n, k)``. A row depends on its own input alone."""
-        outputs: Tensor = self.head(self.encoder(inputs))
-        return outputs
+        return cast(Tensor, self.head(self.encoder(inputs)))
 
 
 @dataclass(frozen=True)
@@ -161,8 +160,7 @@ class HashModel(nn.Module, ModelHubMixin):
 
     def branch(self, modality: str) -> Branch:
         """Return the branch of a modality."""
-        branch: Branch = self.branches[modality]  # type: ignore[assignment]  # a ModuleDict holds any module
-        return branch
+        return cast(Branch, self.branches[modality])  # a ModuleDict holds any module
 
     def backbones(self) -> dict[str, dict[str, str]]:
         """Return modality -> identity of its frozen encoder, where it has one."""

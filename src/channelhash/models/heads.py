@@ -6,7 +6,7 @@ sides of any encoder into one space of k numbers, whose signs are the codes. ``n
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -202,8 +202,7 @@ class _Both(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Compute the sum."""
-        outputs: Tensor = self.linear(features) + self.mlp(features)
-        return outputs
+        return cast(Tensor, self.linear(features) + self.mlp(features))
 
     @torch.no_grad()
     def rotate(self, rotation: Tensor) -> None:
@@ -343,8 +342,7 @@ def rotate_outputs(
 
 def _of_signs(outputs: dict[str, Tensor], length: int) -> Tensor:
     bits = {modality: _signs(values[:, :length]) for modality, values in outputs.items()}
-    loss: Tensor = ContrastiveLoss()(bits, next(iter(bits.values()))[:, :0])
-    return loss
+    return cast(Tensor, ContrastiveLoss()(bits, next(iter(bits.values()))[:, :0]))
 
 
 def _signs(codes: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,8 +96,7 @@ class Head(NamedTuple):
         return self._linear(x, "linear") + hidden
 
     def _linear(self, x: _Array, layer: str) -> _Array:
-        outputs: _Array = x @ self.weights[f"{layer}.weight"].T + self.weights[f"{layer}.bias"]
-        return outputs
+        return cast(_Array, x @ self.weights[f"{layer}.weight"].T + self.weights[f"{layer}.bias"])
 
 
 def open_photo() -> Encoder:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.error import URLError
 
 import numpy as np
@@ -106,8 +106,7 @@ class _TextTower(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Embed ``(n, context)`` token ids as ``(n, d)``."""
-        features: Tensor = self.clip.encode_text(tokens)  # type: ignore[operator]
-        return features
+        return cast(Tensor, self.clip.encode_text(tokens))  # type: ignore[operator]
 
 
 def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "openclip") -> _OpenClip:
@@ -151,8 +150,7 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
 @lru_cache(maxsize=8)
 def _tokenizer(name: str, config: str) -> Callable[[Sequence[str]], Tensor]:
     """Make the tokenizer of a model once for each configuration that its name has had; some are on the hub."""
-    tokenize: Callable[[Sequence[str]], Tensor] = _library().get_tokenizer(name)
-    return tokenize
+    return cast(Callable[[Sequence[str]], Tensor], _library().get_tokenizer(name))
 
 
 def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) -> Resize:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,18 +203,15 @@ class _Bert:
             hidden = gelu(self._linear(x, widened, f"{layer}.intermediate.dense"))
             x = self._normalized(self._linear(hidden, narrowed, f"{layer}.output.dense") + x, f"{layer}.output")
         total = (x * real).sum(axis=1)  # the mean's direction
-        features: _Array = total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), np.float32(1e-12))
-        return features
+        return cast(_Array, total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), np.float32(1e-12)))
 
     def _linear(self, x: _Array, matrix: str, bias: str) -> _Array:
         # float32 only while it is used: a quarter of the memory.
         product = x @ self.weights[f"{matrix}_q"].astype(np.float32)
-        outputs: _Array = product * self.weights[f"{matrix}_scale"] + self.weights[f"{bias}.bias"]
-        return outputs
+        return cast(_Array, product * self.weights[f"{matrix}_scale"] + self.weights[f"{bias}.bias"])
 
     def _rows(self, table: str, places: NDArray[np.int64]) -> _Array:
-        rows: _Array = self.weights[f"{table}_q"][places] * self.weights[f"{table}_scale"][places]
-        return rows
+        return cast(_Array, self.weights[f"{table}_q"][places] * self.weights[f"{table}_scale"][places])
 
     def _normalized(self, x: _Array, layer: str) -> _Array:
         return _standardized(x, *(self.weights[f"{layer}.LayerNorm.{name}"] for name in ("weight", "bias")))
@@ -261,16 +258,14 @@ def _use_weights() -> Mapping[str, _Array]:
 def _use_table(number: int) -> NDArray[np.uint8]:
     # Alone: all of them take 65 MB and 0.3 s, and a sentence needs a few. The file is opened anew, as others fork.
     with np.load(_file(_USE)) as file:
-        table: NDArray[np.uint8] = file[f"q{number + 1}"]
-        return table
+        return cast(NDArray[np.uint8], file[f"q{number + 1}"])
 
 
 def _standardized(x: _Array, gain: _Array, offset: _Array) -> _Array:
     """Bring each row to mean 0 and spread 1, then scale and shift (layer normalisation)."""
     centred = x - x.mean(axis=-1, keepdims=True)
     spread = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(1e-12))
-    standardized: _Array = centred / spread * gain + offset
-    return standardized
+    return cast(_Array, centred / spread * gain + offset)
 
 
 def gelu(x: _Array) -> _Array:
@@ -285,8 +280,7 @@ def gelu(x: _Array) -> _Array:
     for coefficient in (1.421413741, -0.284496736, 0.254829592):
         series = series * t + np.float32(coefficient)
     erf = np.copysign(1 - series * t * np.exp(-z * z), x)
-    outputs: _Array = x * (1 + erf) / 2
-    return outputs
+    return cast(_Array, x * (1 + erf) / 2)
 
 
 _ONNX_TYPES = {1: np.float32, 3: np.int8, 7: np.int64, 9: np.bool_}

@@ -6,7 +6,7 @@ Token id 0 is padding; a text without tokens has a finite code.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -70,8 +70,7 @@ class _BagOfTags(nn.Module):
             real = (tokens != 0).unsqueeze(-1).to(self.tokens.weight)
             rows = nn.functional.embedding(tokens, self.tokens.weight) * real
             return rows.sum(1) / real.sum(1).clamp_min(1)
-        features: Tensor = self.tokens(tokens)
-        return features
+        return cast(Tensor, self.tokens(tokens))
 
 
 class TransformerText(nn.Module):
@@ -114,8 +113,7 @@ class TransformerText(nn.Module):
         hidden_from = torch.cat([torch.zeros_like(real[:, :1]), ~real[:, 1:]], dim=1)
         hidden = self.layer(hidden, src_key_padding_mask=hidden_from if self.mask_padding else None)
         weight = real.unsqueeze(-1).to(hidden)
-        mean: Tensor = (hidden * weight).sum(1) / weight.sum(1).clamp_min(1)
-        return mean
+        return cast(Tensor, (hidden * weight).sum(1) / weight.sum(1).clamp_min(1))
 
 
 def _sinusoidal_positions(length: int, width: int) -> Tensor:

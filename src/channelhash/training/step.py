@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -210,8 +210,7 @@ class Steps:
         """Return this rank's shard of the loss over the rows of all ranks: the shards add up to it."""
         outputs = _gather_outputs(self.outputs(batch.inputs, batch.anchor))
         shard = Shard(distributed.rank(), distributed.world_size())
-        value: Tensor = self.loss(outputs, batch.labels, anchor=batch.anchor, rows=batch.rows, shard=shard)
-        return value
+        return cast(Tensor, self.loss(outputs, batch.labels, anchor=batch.anchor, rows=batch.rows, shard=shard))
 
     @property
     def rate(self) -> float:
