@@ -41,7 +41,7 @@ def main() -> None:
     head = hash_head(WIDTHS)
     branches = {modality: Branch(torch.as_tensor, nn.Identity(), head) for modality in MODALITIES}
     model = HashModel("cliphash", BITS, {}, branches).to(device).train()
-    steps = Steps(model, DSCHLoss(BITS), labels, settings, device)
+    steps = Steps(model, DSCHLoss(BITS), labels, settings)
     sources = {modality: partial(memory_batches, values, settings) for modality, values in features.items()}
     epochs = iter(range(1_000_000))
 

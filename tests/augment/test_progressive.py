@@ -229,23 +229,23 @@ def close(got, expected, atol=1e-5):
 
 
 def test_flips_mirror_left_and_right_or_top_and_bottom():
-    close(op.flip_horizontally(IMAGE)[:, :, 0], IMAGE[:, :, -1])
-    close(op.flip_horizontally(op.flip_horizontally(IMAGE)), IMAGE)
-    close(op.flip_vertically(IMAGE)[:, 0], IMAGE[:, -1])
-    close(op.flip_vertically(op.flip_vertically(IMAGE)), IMAGE)
+    close(op._flip_horizontally(IMAGE)[:, :, 0], IMAGE[:, :, -1])
+    close(op._flip_horizontally(op._flip_horizontally(IMAGE)), IMAGE)
+    close(op._flip_vertically(IMAGE)[:, 0], IMAGE[:, -1])
+    close(op._flip_vertically(op._flip_vertically(IMAGE)), IMAGE)
 
 
 def test_rotation_by_right_angles_is_rot90():
-    close(op.rotate(IMAGE, 0), IMAGE)
-    close(op.rotate(IMAGE, 90), torch.rot90(IMAGE, 1, (1, 2)))
-    close(op.rotate(IMAGE, -90), torch.rot90(IMAGE, -1, (1, 2)))
+    close(op._rotate(IMAGE, 0), IMAGE)
+    close(op._rotate(IMAGE, 90), torch.rot90(IMAGE, 1, (1, 2)))
+    close(op._rotate(IMAGE, -90), torch.rot90(IMAGE, -1, (1, 2)))
 
 
 @pytest.mark.parametrize("angle", [-77.0, -45.0, 12.5, 45.0])
 def test_rotation_is_bilinear_about_the_centre_and_black_outside(angle):
     height, width = 17, 24
     image = torch.rand(3, height, width, generator=torch.Generator().manual_seed(3))
-    got, pixels = op.rotate(image, angle).numpy(), image.numpy()
+    got, pixels = op._rotate(image, angle).numpy(), image.numpy()
     cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     inside = outside = 0
     for i in range(height):
@@ -267,7 +267,7 @@ def test_rotation_is_bilinear_about_the_centre_and_black_outside(angle):
 
 def test_grayscale_is_luma_in_three_channels():
     luma = 0.299 * IMAGE[0] + 0.587 * IMAGE[1] + 0.114 * IMAGE[2]
-    close(op.grayscale(IMAGE), torch.stack([luma] * 3), atol=2e-4)
+    close(op._grayscale(IMAGE), torch.stack([luma] * 3), atol=2e-4)
 
 
 @given(st.floats(0.05, 1.1), st.floats(0.75, 4 / 3), PLACE, PLACE)
@@ -282,13 +282,13 @@ def test_a_crop_is_a_slice_resized_or_the_whole_where_it_is_larger(scale, ratio,
     rows, columns = (np.arange(height) + 0.5) * h / height - 0.5, (np.arange(width) + 0.5) * w / width - 0.5
     expected = np.apply_along_axis(lambda line: np.interp(rows, range(h), line), 1, expected)
     expected = np.apply_along_axis(lambda line: np.interp(columns, range(w), line), 2, expected)
-    close(op.crop(image, scale, ratio, x, y), expected)
+    close(op._crop(image, scale, ratio, x, y), expected)
 
 
 @given(st.floats(0.02, 0.15), st.floats(0.25, 4), PLACE, PLACE)
 def test_erasing_blackens_the_area_it_says_and_nothing_else(scale, ratio, x, y):
     image = torch.rand(3, 100, 100, generator=torch.Generator().manual_seed(5)) + 0.01
-    result = op.erase(image, scale, ratio, x, y)
+    result = op._erase(image, scale, ratio, x, y)
     erased = (result == 0).all(0)
     rows, columns = erased.any(1).sum().item(), erased.any(0).sum().item()
     assert erased.sum().item() == rows * columns  # one rectangle
@@ -299,8 +299,8 @@ def test_erasing_blackens_the_area_it_says_and_nothing_else(scale, ratio, x, y):
 
 
 def test_erasing_never_takes_the_whole_of_a_narrow_picture():
-    assert op.erase(torch.ones(3, 40, 160), 0.15, 0.25, 0.5, 0.5).mean() > 0.8
-    assert op.erase(torch.ones(3, 160, 40), 0.15, 4.0, 0.5, 0.5).mean() > 0.8
+    assert op._erase(torch.ones(3, 40, 160), 0.15, 0.25, 0.5, 0.5).mean() > 0.8
+    assert op._erase(torch.ones(3, 160, 40), 0.15, 4.0, 0.5, 0.5).mean() > 0.8
 
 
 @pytest.mark.parametrize("hue", [-0.25, -0.1, 0.0, 0.2])
@@ -313,17 +313,17 @@ def test_color_jitter_changes_one_thing_after_another(hue):
     for pixel in pixels.reshape(-1, 3):
         h, s, v = colorsys.rgb_to_hsv(*pixel)
         pixel[:] = colorsys.hsv_to_rgb((h + hue) % 1, s, v)
-    close(op.color_jitter(IMAGE, brightness, contrast, saturation, hue), pixels.transpose(2, 0, 1), atol=2e-3)
+    close(op._color_jitter(IMAGE, brightness, contrast, saturation, hue), pixels.transpose(2, 0, 1), atol=2e-3)
 
 
 def test_noise_is_a_blend_with_uniform_values():
-    close(op.uniform_noise(IMAGE, 0.0, 1), IMAGE)
-    noise = (op.uniform_noise(IMAGE, 0.25, 1) - 0.75 * IMAGE) / 0.25
+    close(op._uniform_noise(IMAGE, 0.0, 1), IMAGE)
+    noise = (op._uniform_noise(IMAGE, 0.25, 1) - 0.75 * IMAGE) / 0.25
     assert -1e-5 < noise.min() < 0.05
     assert 0.95 < noise.max() < 1 + 1e-5
     assert noise.mean() == pytest.approx(0.5, abs=0.05)
-    close(op.uniform_noise(OTHER, 1.0, 1), noise)  # the seed alone decides
-    assert not torch.equal(op.uniform_noise(IMAGE, 0.25, 1), op.uniform_noise(IMAGE, 0.25, 2))
+    close(op._uniform_noise(OTHER, 1.0, 1), noise)  # the seed alone decides
+    assert not torch.equal(op._uniform_noise(IMAGE, 0.25, 1), op._uniform_noise(IMAGE, 0.25, 2))
 
 
 @pytest.mark.parametrize("side", [21, 64])
@@ -332,26 +332,26 @@ def test_elastic_is_torchvisions_with_a_seed_of_its_own(side):
     with torch.random.fork_rng():
         torch.manual_seed(11)
         expected = torchvision.transforms.v2.ElasticTransform(alpha=50.0, sigma=5.0)(image)
-    got = op.elastic(image, 50.0, 5.0, 11)
+    got = op._elastic(image, 50.0, 5.0, 11)
     close(got, expected, atol=1e-4)
     assert (got - image).abs().max() > 0.1
-    close(op.elastic(image, 0.0, 5.0, 11), image)
+    close(op._elastic(image, 0.0, 5.0, 11), image)
 
 
 @given(st.integers(2, 12), st.integers(2, 12))
 @settings(max_examples=20)
 def test_elastic_works_on_pictures_smaller_than_its_blur(height, width):
-    assert op.elastic(torch.ones(3, height, width), 50, 5, 1).shape == (3, height, width)
+    assert op._elastic(torch.ones(3, height, width), 50, 5, 1).shape == (3, height, width)
 
 
 def test_blend_is_a_weighted_mean():
-    close(op.blend(IMAGE, OTHER, 0.0), IMAGE)
-    close(op.blend(IMAGE, OTHER, 0.3), 0.7 * IMAGE + 0.3 * OTHER)
+    close(op._blend(IMAGE, OTHER, 0.0), IMAGE)
+    close(op._blend(IMAGE, OTHER, 0.3), 0.7 * IMAGE + 0.3 * OTHER)
 
 
 @given(st.floats(0.05, 0.25), PLACE, PLACE)
 def test_picture_in_picture_has_the_side_fraction(scale, x, y):
-    result = op.picture_in_picture(torch.zeros(3, 200, 120), torch.ones(3, 200, 120), scale, x, y)[0] > 0.5
+    result = op._picture_in_picture(torch.zeros(3, 200, 120), torch.ones(3, 200, 120), scale, x, y)[0] > 0.5
     height, width = round(scale * 200), round(scale * 120)
     assert result.sum().item() == height * width
     assert result.any(0).nonzero()[0].item() == round(x * (120 - width))
@@ -360,7 +360,7 @@ def test_picture_in_picture_has_the_side_fraction(scale, x, y):
 
 def test_picture_in_picture_shows_the_whole_partner_upright():
     rows, columns = torch.meshgrid(torch.linspace(0, 1, 80), torch.linspace(0, 1, 80), indexing="ij")
-    result = op.picture_in_picture(torch.zeros(3, 80, 80), torch.stack([rows, columns, rows]), 0.25, 0.0, 0.0)
+    result = op._picture_in_picture(torch.zeros(3, 80, 80), torch.stack([rows, columns, rows]), 0.25, 0.0, 0.0)
     steps = (torch.arange(20) * 4 + 1.5) / 79  # centres of the 4 x 4 pixels that make one
     close(result[0, 2:18, 10], steps[2:18], atol=1e-3)
     close(result[1, 10, 2:18], steps[2:18], atol=1e-3)

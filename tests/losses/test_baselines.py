@@ -302,7 +302,7 @@ def test_a_configuration_is_written_back_with_the_settings_that_published_stands
     ({"name": "talr", "publish": True}, "unknown key loss.publish"),
     ({"name": "rsch", "recommended": True}, "loss.recommended: is not known for 'rsch'; set it to false, or take"),
     ({"name": "dsch", "recommended": "yes"}, "loss.recommended: is true or false, got 'yes'"),
-    ({"name": "dsch", "recommended": True, "published": True}, "loss.recommended: the weights are either ours or"),
+    ({"name": "dsch", "recommended": True, "published": True}, "loss.recommended: the weights are ours or the"),
 ], ids=json.dumps)  # fmt: skip
 def test_what_cannot_be_is_refused(loss, says):
     check_refusal(says, make_config, SECTIONS | {"loss": loss})

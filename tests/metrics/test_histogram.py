@@ -176,8 +176,8 @@ def test_a_histogram_of_other_data_is_refused():
     codes, labels = collection(5, 12, 4, 0)
     histogram = ch.metrics.hamming_histogram(codes, codes, labels, labels, n_bits=12)
     for pairs, says in (
-        ((codes[:4], codes, labels[:4], labels), "not of these 4 queries over these 5 items"),
-        ((codes, codes[:4], labels, labels[:4]), "not of these 5 queries over these 4 items"),
+        ((codes[:4], codes, labels[:4], labels), "not of these 4 queries over 5 items"),
+        ((codes, codes[:4], labels, labels[:4]), "not of these 5 queries over 4 items"),
         ((codes, codes, labels[:4], labels), "query labels are"),
     ):
         check_refusal(says, ch.metrics.average_precisions_in_order, *pairs, histogram, error=ValueError)

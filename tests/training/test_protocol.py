@@ -35,7 +35,7 @@ def make_steps(records, loss=None, **settings):
     checked = TrainSettings(**{"batch_size": 40, "learning_rate": 1e-3, "device": "cpu"} | settings)
     sources = {m: partial(memory_batches, prepare_inputs(model, records, m), checked) for m in model.modalities}
     loss = loss or DSCHLoss(12)
-    return model, Steps(model, loss, torch.from_numpy(records.labels), checked, torch.device("cpu")), sources
+    return model, Steps(model, loss, torch.from_numpy(records.labels), checked), sources
 
 
 def test_accumulated_gradients_are_the_mean_of_their_batches(records):
@@ -79,7 +79,7 @@ def test_backbone_head_and_proxies_have_rates_of_their_own(records, rates, weigh
     }
     model, settings = HashModel("mine", 12, {}, branches), {"learning_rate": 1e-3, "schedule": "cosine", "epochs": 2}
     checked = TrainSettings(rates=rates, batch_size=40, weight_decay=weight_decay, device="cpu", **settings)
-    steps = Steps(model, loss, torch.from_numpy(records.labels), checked, torch.device("cpu"))
+    steps = Steps(model, loss, torch.from_numpy(records.labels), checked)
     sources = {m: partial(memory_batches, prepare_inputs(model, records, m), checked) for m in model.modalities}
     other, literal_loss = copy.deepcopy(model), copy.deepcopy(loss)
     first, second = (other.branch(name) for name in widths)

@@ -61,7 +61,7 @@ def test_every_loss_of_labels_learns_from_texts_alone(name):
     records = Records(tuple("abcdefgh"), {"text": features.numpy()}, labels.numpy(), tuple("wxyz"))
     model = MODELS["features"].create(records, 8, hidden=[5]).eval()
     settings = TrainSettings(batch_size=8, learning_rate=1e-2)
-    steps = Steps(model, make_loss(name, 8, 4), labels, settings, torch.device("cpu"))
+    steps = Steps(model, make_loss(name, 8, 4), labels, settings)
     before = model({"text": features})["text"]
     losses = steps.run(list(steps.batches({"text": partial(memory_batches, features, settings)}, epoch=0)))
     assert len(losses) == 1

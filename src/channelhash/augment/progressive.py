@@ -21,49 +21,49 @@ from channelhash.utils.torchvision_compat import functional as F
 _BILINEAR = InterpolationMode.BILINEAR
 
 
-def flip_horizontally(image: Tensor) -> Tensor:
+def _flip_horizontally(image: Tensor) -> Tensor:
     """Mirror left and right.
 
-    >>> flip_horizontally(torch.tensor([[[0.0, 1.0]]])).tolist()
+    >>> _flip_horizontally(torch.tensor([[[0.0, 1.0]]])).tolist()
     [[[1.0, 0.0]]]
     """
     return image.flip(-1)
 
 
-def flip_vertically(image: Tensor) -> Tensor:
+def _flip_vertically(image: Tensor) -> Tensor:
     """Mirror top and bottom.
 
-    >>> flip_vertically(torch.tensor([[[0.0], [1.0]]])).tolist()
+    >>> _flip_vertically(torch.tensor([[[0.0], [1.0]]])).tolist()
     [[[1.0], [0.0]]]
     """
     return image.flip(-2)
 
 
-def rotate(image: Tensor, angle: float) -> Tensor:
+def _rotate(image: Tensor, angle: float) -> Tensor:
     """Rotate by ``angle`` degrees counter-clockwise about the centre; uncovered corners are black.
 
-    >>> rotate(torch.eye(2).expand(3, 2, 2), 90)[0].round().tolist()
+    >>> _rotate(torch.eye(2).expand(3, 2, 2), 90)[0].round().tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
     turned: Tensor = F.rotate(image, angle, interpolation=_BILINEAR, fill=[0.0])
     return turned.clamp(0, 1)
 
 
-def grayscale(image: Tensor) -> Tensor:
+def _grayscale(image: Tensor) -> Tensor:
     """Convert to luma (ITU-R BT.601) in all three channels.
 
     >>> red = torch.tensor([1.0, 0.0, 0.0])[:, None, None]
-    >>> [round(value, 2) for value in grayscale(red).flatten().tolist()]
+    >>> [round(value, 2) for value in _grayscale(red).flatten().tolist()]
     [0.3, 0.3, 0.3]
     """
     return cast(Tensor, F.rgb_to_grayscale(image, num_output_channels=3))
 
 
-def crop(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tensor:
+def _crop(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tensor:
     """Cut out a window and resize it to the size of the image.
 
     >>> left = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(3, 4, 4)
-    >>> crop(left, scale=0.25, ratio=1, x=0, y=0).max().item()
+    >>> _crop(left, scale=0.25, ratio=1, x=0, y=0).max().item()
     0.0
     """
     full_height, full_width = image.shape[-2:]
@@ -75,11 +75,11 @@ def crop(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tenso
     return cut.clamp(0, 1)
 
 
-def erase(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tensor:
-    """Black out a window; arguments as in `crop`, but a side longer than the image's is cut, so that a narrow image
+def _erase(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tensor:
+    """Black out a window; arguments as in `_crop`, but a side longer than the image's is cut, so that a narrow image
     does not vanish.
 
-    >>> erase(torch.ones(3, 4, 4), scale=0.25, ratio=1, x=0, y=0)[0].sum().item()
+    >>> _erase(torch.ones(3, 4, 4), scale=0.25, ratio=1, x=0, y=0)[0].sum().item()
     12.0
     """
     height, width = _window(image, scale, ratio)
@@ -90,10 +90,10 @@ def erase(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tens
     return result
 
 
-def color_jitter(image: Tensor, brightness: float, contrast: float, saturation: float, hue: float) -> Tensor:
+def _color_jitter(image: Tensor, brightness: float, contrast: float, saturation: float, hue: float) -> Tensor:
     """Change brightness, contrast and saturation by factors, and hue by a share of the colour circle.
 
-    >>> color_jitter(torch.full((3, 2, 2), 0.5), brightness=0.5, contrast=1, saturation=1, hue=0).unique().tolist()
+    >>> _color_jitter(torch.full((3, 2, 2), 0.5), brightness=0.5, contrast=1, saturation=1, hue=0).unique().tolist()
     [0.25]
     """
     image = F.adjust_brightness(image, brightness)
@@ -103,23 +103,23 @@ def color_jitter(image: Tensor, brightness: float, contrast: float, saturation: 
     return changed.clamp(0, 1)
 
 
-def uniform_noise(image: Tensor, blending: float, seed: int) -> Tensor:
+def _uniform_noise(image: Tensor, blending: float, seed: int) -> Tensor:
     """Compute (1 − b) · x + b · u with u uniform in [0, 1].
 
-    >>> uniform_noise(torch.ones(3, 2, 2), blending=0.5, seed=0).min().item() >= 0.5
+    >>> _uniform_noise(torch.ones(3, 2, 2), blending=0.5, seed=0).min().item() >= 0.5
     True
     """
     noise = torch.rand(image.shape, generator=torch.Generator().manual_seed(seed)).to(image)
     return (1 - blending) * image + blending * noise
 
 
-def elastic(image: Tensor, alpha: float, sigma: float, seed: int) -> Tensor:
+def _elastic(image: Tensor, alpha: float, sigma: float, seed: int) -> Tensor:
     """Move pixels along a smooth random field (Simard et al. 2003).
 
     The field is uniform in [-1, 1], blurred with ``sigma`` pixels and scaled by ``alpha`` / 2 pixels, as in
     torchvision's elastic transform, whose defaults the table has. Pixels from outside are black.
 
-    >>> elastic(torch.ones(3, 8, 8), alpha=50, sigma=5, seed=0).shape
+    >>> _elastic(torch.ones(3, 8, 8), alpha=50, sigma=5, seed=0).shape
     torch.Size([3, 8, 8])
     """
     height, width = image.shape[-2:]
@@ -132,19 +132,19 @@ def elastic(image: Tensor, alpha: float, sigma: float, seed: int) -> Tensor:
     return moved.clamp(0, 1)
 
 
-def blend(image: Tensor, partner: Tensor, blending: float) -> Tensor:
+def _blend(image: Tensor, partner: Tensor, blending: float) -> Tensor:
     """Compute (1 − b) · x + b · partner over the full frame.
 
-    >>> blend(torch.ones(3, 1, 1), torch.zeros(3, 1, 1), blending=0.25).flatten().tolist()
+    >>> _blend(torch.ones(3, 1, 1), torch.zeros(3, 1, 1), blending=0.25).flatten().tolist()
     [0.75, 0.75, 0.75]
     """
     return (1 - blending) * image + blending * partner
 
 
-def picture_in_picture(image: Tensor, partner: Tensor, scale: float, x: float, y: float) -> Tensor:
-    """Lay the partner, its sides scaled by ``scale``, over the image at (x, y) as in `crop`.
+def _picture_in_picture(image: Tensor, partner: Tensor, scale: float, x: float, y: float) -> Tensor:
+    """Lay the partner, its sides scaled by ``scale``, over the image at (x, y) as in `_crop`.
 
-    >>> picture_in_picture(torch.zeros(3, 4, 4), torch.ones(3, 4, 4), scale=0.5, x=1, y=1)[0].tolist()[3]
+    >>> _picture_in_picture(torch.zeros(3, 4, 4), torch.ones(3, 4, 4), scale=0.5, x=1, y=1)[0].tolist()[3]
     [0.0, 0.0, 1.0, 1.0]
     """
     height, width = (max(1, round(scale * side)) for side in image.shape[-2:])
@@ -166,10 +166,11 @@ def _corner(image: Tensor, height: int, width: int, x: float, y: float) -> tuple
     return round(y * (image.shape[-2] - height)), round(x * (image.shape[-1] - width))
 
 
-_BY_PIXELS = (flip_horizontally, flip_vertically, rotate, grayscale, crop, erase, color_jitter, uniform_noise, elastic)
+_BY_PIXELS = (_flip_horizontally, _flip_vertically, _rotate, _grayscale, _crop, _erase, _color_jitter)
 #: name in the table -> operation.
 _OPERATIONS: dict[str, Callable[..., Tensor]] = {
-    operation.__name__: operation for operation in (*_BY_PIXELS, blend, picture_in_picture)
+    operation.__name__.removeprefix("_"): operation
+    for operation in (*_BY_PIXELS, _uniform_noise, _elastic, _blend, _picture_in_picture)
 }
 #: Operations with draws in addition to those of their rows: places in [0, 1], a seed, a partner.
 _PLACED = frozenset({"crop", "erase", "picture_in_picture"})

@@ -75,7 +75,7 @@ class DataSource:
         records = kind.load(**self.arguments, **extra)
         if self.arguments.get("skip_bad"):
             records = readable(records, progress)
-        records = _choose_by_labels(records, self.only_labels, self.without_labels)
+        records = _with_labels(records, self.only_labels, self.without_labels)
         if _loaded is not None:
             _loaded = {repr(self): records}
         return records
@@ -157,16 +157,14 @@ class Collection:
         return sum(len(part) for part in self.parts[:-1])
 
 
-def _choose_by_labels(
-    records: Records, only: Sequence[str] | None = None, without: Sequence[str] | None = None
-) -> Records:
+def _with_labels(records: Records, only: Sequence[str] | None = None, without: Sequence[str] | None = None) -> Records:
     """Return the rows that have one of the labels ``only``, without those that have one of ``without``.
 
     The columns of labels in ``without``, which no row has any more, are dropped as well.
 
     >>> labels = np.array([[True, False], [True, True]])
     >>> records = Records(("a", "b"), {"text": ("dog", "dog and cat")}, labels, ("dog", "cat"))
-    >>> dogs = _choose_by_labels(records, without=["cat"])
+    >>> dogs = _with_labels(records, without=["cat"])
     >>> dogs.ids, dogs.label_names
     (('a',), ('dog',))
     """

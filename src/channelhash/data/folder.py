@@ -227,10 +227,8 @@ def _raw_twins(names: Sequence[str]) -> set[str]:
     ['1.CR2', '2.dng']
     """
     parts = {name: os.path.splitext(name.casefold()) for name in names}
-    pictures = {stem for stem, ending in parts.values() if ending not in RAW_ENDINGS}
-    return {
-        name for name, (stem, ending) in parts.items() if ending in RAW_ENDINGS and {stem, stem + ending} & pictures
-    }
+    others = {stem for stem, ending in parts.values() if ending not in RAW_ENDINGS}
+    return {name for name, (stem, ending) in parts.items() if ending in RAW_ENDINGS and {stem, stem + ending} & others}
 
 
 def _shown(name: str) -> str:

@@ -73,9 +73,8 @@ class Records:
             for modality, values in self.items.items()
         }
         display = {modality: tuple(values[i] for i in index) for modality, values in self.display.items()}
-        return replace(
-            self, ids=tuple(self.ids[i] for i in index), items=items, labels=self.labels[index], display=display
-        )
+        ids = tuple(self.ids[i] for i in index)
+        return replace(self, ids=ids, items=items, labels=self.labels[index], display=display)
 
     def display_values(self, modality: str) -> tuple[str, ...] | None:
         """Return the texts or image paths to display with a search result; None where there are features alone."""
@@ -174,15 +173,13 @@ def labels_from_names(
     >>> names, labels.tolist()
     (('dog', 'sea'), [[False, True], [True, True], [False, False]])
     """
-    occurring = {name: label_name(name) for name in {name for row in rows for name in row}}
-    names = tuple(
-        sorted(set(occurring.values())) if label_names is None else dict.fromkeys(map(label_name, label_names))
-    )
+    forms = {name: label_name(name) for name in {name for row in rows for name in row}}
+    names = tuple(sorted(set(forms.values())) if label_names is None else dict.fromkeys(map(label_name, label_names)))
     column = {name: j for j, name in enumerate(names)}
     labels = np.zeros((len(rows), len(names)), dtype=bool)
     for i, row in enumerate(rows):
         for name in row:
-            if occurring[name] not in column:
+            if forms[name] not in column:
                 raise InputError(f"{where}: row {i + 1} has the unknown label {name!r}; known: {', '.join(names)}")
-            labels[i, column[occurring[name]]] = True
+            labels[i, column[forms[name]]] = True
     return labels, names

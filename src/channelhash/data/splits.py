@@ -52,9 +52,8 @@ class Splits:
         >>> splits.join(splits, n_first=5).train.tolist()
         [2, 7]
         """
-        return Splits(
-            **{name: np.concatenate([rows, getattr(second, name) + n_first]) for name, rows in vars(self).items()}
-        )
+        parts = {name: np.concatenate([rows, getattr(second, name) + n_first]) for name, rows in vars(self).items()}
+        return Splits(**parts)
 
     def save(self, records: Records, path: Path, settings: dict[str, Any]) -> None:
         """Write splits as JSON, with the hashes of their collection and of the rows."""

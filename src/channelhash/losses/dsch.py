@@ -40,12 +40,10 @@ class DSCHLoss(ChannelLoss):
         kappa_q: float = 0.01,
     ) -> None:
         super().__init__(n_bits, alpha, beta, gamma_l, kappa_q)
-        self.lambda_neg = n_bits / 2 if lambda_neg is None else lambda_neg
-        self.tau, self.gamma_w = tau, gamma_w
-        if not (self.lambda_neg <= n_bits and tau >= 0):
-            raise ValueError(
-                f"lambda_neg is {self.lambda_neg} of {n_bits} bits, tau is {tau}; no channel is that narrow"
-            )
+        lambda_neg = n_bits / 2 if lambda_neg is None else lambda_neg
+        if not (lambda_neg <= n_bits and tau >= 0):
+            raise ValueError(f"lambda_neg is {lambda_neg} of {n_bits} bits, tau is {tau}; no channel is that narrow")
+        self.lambda_neg, self.tau, self.gamma_w = lambda_neg, tau, gamma_w
 
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
         """Return the lower and upper end of the channel of each similarity, in bits."""

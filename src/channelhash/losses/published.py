@@ -56,9 +56,7 @@ def expand_settings(name: str, settings: Mapping[str, Any], n_bits: int) -> dict
     if not any(switches.values()):
         return rest
     if all(switches.values()):
-        raise InputError(
-            "loss.recommended: the weights are either ours or the authors'; leave out it or loss.published"
-        )
+        raise InputError("loss.recommended: the weights are ours or the authors'; leave out it or loss.published")
     if switches["published"]:
         if name not in PUBLISHED:
             raise InputError(

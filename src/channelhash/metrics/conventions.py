@@ -70,9 +70,7 @@ def convention_scores(
     in_order = None if pairs is None else _average_precisions_cut(pairs, convention, own)
     scores = {}
     for place, z in enumerate(convention.cutoffs):
-        lower, upper = (
-            _over_all_queries(bound) for bound in histogram.average_precision_bounds(z, convention.of_relevant)
-        )
+        lower, upper = map(_over_all_queries, histogram.average_precision_bounds(z, convention.of_relevant))
         stable = None if in_order is None else _over_all_queries(in_order[:, place])
         scores["map" if z is None else f"map@{z}"] = ConventionScore(in_order=stable, lower=lower, upper=upper)
     return scores
@@ -167,9 +165,7 @@ def average_precisions_in_order(
     own = np.empty((0, 2), dtype=np.int64) if own is None else own
     items = len(database_codes) - np.bincount(own[:, 0], minlength=len(query_codes))
     if len(histogram.total) != len(query_codes) or (histogram.total.sum(axis=1) != items).any():
-        raise ValueError(
-            f"the histogram is not of these {len(query_codes)} queries over these {len(database_codes)} items"
-        )
+        raise ValueError(f"the histogram is not of these {len(query_codes)} queries over {len(database_codes)} items")
     positives = histogram.relevant.sum(axis=1)
     if len(own):
         return np.where(positives > 0, _average_precisions_cut(pairs, _Convention((None,)), own)[:, 0], np.nan)

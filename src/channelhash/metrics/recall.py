@@ -29,7 +29,8 @@ _STEPS = 1 << 22
 
 # Database rows of each query's counterparts, (nq,) or (nq, m), -1 where a query has fewer.
 _Rows = NDArray[np.integer[Any]]
-_Vectors = Mapping[str, NDArray[np.floating[Any]]]
+_Matrix = NDArray[np.floating[Any]]
+_Vectors = Mapping[str, _Matrix]
 
 
 class _RecallReport(TypedDict):
@@ -84,9 +85,7 @@ class FirstGroup(NamedTuple):
         return _first_groups(lambda rows: -hamming_distances(query[rows], database), (len(query), len(database)), pairs)
 
     @classmethod
-    def of_vectors(
-        cls, query: NDArray[np.floating[Any]], database: NDArray[np.floating[Any]], pairs: _Rows
-    ) -> "FirstGroup":
+    def of_vectors(cls, query: _Matrix, database: _Matrix, pairs: _Rows) -> "FirstGroup":
         """Find the group of each query's first counterpart by cosine; equal to 2⁻²² is tied.
 
         >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0]])

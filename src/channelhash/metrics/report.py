@@ -66,13 +66,9 @@ def bootstrap_interval(scores: Scores, confidence: float = 0.95, resamples: int 
     counted = scores[~np.isnan(scores)]
     if not len(counted):
         raise ValueError(f"none of the {len(scores)} queries has a score: there is nothing to average")
-    random = generator(seed, "bootstrap")
-    means = np.concatenate(
-        [
-            counted[random.integers(0, len(counted), (min(_BATCH, resamples - start), len(counted)))].mean(axis=1)
-            for start in range(0, resamples, _BATCH)
-        ]
-    )
+    n, random = len(counted), generator(seed, "bootstrap")
+    sizes = [min(_BATCH, resamples - start) for start in range(0, resamples, _BATCH)]
+    means = np.concatenate([counted[random.integers(0, n, (size, n))].mean(axis=1) for size in sizes])
     lower, upper = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(counted.mean()), float(lower), float(upper))
 
@@ -124,7 +120,7 @@ def paired_test(first: Scores, second: Scores, resamples: int = 10_000, seed: in
 _RESAMPLES = 1000
 
 # z of mAP@z and P@z that the literature prints.
-_DEFAULT_CUTOFFS = (50, 100, 500, 1000, 5000)
+_CUTOFFS = (50, 100, 500, 1000, 5000)
 
 
 class TaskReport(TypedDict):
@@ -185,7 +181,7 @@ class TaskReport(TypedDict):
 
 
 def evaluate(
-    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = _DEFAULT_CUTOFFS, conventions: Sequence[str] = ()
+    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = _CUTOFFS, conventions: Sequence[str] = ()
 ) -> dict[str, TaskReport]:
     """Compute every score of every task, keyed by name: ``"image->text"`` searches the texts with the images.
 
@@ -210,7 +206,7 @@ def evaluate(
 
 
 def _evaluate_tasks(
-    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = _DEFAULT_CUTOFFS, conventions: Sequence[str] = ()
+    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = _CUTOFFS, conventions: Sequence[str] = ()
 ) -> tuple[dict[str, TaskReport], dict[str, HammingHistogram]]:
     """Evaluate as `evaluate` does, and also return the counts that the scores are made from; none without labels.
 
@@ -219,9 +215,7 @@ def _evaluate_tasks(
     instances = instance_recall(query, database)
     if query.labels is database.labels is None and instances:
         if conventions:
-            raise InputError(
-                f"convention {conventions[0]}: its mAP needs labels, and these codes have none; leave it out"
-            )
+            raise InputError(f"convention {conventions[0]}: its mAP needs labels, which these codes lack; leave it out")
         return {task: cast(TaskReport, found) for task, found in instances.items()}, {}
     pairs, own = _pairs(query, database), _own_pairs(query, database)
     counts = {task: hamming_histogram(*of_task, n_bits=query.n_bits, own=own) for task, of_task in pairs.items()}
@@ -285,7 +279,7 @@ def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
 def report_tasks(
     counts: Mapping[str, HammingHistogram],
     n_items: int,
-    cutoffs: Sequence[int] = _DEFAULT_CUTOFFS,
+    cutoffs: Sequence[int] = _CUTOFFS,
     conventions: Sequence[str] = (),
     pairs: Mapping[str, Pairs] | None = None,
     own: RowPairs | None = None,
@@ -356,12 +350,10 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: S
     }
 
 
-def _roc_auc(
-    histogram: HammingHistogram, average: Literal["micro", "macro"], every_query: bool = False
-) -> float | None:
+def _roc_auc(counts: HammingHistogram, average: Literal["micro", "macro"], every_query: bool = False) -> float | None:
     """Return ROC-AUC, or None where every item is relevant to every query: the other scores are defined there."""
-    everything = (histogram.relevant == histogram.total).all(axis=1)
-    return None if everything[histogram.relevant.sum(axis=1) > 0].all() else histogram.roc_auc(average, every_query)
+    everything = (counts.relevant == counts.total).all(axis=1)
+    return None if everything[counts.relevant.sum(axis=1) > 0].all() else counts.roc_auc(average, every_query)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -370,11 +362,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def evaluate_sets(
-    query: CodeSet,
-    database: CodeSet,
-    where: str,
-    cutoffs: Sequence[int] = _DEFAULT_CUTOFFS,
-    conventions: Sequence[str] = (),
+    query: CodeSet, database: CodeSet, where: str, cutoffs: Sequence[int] = _CUTOFFS, conventions: Sequence[str] = ()
 ) -> tuple[dict[str, TaskReport], dict[str, HammingHistogram]]:
     """Compute the scores of every task, and the counts that they and the plots are made from.
 

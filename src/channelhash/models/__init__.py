@@ -37,10 +37,9 @@ def _models() -> "dict[str, ModelKind]":
 def __getattr__(name: str) -> Any:
     if name == "MODELS":
         return _models()
-    if name in ("Branch", "HashModel", "ModelKind"):
-        return getattr(importlib.import_module("channelhash.models.hash_model"), name)
-    if name == "FittedModel":
-        return importlib.import_module("channelhash.models.fitted").FittedModel
+    if name in __all__:  # what this file itself defines is found before
+        module = "fitted" if name == "FittedModel" else "hash_model"
+        return getattr(importlib.import_module(f"channelhash.models.{module}"), name)
     raise AttributeError(f"module 'channelhash.models' has no attribute {name!r}")
 
 

@@ -117,6 +117,8 @@ def unfrozen(n_blocks: int, freeze_backbone: bool) -> dict[str, int]:
 
 
 Precision = Literal["auto", "float32", "bfloat16"]
+# Whether running statistics of batch normalisation drift in training, though the weights are frozen.
+_Statistics = Literal["eval", "train"]
 
 
 class Frozen(nn.Module):
@@ -128,12 +130,7 @@ class Frozen(nn.Module):
     """
 
     def __init__(
-        self,
-        encoder: nn.Module,
-        name: str,
-        inputs: str,
-        n_features: int,
-        frozen_batchnorm: Literal["eval", "train"] = "eval",
+        self, encoder: nn.Module, name: str, inputs: str, n_features: int, frozen_batchnorm: _Statistics = "eval"
     ) -> None:
         super().__init__()
         self.encoder = encoder.requires_grad_(False)

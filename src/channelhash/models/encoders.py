@@ -134,10 +134,8 @@ def _openclip(what: str) -> Encoder:
     with fixed_random_weights(Path(name).name):
         clip = pretrained.load_open_clip(name, weights)
     word, width = str(absolute_word(f"openclip:{what}")), clip.n_features
-    image, text = (
-        Frozen(tower, f"{word}, {modality}", str(clip.resize), width)
-        for modality, tower in (("image", clip.image), ("text", clip.text))
-    )
+    image = Frozen(clip.image, f"{word}, image", str(clip.resize), width)
+    text = Frozen(clip.text, f"{word}, text", str(clip.resize), width)
     texts = pretrained.PromptTokens("{}", clip.tokenize)
     sides = {
         "image": Side(clip.resize, _FrozenNetwork(image), width, image.identity()),

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,10 +228,9 @@ def _recipe(model: "HashModel", modality: str) -> dict[str, Any]:
             raise InputError("what prepares its items has no method recipe() that says how")
         if branch.frozen and branch.frozen.precision == "bfloat16":
             raise InputError("its frozen encoder computes in bfloat16, which few programs can run")
-        recipe: dict[str, Any] = branch.prepare.recipe()
+        return cast(dict[str, Any], branch.prepare.recipe())
     except InputError as error:
         raise _refusal(model, modality, str(error)) from None
-    return recipe
 
 
 def _export(model: "HashModel", modality: str, recipe: dict[str, Any], path: Path) -> dict[str, Any]:

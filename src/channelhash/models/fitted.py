@@ -215,10 +215,7 @@ class FittedModel:
     def outputs_prepared(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
         """Compute outputs ``(n, k)`` of inputs that `prepare` returned."""
         with one_blas_thread():
-            return {
-                modality: self.project(modality, self.encoder.sides[modality].features(rows))
-                for modality, rows in inputs.items()
-            }
+            return {name: self.project(name, self.encoder.sides[name].features(rows)) for name, rows in inputs.items()}
 
     def outputs(self, modality: str, items: Items, progress: Progress | None = None) -> NDArray[np.float32]:
         """Compute outputs ``(n, k)`` of raw items, as `HashModel.outputs` does."""

@@ -234,12 +234,10 @@ class HashModel(nn.Module, ModelHubMixin):
         was_training = self.training
         if any(part.training for part in self.modules()):
             self.eval()
-        outputs = {
-            modality: torch.cat([self.branches[modality](part.to(self.device)).float().cpu() for part in parts])
-            for modality, parts in (
-                (name, torch.split(torch.as_tensor(values), _ENCODE_BATCH)) for name, values in inputs.items()
-            )
-        }
+        outputs = {}
+        for modality, values in inputs.items():
+            branch, parts = self.branches[modality], torch.split(torch.as_tensor(values), _ENCODE_BATCH)
+            outputs[modality] = torch.cat([branch(part.to(self.device)).float().cpu() for part in parts])
         if was_training:
             self.train()
         return outputs
@@ -277,11 +275,8 @@ class HashModel(nn.Module, ModelHubMixin):
 
     def _description(self) -> dict[str, Any]:
         required = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
-        optional = {
-            "backbones": self.backbones(),
-            "code_space": " ".join(self.code_spaces),
-            "preprocessing": self._preprocessing,
-        }
+        spaces = " ".join(self.code_spaces)
+        optional = {"backbones": self.backbones(), "code_space": spaces, "preprocessing": self._preprocessing}
         return required | {key: value for key, value in optional.items() if value}
 
     @property

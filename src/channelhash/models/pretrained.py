@@ -129,10 +129,8 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
         if file:
             read_weights(file)  # says so where the file is no weights at all
             raise InputError(f"{file}: the weights do not fit {name} ({one_line(error)[:200]})") from None
-        where = f"model.pretrained: {tag} of {name}"
-        raise JobError(
-            f"{where} cannot be fetched ({one_line(error)}); fetch it elsewhere and give {tag}@FILE"
-        ) from None
+        remedy = f"fetch it elsewhere and give {tag}@FILE"
+        raise JobError(f"model.pretrained: {tag} of {name} cannot be fetched ({one_line(error)}); {remedy}") from None
     finally:
         logging.disable(before)
     options = {**clip.visual.preprocess_cfg, **(open_clip.get_pretrained_cfg(name, tag) if tag else {})}
@@ -229,9 +227,8 @@ def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]
     try:
         model = build(name, weights=None if file else tag)
     except (URLError, OSError) as error:
-        raise JobError(
-            f"model.pretrained: {tag} of {name} cannot be fetched ({error}); fetch it elsewhere and give {tag}@FILE"
-        ) from None
+        remedy = f"fetch it elsewhere and give {tag}@FILE"
+        raise JobError(f"model.pretrained: {tag} of {name} cannot be fetched ({error}); {remedy}") from None
     classifier, width = _cut_classifier(model)
     if file:
         state = {key: value for key, value in read_weights(file).items() if not key.startswith(f"{classifier}.")}

@@ -74,7 +74,7 @@ class _BagOfTags(nn.Module):
 
 
 class TransformerText(nn.Module):
-    """One post-norm Transformer layer over token vectors, mean over the real tokens (``protocol.md`` § 2).
+    """One post-norm Transformer layer of 4 heads over token vectors, mean over the real tokens (``protocol.md`` § 2).
 
     >>> encoder = TransformerText(nn.Embedding(10, 16, padding_idx=0), n_features=16, feed_forward=32)
     >>> encoder(torch.tensor([[3, 1, 0], [0, 0, 0]])).shape
@@ -85,7 +85,6 @@ class TransformerText(nn.Module):
         self,
         tokens: nn.Module,
         n_features: int = 512,
-        n_heads: int = 4,
         feed_forward: int = 2048,
         dropout: float = 0.1,
         mask_padding: bool = True,
@@ -93,9 +92,7 @@ class TransformerText(nn.Module):
     ) -> None:
         super().__init__()
         self.tokens = tokens
-        self.layer = nn.TransformerEncoderLayer(
-            n_features, n_heads, feed_forward, dropout, activation="relu", batch_first=True, norm_first=False
-        )
+        self.layer = nn.TransformerEncoderLayer(n_features, 4, feed_forward, dropout, "relu", batch_first=True)
         self.mask_padding = mask_padding
         self.n_features = n_features
         self.positions = nn.Buffer(_sinusoidal_positions(max_tokens, n_features), persistent=False)

@@ -173,7 +173,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
         sources[name] = partial(memory_batches, torch.randn(len(batch), fixed[name].n_features), settings)
     trained = (model.on_features() if fixed else model).to(model.device).train()
     loss = create_loss(config, batch.labels.shape[1])
-    steps = Steps(trained, loss, torch.from_numpy(batch.labels), settings, model.device)
+    steps = Steps(trained, loss, torch.from_numpy(batch.labels), settings)
     epoch = settings.epochs // 2  # which is augmented, if any is
     step = _seconds(lambda: steps.run(steps.batches(sources, epoch)), model.device) / max(1, len(steps.anchors))
     n_steps = len(list(epoch_steps(len(train), settings, 0, steps.anchors, images))) * settings.epochs

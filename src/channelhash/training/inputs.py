@@ -240,18 +240,13 @@ def training_sources(
 
 
 def raw_source(
-    model: HashModel,
-    modality: str,
-    train: Records,
-    n_rows: int,
-    settings: TrainSettings,
-    progress: Progress | None = None,
+    model: HashModel, modality: str, train: Records, n: int, settings: TrainSettings, progress: Progress | None = None
 ) -> Source:
-    """Return a source of raw items: in memory, or image files on the disk if ``n_rows`` are too many to hold."""
+    """Return a source of raw items: in memory, or image files on the disk if ``n`` rows are too many to hold."""
     raw = train.items[modality]
     if isinstance(raw, SparseRows):
         return partial(_dense_batches, model, modality, raw)
-    if are_files(raw) and not _fits(model, modality, raw, n_rows):
+    if are_files(raw) and not _fits(model, modality, raw, n):
         return partial(_disk_batches, ImageFiles(raw, model.branch(modality).prepare), settings)
     return partial(memory_batches, prepare_inputs(model, train, modality, progress).to(model.device), settings)
 

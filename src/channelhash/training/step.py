@@ -21,7 +21,7 @@ from channelhash.models.backbones import Precision, autocast, load_weights
 from channelhash.models.hash_model import HashModel
 from channelhash.training import distributed
 from channelhash.training.inputs import Source
-from channelhash.utils.files import atomic_path
+from channelhash.utils.files import atomic_path, one_line
 from channelhash.utils.seeds import generator
 
 
@@ -147,16 +147,10 @@ class Steps:
     """A model, its loss and its optimiser (Adam as in ``protocol.md`` § 6; AdamW with ``weight_decay``)."""
 
     def __init__(
-        self,
-        model: HashModel,
-        loss: HashLoss,
-        labels: Tensor,
-        settings: TrainSettings,
-        device: torch.device,
-        images: Tensor | None = None,
+        self, model: HashModel, loss: HashLoss, labels: Tensor, settings: TrainSettings, images: Tensor | None = None
     ) -> None:
-        self.model = model
-        self.loss, self.labels, self.settings, self.device = loss.to(device), labels.to(device), settings, device
+        self.model, self.settings, self.device = model, settings, model.device
+        self.loss, self.labels = loss.to(self.device), labels.to(self.device)
         self.images = images if settings.captions == "one" else None
         self.anchors = model.modalities if loss.trains_anchor else ()
         outputs = _ForwardPass(model, settings.precision)
@@ -250,8 +244,7 @@ class Steps:
                 self.average.load_state_dict(state["average"])
             return int(state["epochs_done"])
         except Exception as error:  # torch, pickle and zip each have their own types for a damaged file
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            message = f"{path}: damaged or of another model ({first}); remove it to train from the start"
+            message = f"{path}: damaged or of another model ({one_line(error)}); remove it to train from the start"
             raise InputError(message) from None
 
     def _exchange(self, last: bool) -> "nullcontext[None]":

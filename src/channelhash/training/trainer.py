@@ -83,7 +83,7 @@ def train(
     It goes on from ``checkpoints/last.pt``, on a CPU to the bits of an uninterrupted training: draws are functions of
     (seed, epoch). Of several processes (`distributed`) each takes its shard of a batch, the first validates and writes.
     """
-    steps = Steps(model.train(), loss, data.targets, settings, model.device, data.images)
+    steps = Steps(model.train(), loss, data.targets, settings, data.images)
     last, best = (folder / "checkpoints" / name for name in ("last.pt", "best"))
     start = steps.load(last) if last.exists() else 0
     log, first = read_log(folder / "log.jsonl")[:start], rank() == 0
@@ -258,7 +258,7 @@ class Trainee:
         progress: StageProgress,
     ) -> HashModel:
         """Train the model, validate it on V_q and V_r (without labels on V_q alone), and return it."""
-        validate = _validation(self, splits, settings, progress)
+        validate = _validator(self, splits, settings, progress)
         if settings.keep == "best" and not (validate and settings.validate_every):
             raise InputError("train.keep is best, but nothing is validated; give validation rows, or keep the last")
         data = inputs.TrainingSet(self.sources, targets, self.images)
@@ -292,14 +292,12 @@ def _images_of_rows(records: Records) -> Tensor:
     return torch.from_numpy(np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)[1])
 
 
-def _validation(
-    trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress
-) -> _Validator | None:
+def _validator(trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress) -> _Validator | None:
     """Return the validation by tie-aware mAP on V_q and V_r, without labels by Recall@10 on V_q; None without rows."""
     if not len(splits.validation_query) or not len(splits.validation_retrieval):
         return None
     if not trainee.features.label_names:
-        return _validation_by_recall(trainee, splits, settings, progress)
+        return _recall_validator(trainee, splits, settings, progress)
     model, stored = trainee.feature_model, trainee.stored
     query, database = (trainee.features.take(rows) for rows in (splits.validation_query, splits.validation_retrieval))
     if not relevant_pairs(query.labels, database.labels):
@@ -307,9 +305,8 @@ def _validation(
             f"none of the {len(query)} validation queries shares a label with the validation retrieval set; "
             "give more labelled rows, or set data.validation_queries to 0"
         )
-    encode_query, encode_database = (
-        inputs.encoder_of_rows(model, part, settings, progress) for part in (query, database)
-    )
+    encode_query = inputs.encoder_of_rows(model, query, settings, progress)
+    encode_database = inputs.encoder_of_rows(model, database, settings, progress)
     fixed = np.isin(splits.validation_retrieval, splits.retrieval[: len(stored) if stored else 0])
     stored_rows = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
 
@@ -318,19 +315,17 @@ def _validation(
         if stored:
             for modality in model.modalities:
                 database_codes[modality][fixed] = stored.codes[modality][stored_rows]
-        scores = {
-            f"{a}->{b}": hamming_histogram(
-                query_codes[a], database_codes[b], query.labels, database.labels, n_bits=model.n_bits
-            ).mean_average_precision()
-            for a in model.modalities
-            for b in model.modalities
-        }
+        scores = {}
+        for a in model.modalities:
+            for b in model.modalities:
+                pairs = query_codes[a], database_codes[b], query.labels, database.labels
+                scores[f"{a}->{b}"] = hamming_histogram(*pairs, model.n_bits).mean_average_precision()
         return {"validation": scores}
 
     return validate
 
 
-def _validation_by_recall(
+def _recall_validator(
     trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress
 ) -> _Validator | None:
     """Return the validation by instance retrieval among V_q; None where the model has one modality."""
