@@ -15,8 +15,8 @@ from channelhash.data.collection import (
     Collection,
     DataSource,
     Partners,
-    _choose_by_labels,
     _recognise,
+    _with_labels,
     describe,
     labels_as,
     readable,
@@ -37,18 +37,18 @@ ABC = records("i", [[1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]], "abc")
 
 
 def test_rows_are_chosen_by_their_labels():
-    assert _choose_by_labels(ABC) is ABC
-    only = _choose_by_labels(ABC, only=["a", "c"])
+    assert _with_labels(ABC) is ABC
+    only = _with_labels(ABC, only=["a", "c"])
     assert (only.ids, only.label_names) == (("i0", "i1", "i2"), ("a", "b", "c"))
-    without = _choose_by_labels(ABC, without=["b"])
+    without = _with_labels(ABC, without=["b"])
     assert (without.ids, without.label_names) == (("i0", "i2", "i3"), ("a", "c"))
     np.testing.assert_array_equal(without.labels, [[1, 0], [0, 1], [0, 0]])
     assert without.removed == {"labels not chosen": 1}
-    assert _choose_by_labels(ABC, only=["a"], without=["b"]).ids == ("i0",)
-    both = {*_choose_by_labels(ABC, only=["b", "c"]).ids, *_choose_by_labels(ABC, without=["b", "c"]).ids}
+    assert _with_labels(ABC, only=["a"], without=["b"]).ids == ("i0",)
+    both = {*_with_labels(ABC, only=["b", "c"]).ids, *_with_labels(ABC, without=["b", "c"]).ids}
     assert both == set(ABC.ids)  # the two parts of a trial are the whole
-    check_refusal("no label 'd'; it has a, b, c", _choose_by_labels, ABC, only=["d"])
-    check_refusal("leave no row", _choose_by_labels, ABC, only=["b"], without=["a"])
+    check_refusal("no label 'd'; it has a, b, c", _with_labels, ABC, only=["d"])
+    check_refusal("leave no row", _with_labels, ABC, only=["b"], without=["a"])
 
 
 def test_collections_are_joined_by_the_names_of_labels_or_refused():

@@ -287,8 +287,7 @@ def _mixture(epoch: int, n_epochs: int = _TABLE_EPOCHS) -> dict[_Level, float]:
     >>> _mixture(85)["hard"], _mixture(8, n_epochs=20)["hard"]
     (0.25, 0.25)
     """
-    in_table = epoch * _TABLE_EPOCHS / n_epochs
-    return _MIXTURES[max(first for first in _MIXTURES if first <= in_table)]
+    return _MIXTURES[max(first for first in _MIXTURES if first <= epoch * _TABLE_EPOCHS / n_epochs)]
 
 
 _EasyWeights = Literal["kinds", "angles"]
@@ -368,8 +367,7 @@ def _active_groups(groups: tuple[_Group, ...], random: np.random.Generator) -> l
     always = [group for group in groups if group.weight is None]
     exclusive = [group for group in groups if group.weight is not None]
     if exclusive:
-        weights = [group.weight or 0.0 for group in exclusive]
-        always.append(exclusive[random.choice(len(exclusive), p=weights)])
+        always.append(exclusive[random.choice(len(exclusive), p=[group.weight or 0.0 for group in exclusive])])
     return always
 
 

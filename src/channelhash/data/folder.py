@@ -439,8 +439,7 @@ def _of_json(path: Path, text: str) -> _Pairs:
         with reading(path, "no image of COCO's list", "it needs id and file_name"):
             names = {image["id"]: image["file_name"] for image in content["images"]}
     elif isinstance(content, dict):
-        pairs = [{"image": name, "caption": value} for name, value in content.items()]
-        entries = content.get("images", pairs)
+        entries = content.get("images", [{"image": name, "caption": value} for name, value in content.items()])
     for place, entry in enumerate(entries if isinstance(entries, list) else [None]):
         keys = list(entry) if isinstance(entry, dict) else []
         file, caption = _column(keys, _FILE_COLUMNS), _column(keys, _CAPTION_COLUMNS)

@@ -103,8 +103,22 @@ def visible_folders(root: Path, depth: int = 4) -> dict[Path, list[str]]:
     return dict(sorted(folders.items(), key=lambda entry: len(entry[0].parts)))
 
 
+class Prepare:
+    """What makes inputs of raw items: an array by `arrays`, or a tensor of it by a call."""
+
+    def arrays(self, items: Any) -> NDArray[Any]:
+        """Return the inputs of items, row by row."""
+        raise NotImplementedError
+
+    def __call__(self, items: Any) -> "Tensor":
+        """Return the same as a tensor."""
+        import torch  # seconds to load, which what needs no tensor does without
+
+        return torch.from_numpy(self.arrays(items))
+
+
 @dataclass(frozen=True)
-class Resize:
+class Resize(Prepare):
     """Resize images as a model expects them, by Pillow's antialiased filters (``protocol.md`` § 3).
 
     Attributes:
@@ -128,14 +142,8 @@ class Resize:
     fill: int = 0
     reduced: bool = False
 
-    def __call__(self, items: Sequence[ImageInput]) -> "Tensor":
-        """Return images as ``(n, 3, size, size)`` uint8; errors as in `arrays`."""
-        import torch  # seconds to load, which files that are only checked do not need
-
-        return torch.from_numpy(self.arrays(items))
-
     def arrays(self, items: Sequence[ImageInput]) -> NDArray[np.uint8]:
-        """Return the same as an array, without PyTorch."""
+        """Return images as ``(n, 3, size, size)`` uint8; `InputError` if one cannot be read."""
         if isinstance(items, np.ndarray):
             raise InputError(f"this model encodes pictures; these are features {items.shape}")
         batch = np.empty((len(items), self.size, self.size, 3), dtype=np.uint8)

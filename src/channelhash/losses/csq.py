@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from channelhash.losses.base import hash_centres, random_signs
 from channelhash.losses.multimodal import ItemLoss, Items
@@ -62,7 +61,7 @@ class CSQLoss(ItemLoss):
         """Return the loss of ``items``."""
         target = (self.centres_of(items.labels) + 1) / 2
         # h = (1 + tanh z) / 2 is the sigmoid of 2z, whose logarithm does not overflow.
-        entropy = F.binary_cross_entropy_with_logits(2 * items.codes, target, reduction="none").mean(dim=1)
+        entropy = nn.functional.binary_cross_entropy_with_logits(2 * items.codes, target, reduction="none").mean(dim=1)
         errors = items.codes.tanh().abs() - 1
         quantization = errors.square().mean() if self.squared else torch.log(torch.cosh(errors)).mean()
         loss = items.mean_of_labelled(entropy) + self.lambda_q * quantization

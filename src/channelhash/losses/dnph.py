@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from channelhash.channels import unit_rows
 from channelhash.losses.base import random_signs
@@ -56,7 +55,7 @@ class DNPHLoss(ItemLoss):
         """Return the loss of ``items``."""
         codes = torch.tanh(items.codes)
         squared = 2 - 2 * unit_rows(codes) @ unit_rows(self.proxies.to(codes)).T
-        log_probabilities = F.log_softmax(-(squared + self.delta * items.labels), dim=1)
+        log_probabilities = torch.log_softmax(-(squared + self.delta * items.labels), dim=1)
         to_proxies = -(items.labels * log_probabilities).sum(dim=1).mean()
         parts = items.by_modality(codes)
         drawn = self.random_codes(items.by_modality(items.labels)[0]).to(codes)

@@ -54,8 +54,7 @@ def _precision_recall_plot(histograms: _Histograms) -> Figure:
 
 def _percent_axis(axes: Axes, label: str) -> None:
     """Give ``axes`` a vertical axis of percent, from 0 to 100."""
-    axes.set_ylim(0, 102)
-    axes.set_ylabel(label)
+    axes.set(ylim=(0, 102), ylabel=label)
     axes.grid(alpha=0.3)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.data.images import Resize
+from channelhash.data.images import Prepare, Resize
 from channelhash.data.records import Features
 from channelhash.errors import InputError, naming
 from channelhash.models.description import split_source
@@ -240,7 +240,7 @@ def _read(name: str, modality: str) -> tuple[_Source, bool]:
 
 
 @dataclass(frozen=True)
-class FeatureRows:
+class FeatureRows(Prepare):
     """Rows of features ``(n, width)``; raw items go through ``extractor``, if there is one.
 
     >>> FeatureRows("image", width=2).arrays(np.ones((1, 2))).tolist()
@@ -251,14 +251,8 @@ class FeatureRows:
     width: int
     extractor: Extractor | None = None
 
-    def __call__(self, items: Any) -> "Tensor":
-        """Convert items; errors as in `check_rows`, and `InputError` for raw items without an extractor."""
-        import torch
-
-        return torch.from_numpy(self.arrays(items))
-
     def arrays(self, items: Any) -> NDArray[np.float32]:
-        """Do the same without PyTorch."""
+        """Convert items; errors as in `check_rows`, and `InputError` for raw items without an extractor."""
         if not isinstance(items, Features):
             if self.extractor is None:
                 raise InputError(

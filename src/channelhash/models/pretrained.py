@@ -1,7 +1,6 @@
 """Networks of PyTorch with pre-trained weights: EfficientNet-Lite2, OpenCLIP's and torchvision's."""
 
 import importlib
-import importlib.util
 import json
 import logging
 from collections.abc import Callable, Sequence

@@ -12,18 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.data.images import Prepare
 from channelhash.text.spelling import Spelling
 from channelhash.text.tokens import SentencePieces, WordPieces
 from channelhash.utils.environment import one_blas_thread
 from channelhash.utils.optional_imports import package_file
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _Array = NDArray[np.float32]
 
@@ -57,17 +55,11 @@ _MAX_BYTES, _MAX_TOKENS, _BATCH = 2000, 256, 32
 _READ = 0.5
 
 
-class Sentences:
+class Sentences(Prepare):
     """Texts to their bytes in UTF-8 ``(n, m)`` uint8, cut after 2,000, 0 where a text is shorter."""
 
-    def __call__(self, items: Sequence[str]) -> "Tensor":
-        """Encode ``n`` texts."""
-        import torch
-
-        return torch.from_numpy(self.arrays(items))
-
     def arrays(self, items: Sequence[str]) -> NDArray[np.uint8]:
-        """Do the same without PyTorch."""
+        """Encode ``n`` texts."""
         rows = [text.replace("\0", "").encode(errors="replace")[:_MAX_BYTES] for text in items]
         inputs = np.zeros((len(rows), max(map(len, rows), default=0)), np.uint8)
         for row, content in zip(inputs, rows, strict=True):

@@ -102,8 +102,7 @@ def from_first(value: Any) -> Any:
     >>> from_first("run-1")
     'run-1'
     """
-    if world_size() == 1:
-        return value
     box = [value]
-    dist.broadcast_object_list(box, src=0)
+    if world_size() > 1:
+        dist.broadcast_object_list(box, src=0)
     return box[0]

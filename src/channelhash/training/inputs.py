@@ -31,7 +31,7 @@ from channelhash.utils.array_files import SparseRows
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import cache_folder, content_hash, file_hash, write_text
 from channelhash.utils.image_files import PREPROCESSING
-from channelhash.utils.progress import Progress, StageProgress
+from channelhash.utils.progress import Progress, StageProgress, no_progress
 from channelhash.utils.row_file import RowFile, Rows, row_file
 
 #: (epoch, sample): which draw of which image.
@@ -138,7 +138,7 @@ _HELD_BYTES = 2 << 30
 _CHUNK = 512
 
 
-def prepare_inputs(model: HashModel, records: Records, modality: str, progress: Progress | None = None) -> Tensor:
+def prepare_inputs(model: HashModel, records: Records, modality: str, progress: Progress = no_progress) -> Tensor:
     """Return the model's inputs for a modality of ``records``, in memory: pixels, token ids or features.
 
     >>> from channelhash.models import MODELS
@@ -153,8 +153,7 @@ def prepare_inputs(model: HashModel, records: Records, modality: str, progress: 
     chunks = []
     for start in range(0, len(items), _CHUNK):
         chunks.append(model.prepare(modality, items[start : start + _CHUNK]))
-        if progress:
-            progress(min(start + _CHUNK, len(items)), len(items))
+        progress(min(start + _CHUNK, len(items)), len(items))
     return torch.cat(chunks)
 
 
@@ -240,7 +239,7 @@ def training_sources(
 
 
 def raw_source(
-    model: HashModel, modality: str, train: Records, n: int, settings: TrainSettings, progress: Progress | None = None
+    model: HashModel, modality: str, train: Records, n: int, settings: TrainSettings, progress: Progress = no_progress
 ) -> Source:
     """Return a source of raw items: in memory, or image files on the disk if ``n`` rows are too many to hold."""
     raw = train.items[modality]

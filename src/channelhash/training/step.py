@@ -95,13 +95,9 @@ def _learning_rate(epoch: float, epochs: int, initial: float, schedule: Literal[
         if progress < _WARM_UP:
             return initial * progress / _WARM_UP
         return initial * (1 + math.cos(math.pi * (progress - _WARM_UP) / (1 - _WARM_UP))) / 2
-    progress = math.floor(epoch) / epochs
     start, end = 75 / 200, 150 / 200
-    if progress < start:
-        return initial
-    if progress < end:
-        return initial * (0.1 + 0.9 * (1 + math.cos(math.pi * (progress - start) / (end - start))) / 2)
-    return initial * 0.1
+    progress = min(max(math.floor(epoch) / epochs, start), end)
+    return initial * (0.1 + 0.9 * (1 + math.cos(math.pi * (progress - start) / (end - start))) / 2)
 
 
 class _TrainingBatch(NamedTuple):
@@ -186,8 +182,8 @@ class Steps:
             for parameters, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 parameters["lr"] = _learning_rate(group[0].time, settings.epochs, rate, settings.schedule)
             self.optimizer.zero_grad(set_to_none=True)
-            for number, batch in enumerate(group):
-                with self._exchange(last=number == len(group) - 1):
+            for number, batch in enumerate(group, start=1):
+                with self._exchange(last=number == len(group)):
                     value = self.value(batch)
                     (value / len(group)).backward()  # type: ignore[no-untyped-call]
                 losses.append(value.detach())
@@ -337,8 +333,7 @@ def _rows_of_rank(rows: Tensor) -> Tensor:
     size = distributed.world_size()
     if len(rows) % size:
         raise InputError(f"train.batch_size is {len(rows)}: {size} processes cannot share it evenly")
-    n = len(rows) // size
-    return rows[distributed.rank() * n : (distributed.rank() + 1) * n]
+    return rows.chunk(size)[distributed.rank()]
 
 
 def _gather_outputs(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -361,10 +356,9 @@ def _sum_over_ranks(values: Tensor) -> Tensor:
     >>> _sum_over_ranks(torch.tensor([1.0, 2.0])).tolist()
     [1.0, 2.0]
     """
-    if distributed.world_size() == 1:
-        return values
     total = values.clone()
-    dist.all_reduce(total)
+    if distributed.world_size() > 1:
+        dist.all_reduce(total)
     return total
 
 
