@@ -152,5 +152,5 @@ def test_widths_that_cannot_be_are_refused_and_narrow_ones_are_built(records):
     check_refusal(r"model\.text_width is 6", small, records, text_encoder="transformer", text_width=6)
     for encoder in ("bag", "transformer"):
         model = small(records, text_encoder=encoder, text_width=8, min_count=1)
-        assert model.branch("text").encoder.n_features == 8
+        assert model.branch("text").head[0].in_features == 8
         assert model.encode_texts(TEXTS).shape == (6, 2)

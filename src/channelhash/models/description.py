@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from channelhash.errors import InputError, JobError
 from channelhash.utils.files import atomic_path, check_exhausted, content_hash, reading, write_text
-from channelhash.utils.progress import Progress
+from channelhash.utils.progress import Progress, no_progress
 
 
 class QueryEncoder(Protocol):
@@ -59,7 +59,7 @@ def outputs_by_batches(
     modality: str,
     items: Any,
     problem: str,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     batch_size: int = 256,
 ) -> list[Any]:
     """Compute outputs ``(n, k)`` of raw items batch by batch; `JobError` with ``problem`` if one is not finite.
@@ -75,8 +75,7 @@ def outputs_by_batches(
             row = start + int(broken[0])
             name = f" ({items[row]})" if isinstance(items[row], str | Path) else ""
             raise JobError(f"{modality} in row {row}{name}: {problem}")
-        if progress:
-            progress(min(start + batch_size, len(items)), len(items))
+        progress(min(start + batch_size, len(items)), len(items))
     return batches
 
 

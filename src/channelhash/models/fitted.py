@@ -25,7 +25,7 @@ from channelhash.models.photo import Head
 from channelhash.utils.environment import one_blas_thread
 from channelhash.utils.files import reading, write_text
 from channelhash.utils.image_files import PREPROCESSING
-from channelhash.utils.progress import Progress
+from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import check_trusted, trusting
 
@@ -217,7 +217,7 @@ class FittedModel:
         with one_blas_thread():
             return {name: self.project(name, self.encoder.sides[name].features(rows)) for name, rows in inputs.items()}
 
-    def outputs(self, modality: str, items: Items, progress: Progress | None = None) -> NDArray[np.float32]:
+    def outputs(self, modality: str, items: Items, progress: Progress = no_progress) -> NDArray[np.float32]:
         """Compute outputs ``(n, k)`` of raw items, as `HashModel.outputs` does."""
 
         def compute(batch: Items) -> NDArray[np.float32]:
@@ -227,7 +227,7 @@ class FittedModel:
         rows = description.outputs_by_batches(compute, modality, items, problem, progress)
         return np.concatenate(rows) if rows else np.empty((0, self.n_bits), np.float32)
 
-    def encode(self, modality: str, items: Items, progress: Progress | None = None) -> PackedCodes:
+    def encode(self, modality: str, items: Items, progress: Progress = no_progress) -> PackedCodes:
         """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8."""
         return pack(binarize(self.outputs(modality, items, progress)))
 

@@ -24,7 +24,7 @@ from channelhash.models.extractors import FeatureRows, check_rows
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import reading
 from channelhash.utils.image_files import PREPROCESSING
-from channelhash.utils.progress import Progress
+from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import check_trusted, read_settings, settings_of, trusting
 
 _ENCODE_BATCH = 256
@@ -205,7 +205,7 @@ class HashModel(nn.Module, ModelHubMixin):
                 state[name] = value.detach()
         return state
 
-    def outputs(self, modality: str, items: Items, progress: Progress | None = None) -> Tensor:
+    def outputs(self, modality: str, items: Items, progress: Progress = no_progress) -> Tensor:
         """Compute real-valued outputs of raw items in evaluation mode.
 
         Args:
@@ -242,7 +242,7 @@ class HashModel(nn.Module, ModelHubMixin):
             self.train()
         return outputs
 
-    def encode(self, modality: str, items: Items, progress: Progress | None = None) -> PackedCodes:
+    def encode(self, modality: str, items: Items, progress: Progress = no_progress) -> PackedCodes:
         """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8; arguments and errors as in `outputs`."""
         return pack(binarize(self.outputs(modality, items, progress)))
 
@@ -366,7 +366,7 @@ _BATCH = 128
 
 
 def encode_records(
-    model: HashModel, records: Records, progress: Progress | None = None, fingerprint: str | None = None
+    model: HashModel, records: Records, progress: Progress = no_progress, fingerprint: str | None = None
 ) -> CodeSet:
     """Return codes of every modality that both the model and the records have, with labels, texts and image paths."""
     items = {modality: records.items[modality] for modality in model.modalities if modality in records.items}
@@ -383,7 +383,7 @@ def encode_records(
 
 
 def encode_items(
-    model: HashModel, modality: str, items: Items, workers: int, progress: Progress | None = None
+    model: HashModel, modality: str, items: Items, workers: int, progress: Progress = no_progress
 ) -> PackedCodes:
     """Return packed codes as `HashModel.encode` does, with image files read by worker processes."""
     if not are_files(items) or not workers:
@@ -393,8 +393,7 @@ def encode_items(
     codes = []
     for rows, pixels in zip(batches, image_batches(images, batches, workers), strict=True):
         codes.append(model.encode_prepared({modality: pixels})[modality])
-        if progress:
-            progress(rows.stop, len(items))
+        progress(rows.stop, len(items))
     return np.concatenate(codes)
 
 

@@ -63,7 +63,6 @@ class _BagOfTags(nn.Module):
         nn.init.normal_(self.tokens.weight, std=0.1)
         with torch.no_grad():
             self.tokens.weight[0].zero_()
-        self.n_features = n_features
 
     def forward(self, tokens: Tensor) -> Tensor:
         if torch.onnx.is_in_onnx_export():  # ONNX has no bags with padding
@@ -94,7 +93,6 @@ class TransformerText(nn.Module):
         self.tokens = tokens
         self.layer = nn.TransformerEncoderLayer(n_features, 4, feed_forward, dropout, "relu", batch_first=True)
         self.mask_padding = mask_padding
-        self.n_features = n_features
         self.positions = nn.Buffer(_sinusoidal_positions(max_tokens, n_features), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:

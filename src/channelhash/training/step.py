@@ -183,7 +183,9 @@ class Steps:
                 parameters["lr"] = _learning_rate(group[0].time, settings.epochs, rate, settings.schedule)
             self.optimizer.zero_grad(set_to_none=True)
             for number, batch in enumerate(group, start=1):
-                with self._exchange(last=number == len(group)):
+                # Ranks exchange their gradients once, after the last batch of a step.
+                waits = isinstance(self.outputs, DistributedDataParallel) and number < len(group)
+                with self.outputs.no_sync() if waits else nullcontext():  # type: ignore[operator]
                     value = self.value(batch)
                     (value / len(group)).backward()  # type: ignore[no-untyped-call]
                 losses.append(value.detach())
@@ -242,12 +244,6 @@ class Steps:
         except Exception as error:  # torch, pickle and zip each have their own types for a damaged file
             message = f"{path}: damaged or of another model ({one_line(error)}); remove it to train from the start"
             raise InputError(message) from None
-
-    def _exchange(self, last: bool) -> "nullcontext[None]":
-        """Return a context in which gradients are exchanged between ranks only for the last batch of a step."""
-        if isinstance(self.outputs, DistributedDataParallel) and not last:
-            return self.outputs.no_sync()  # type: ignore[return-value]
-        return nullcontext()
 
 
 def _parameters_by_rate(model: HashModel, loss: nn.Module, settings: TrainSettings) -> dict[float, list[nn.Parameter]]:
