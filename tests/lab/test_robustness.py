@@ -169,7 +169,7 @@ def check_that_labels_are_wrong_in_training_alone(noisy, monkeypatch):
     given = []
     fit = lambda made, loss, targets, *more: given.append(targets) or made.model  # noqa: E731
     monkeypatch.setattr(train_module.Trainee, "fit", fit)
-    train_module._train(run.config, noisy.folder, lambda stage: None)
+    train_module._train(run.config, noisy.folder, lambda stage: lambda done, total: None)
     records = Collection.load(run.config.sources).records
     right = records.labels[run.splits.train]
     np.testing.assert_array_equal(given[0].numpy(), _noisy_labels(right, 0.5, seed=0))
