@@ -5,7 +5,6 @@ import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -28,8 +27,7 @@ _Points = Sequence[tuple[float, float]]
 _GREY = "0.55"
 
 
-@dataclass(frozen=True)
-class _Chart:
+class _Chart(NamedTuple):
     """A drawing: its title, the ``<svg>`` element, and what it shows in words."""
 
     title: str
@@ -37,8 +35,7 @@ class _Chart:
     description: str
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """A value of a `level_chart`, in percent.
 
     Attributes:
@@ -108,44 +105,37 @@ def _paper(height: float) -> tuple[Figure, Axes]:
 
 
 def _finish(figure: Figure, axes: Axes, title: str, description: str) -> _Chart:
+    """Return a figure as an ``<svg>`` element of an HTML page, transparent, with text as text."""
     if len(axes.get_legend_handles_labels()[0]) > 1:
         legend_below(figure, axes)
         figure.legends[0].set_frame_on(False)  # its paper would be white
-    # Drawn by matplotlib, which escapes the texts.
-    return _Chart(title, Markup(_inline_svg(figure, title)), description)
-
-
-def _inline_svg(figure: Figure, name: str) -> str:
-    """Return a figure as an ``<svg>`` element of an HTML page, transparent, with text as text."""
     buffer = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+    with mpl.rc_context({"svg.hashsalt": title, "svg.fonttype": "none"}):
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
     svg = buffer.getvalue()
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     # Names of groups such as axes_1, which nothing refers to, would be the same in two drawings.
-    return re.sub(r' id="[\w.]+_\d+"', "", svg)
+    svg = re.sub(r' id="[\w.]+_\d+"', "", svg)
+    return _Chart(title, Markup(svg), description)  # drawn by matplotlib, which escapes the texts
 
 
 _NUMBER = re.compile(r"[-−+]?[\d,.]+( %)?|–")
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A paragraph."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """Lines to copy, or a file as it is."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Rows as long as the header; the first column names the rows."""
 
     header: Sequence[str]
@@ -163,8 +153,7 @@ class Table:
         return [all(_NUMBER.fullmatch(cell) for cell in column) and set(column) != {"–"} for column in columns]
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(NamedTuple):
     """An image within the page; ``uri`` as `data_uri` returns it."""
 
     uri: str
@@ -179,15 +168,13 @@ class Plot:
         ]
 
 
-@dataclass(frozen=True)
-class Charts:
+class Charts(NamedTuple):
     """Charts side by side."""
 
     charts: Sequence[_Chart]
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """A query or an item that it found.
 
     Attributes:
@@ -205,8 +192,7 @@ class Card:
     right: bool | None = None
 
 
-@dataclass(frozen=True)
-class Answers:
+class Answers(NamedTuple):
     """Queries, each with the items that it found: one row of cards a query."""
 
     caption: str
@@ -224,8 +210,7 @@ class Section(NamedTuple):
     blocks: Sequence[Block]
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     """A report.
 
     Attributes:
@@ -279,8 +264,7 @@ def data_uri(content: bytes, media_type: str) -> str:
 _SHUFFLES = 39
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(NamedTuple):
     """The score of a task beside chance, shares in [0, 1].
 
     Attributes:

@@ -1,6 +1,5 @@
 """The report of one run's folder: whatever is there, and a note on whatever is not."""
 
-import io
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ from channelhash.runs.folder import read_environments
 from channelhash.runs.train import create_loss
 from channelhash.training.trainer import MEASURES, measure_of, read_log, selection_score
 from channelhash.utils.files import read_json, read_yaml_sections, reading
-from channelhash.utils.image_files import decode, open_image
+from channelhash.utils.image_files import decode, jpeg, open_image
 from channelhash.utils.image_grid import bits
 from channelhash.utils.plotting import arrow
 
@@ -40,8 +39,9 @@ def _health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> 
     channels.
     """
     of_bits = {modality: bit_health(packed, database.n_bits) for modality, packed in database.codes.items()}
-    ones = {name: _sorted(health["ones"]) for name, health in of_bits.items()}
-    chart = page.line_chart("Share of ones of each bit, %", "bits, sorted", ones)
+    ones = {name: [100 * share for share in sorted(health["ones"])] for name, health in of_bits.items()}
+    points = {name: list(enumerate(shares, start=1)) for name, shares in ones.items()}
+    chart = page.line_chart("Share of ones of each bit, %", "bits, sorted", points)
     blocks: list[page.Block] = [
         page.Text(f"Bits and buckets of the {len(database):,} items of the retrieval set; a good bit is 1 for half."),
         _bit_table(of_bits),
@@ -60,10 +60,6 @@ def _health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> 
             _channel_table(query, bounds),
         ]
     return blocks
-
-
-def _sorted(shares: list[float]) -> list[tuple[float, float]]:
-    return [(number, 100 * share) for number, share in enumerate(sorted(shares), start=1)]
 
 
 _BITS: dict[str, Callable[[BitHealth], float | None]] = {
@@ -107,13 +103,9 @@ def _thumbnail(path: str) -> str:
     """Return an address that holds a small JPEG copy of an image; empty if it cannot be read."""
     try:
         with open_image(path) as opened:
-            image = decode(opened, 2 * _SIDE)
+            return page.data_uri(jpeg(decode(opened, 2 * _SIDE), _SIDE), "image/jpeg")
     except OSError:
         return ""
-    image.thumbnail((_SIDE, _SIDE))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=80)
-    return page.data_uri(buffer.getvalue(), "image/jpeg")
 
 
 def example_blocks(query: CodeSet, database: CodeSet, notes: list[str]) -> list[page.Block]:
