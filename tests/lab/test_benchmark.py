@@ -66,7 +66,7 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
     assert all(list(trial.epochs["last"]) == ["validation"] for trial in trials)
     results = read_grid(folder)[1]
     for result in results:
-        among = [trial for trial in trials if trial.method in (result.method, benchmark._loss_of(result))]
+        among = [trial for trial in trials if trial.method in (result.method, benchmark._loss(result.method))]
         chosen = max(among, key=benchmark._validation_score).settings
         assert result.settings["model"]["initial"] == chosen["model"]["initial"]
         loss, train = result.settings["loss"], result.settings["train"]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
@@ -34,8 +33,6 @@ from channelhash.utils.typed_settings import apply_override, is_python_name, tru
 #: Settings of a training that belong to the teacher's own encoders.
 _OF_ENCODERS = ("features", "feature_dtype", "precision")
 
-_Sections = dict[str, dict[str, Any]]
-
 
 def student_config(teacher: RunConfig, student: str, data: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
     """Return the configuration that ``distill`` trains a student by.
@@ -52,9 +49,7 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
     if "data" in sections:  # ids choose the rows, however the teacher's were chosen
         split |= {"only_labels": None, "without_labels": None}
     elif teacher.extend is not None:
-        raise InputError(
-            "--data: the teacher extends another run, its items are in two places; give them as one source"
-        )
+        raise InputError("--data: the teacher extends a run, its items are in two places; give them as one source")
     else:
         sections["data"] = {"kind": teacher.kind, **teacher.source.model_dump(mode="json")}
     for override in overrides:
@@ -77,7 +72,7 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
     return make_config(sections)
 
 
-def _own_sections(student: str) -> _Sections:
+def _own_sections(student: str) -> dict[str, dict[str, Any]]:
     if Path(student).suffix.lower() in (".yaml", ".yml"):
         sections = {name: dict(keys) for name, keys in read_sections(Path(student)).items()}
         if "name" not in sections.get("model", {}):
@@ -198,22 +193,21 @@ def distill(
     return run | description
 
 
-def _teacher_outputs(teacher: OpenedRun, rows: Rows, modalities: Sequence[str], progress: StageProgress) -> Tensor:
+def _teacher_outputs(
+    teacher: OpenedRun, rows: Rows, modalities: Sequence[str], progress: StageProgress
+) -> torch.Tensor:
     """Return the teacher's outputs ``(n, m, k)`` of ``rows`` of its data, in evaluation mode."""
     records = teacher.collection.records
     features = feature_records(teacher.model, records, teacher.config.train, progress).take(rows)
-    feature_model = teacher.model.on_features()
-    return torch.stack(
-        [feature_model.outputs(name, features.items[name], progress(f"teacher's {name} codes")) for name in modalities],
-        dim=1,
-    )
+    model = teacher.model.on_features()
+    outputs = [model.outputs(name, features.items[name], progress(f"teacher's {name} codes")) for name in modalities]
+    return torch.stack(outputs, dim=1)
 
 
 def _labelled_by(teacher: OpenedRun, records: Records, partners: Partners, modalities: Sequence[str]) -> Records:
     """Return the student's records with the teacher's labels, of the modalities that the student learns."""
     both = [modality for modality in teacher.model.modalities if modality in records.items]
-    unknown = set(modalities) - set(both)
-    if unknown or not both:
+    if (unknown := set(modalities) - set(both)) or not both:
         where = f"--modalities {min(unknown)}: " if unknown else ""
         has, data = ", ".join(teacher.model.modalities), ", ".join(records.items)
         raise InputError(f"{where}the teacher has {has}, the student's data {data}")

@@ -6,8 +6,8 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from channelhash.errors import JobError
 from channelhash.utils.files import reading, space_for, temporary_folder
@@ -15,8 +15,7 @@ from channelhash.utils.progress import Progress, StageProgress, no_stage_progres
 from channelhash.utils.typed_settings import pick
 
 
-@dataclass(frozen=True)
-class _Source:
+class _Source(NamedTuple):
     """An archive to download.
 
     Attributes:

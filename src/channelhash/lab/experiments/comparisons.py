@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, product
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -118,20 +119,17 @@ def _compare_methods(results: Sequence[Result], resamples: int = 10_000) -> list
 
     Costs O(queries · resamples) time for each pair, task and code length.
     """
-    finished = [result for result in results if result.status == "finished"]
-    methods = list(dict.fromkeys(result.method for result in results))
-    pairs = [(first, second) for i, second in enumerate(methods) for first in methods[i + 1 :]]
     runs: dict[tuple[str, int, str], dict[int, Result]] = {}
-    for result in finished:
+    for result in results:
         for task in result.tasks():
             runs.setdefault((result.method, result.n_bits, task), {})[result.seed] = result
+    tasks, lengths = dict.fromkeys(task for _, _, task in runs), sorted({n_bits for _, n_bits, _ in runs})
+    methods = dict.fromkeys(result.method for result in results)
     tests: list[_Comparison] = []
-    for task in dict.fromkeys(task for result in finished for task in result.tasks()):
-        for n_bits in sorted({result.n_bits for result in finished}):
-            for pair in pairs:
-                first, second = (runs.get((method, n_bits, task)) for method in pair)
-                if first and second:
-                    tests.append(_Comparison(*pair, n_bits, task, *_compare(first, second, task, resamples)))
+    for task, n_bits, (second, first) in product(tasks, lengths, combinations(methods, 2)):
+        of_first, of_second = (runs.get((method, n_bits, task)) for method in (first, second))
+        if of_first and of_second:
+            tests.append(_Comparison(first, second, n_bits, task, *_compare(of_first, of_second, task, resamples)))
     for over in ("queries", "seeds"):
         made = [test for test in tests if getattr(test, over)]
         for test, p_value in zip(made, holm([getattr(test, over).p_value for test in made]), strict=True):
@@ -143,8 +141,7 @@ def _compare(
     first: Mapping[int, Result], second: Mapping[int, Result], task: str, resamples: int
 ) -> tuple[PairedTest | None, SeedTest | None]:
     """Test two methods over the queries' mean AP over seeds, and over seeds, as far as they have seeds in common."""
-    seeds = sorted(first.keys() & second.keys())
-    if not seeds:
+    if not (seeds := sorted(first.keys() & second.keys())):
         return None, None
     sides, key = [[runs[seed] for seed in seeds] for runs in (first, second)], ("last", "test", task)
     for run in (*sides[0], *sides[1]):
@@ -194,8 +191,7 @@ def _significance_table(comparisons: Sequence[_Comparison]) -> Table:
 
 def significance_tables(results: Sequence[Result]) -> list[Table]:
     """Compare methods and return the table; none of too few finished runs, or of runs without AP of single queries."""
-    finished = (result for result in results if result.status == "finished")
-    if not any(("last", "test", task) in result.query_ap for result in finished for task in result.tasks()):
+    if not any(("last", "test", task) in result.query_ap for result in results for task in result.tasks()):
         return []
     comparisons = _compare_methods(results)
     return [_significance_table(comparisons)] if comparisons else []

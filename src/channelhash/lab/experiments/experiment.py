@@ -100,8 +100,7 @@ def base_configuration(
     if base == "synthetic" and data is None:
         data = folder / "data"
     if data is not None:
-        key = "root" if kind in ("synthetic", "wikipedia", *_PAPER_KINDS) else "path"
-        sections["data"][key] = str(data)
+        sections["data"]["root" if kind in ("synthetic", "wikipedia", *_PAPER_KINDS) else "path"] = str(data)
     for override in overrides:
         apply_override(sections, override)
     return sections
@@ -325,14 +324,14 @@ def run_grids(
     paths: list[Path] = []
     for name, grid in grids.items():
         results[name] = experiment.run(grid, folder / name, execution)
-        paths += write_outputs(experiment, folder / name)
+        paths += _write_outputs(experiment, folder / name)
     if experiment.across and len(grids) > 1:
         paths = write_tables(experiment.across(results), folder / "tables") + paths
         write_runs(results, folder / "runs.csv")
     return [result for of_collection in results.values() for result in of_collection], paths
 
 
-def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
+def _write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
     """Write the tables of a grid's folder to ``tables/``, plots to ``plots/``, every score to ``runs.csv``,
     every score of its trials to ``trials.csv``, and `query_means` to ``queries.npz``, arrays named like ``SCH|0|test``.
 

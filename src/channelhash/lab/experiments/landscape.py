@@ -46,9 +46,7 @@ def pair_loss(loss: _ChannelLoss, similarity: ArrayLike, distance: ArrayLike) ->
     >>> pair_loss(SCHLoss(32), 0.0, [0.0, 16.0]).tolist()
     [16.0, 0.0]
     """
-    similarity, distance = np.broadcast_arrays(
-        np.asarray(similarity, dtype=np.float64), np.asarray(distance, dtype=np.float64)
-    )
+    similarity, distance = np.broadcast_arrays(np.asarray(similarity, np.float64), np.asarray(distance, np.float64))
     lower, upper = channel(loss, similarity)
     weights = set_weights(torch.from_numpy(similarity.copy()), loss.alpha, loss.beta).numpy()
     violation = np.maximum(0, np.maximum(lower - distance, distance - upper))
@@ -82,7 +80,6 @@ def _page_facts() -> dict[str, Any]:
     """
     dsch, sch = DSCHLoss(_START_BITS), SCHLoss(_START_BITS)
     names = ("tau", "lambda_neg", "gamma_w", "gamma_l")
-    colors = colormaps["cividis"](np.linspace(0, 1, _COLORS), bytes=True)[:, :3]
     return {
         "version": __version__,
         "defaults": {
@@ -90,7 +87,7 @@ def _page_facts() -> dict[str, Any]:
             "sch": {"k": _START_BITS, "tau": sch.tau},
         },
         "just_above_zero": _JUST_ABOVE_ZERO,
-        "colors": colors.tolist(),
+        "colors": colormaps["cividis"](np.linspace(0, 1, _COLORS), bytes=True)[:, :3].tolist(),
         "checks": _check_values(),
     }
 
@@ -109,11 +106,8 @@ def _check_values() -> list[list[Any]]:
         k = int(random.integers(1, 17)) * 8
         lambda_neg, tau = float(random.uniform(0, k)), float(random.uniform(0, 16))
         gamma_w, gamma_l = float(random.uniform(0.5, 16)), float(random.uniform(0.5, 3))
-        losses: dict[str, _ChannelLoss] = {
-            "dsch": DSCHLoss(k, lambda_neg, tau, gamma_w, gamma_l),
-            "sch": SCHLoss(k, tau),
-        }
-        for name, loss in losses.items():
+        losses: list[_ChannelLoss] = [DSCHLoss(k, lambda_neg, tau, gamma_w, gamma_l), SCHLoss(k, tau)]
+        for name, loss in zip(("dsch", "sch"), losses, strict=True):
             value = float(pair_loss(loss, S, share * k))
             rows.append([name, k, lambda_neg, tau, gamma_w, gamma_l, S, share * k, value])
     return rows

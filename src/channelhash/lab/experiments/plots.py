@@ -52,11 +52,9 @@ def _training_plot(logs: Mapping[str, Sequence[_Log]]) -> Figure:
         _band(losses, number, epochs + 1, 100 * values / values[:, :1], method)
         means = [[selection_score(log[epoch]["validation"]) for epoch in validated] for log in seeds]
         _band(scores, number, validated + 1, 100 * np.array(means, dtype=float), method)
-    losses.set_ylabel("loss, % of the first epoch's")
-    losses.set_title("Training loss")
-    scores.set_ylabel(f"{_NAMES['map_tie_aware']}, %")
-    scores.set_title("Validation, mean of the cross-modal tasks")
-    scores.set_xlabel("epoch")
+    losses.set(ylabel="loss, % of the first epoch's", title="Training loss")
+    title = "Validation, mean of the cross-modal tasks"
+    scores.set(xlabel="epoch", ylabel=f"{_NAMES['map_tie_aware']}, %", title=title)
     scores.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in (losses, scores):
         axes.grid(alpha=0.3)
@@ -88,8 +86,7 @@ def _code_length_plot(finished: Sequence[Result]) -> Figure:
         chance = np.mean([result.score(task, "chance") for result in finished])
         axes.set_title(f"{arrow(task)} (chance {100 * chance:.1f} %)", fontsize=10)
         axes.set_xticks(range(len(lengths)), [str(k) for k in lengths])
-        axes.set_xlabel("code length k, bits")
-        axes.set_ylabel(f"{_NAMES['map_tie_aware']}, %")
+        axes.set(xlabel="code length k, bits", ylabel=f"{_NAMES['map_tie_aware']}, %")
         axes.grid(alpha=0.3)
     figure.suptitle(f"{_NAMES['map_tie_aware']} over code length, mean ± sample std over seeds", fontsize=11)
     legend_below(figure, panels[0])
@@ -114,8 +111,7 @@ def _gamma_w_plot(finished: Sequence[Result]) -> Figure:
             line(axes, number, np.array(values), means, arrow(task), spreads)
         axes.set_ylabel(f"{name}, %")
         axes.grid(alpha=0.3)
-    panels[-1].set_xlabel("γ$_w$")
-    panels[-1].set_xticks(values)
+    panels[-1].set(xlabel="γ$_w$", xticks=values)
     figure.suptitle(f"DSCH, k = {finished[0].n_bits}, validation set, mean ± sample std over seeds", fontsize=11)
     legend_below(figure, panels[0])
     return figure

@@ -39,15 +39,15 @@ def friedman_p(scores: ArrayLike) -> float:
     return float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
 
 
-def critical_difference(methods: int, collections: int, level: float = 0.05) -> float:
+def _critical_difference(methods: int, collections: int) -> float:
     """Return Nemenyi's critical difference of mean ranks, q_α √(k (k + 1) / 6 N) (Demšar 2006, § 3.2.2).
 
     Two of k methods whose mean ranks over N collections are closer are not told apart.
 
-    >>> round(critical_difference(4, 14), 2)
+    >>> round(_critical_difference(4, 14), 2)
     1.25
     """
-    q = stats.studentized_range.ppf(1 - level, methods, np.inf) / np.sqrt(2)
+    q = stats.studentized_range.ppf(0.95, methods, np.inf) / np.sqrt(2)
     return float(q * np.sqrt(methods * (methods + 1) / (6 * collections)))
 
 
@@ -78,7 +78,7 @@ def ranks_table(scores: Mapping[tuple[str, str], Mapping[str, float]], form: str
         tuple(rows),
         "Ranks by the mean tie-aware mAP of all tasks, code lengths and seeds, which stands beside them in percent. "
         f"Friedman's test that all losses are alike: p = {tests}. Mean ranks that differ by less than "
-        f"{critical_difference(len(losses), len(collections)):.1f} are not told apart (Nemenyi, 5 %)."
+        f"{_critical_difference(len(losses), len(collections)):.1f} are not told apart (Nemenyi, 5 %)."
         + (f" Not finished everywhere: {missing}." if missing else ""),
         labels=1,
     )

@@ -75,8 +75,8 @@ class Result:
         return float("nan") if value is None else float(value)
 
     def tasks(self, view: str = "test", checkpoint: str = "last") -> Sequence[str]:
-        """Return the names of the tasks, cross-modal ones first."""
-        return list(self.epochs[checkpoint][view])
+        """Return the names of the tasks that it was evaluated on, cross-modal ones first."""
+        return list(self.epochs.get(checkpoint, {}).get(view, {}))
 
     def measure(self, name: str, find: Callable[[], Any]) -> Any:
         """Return what ``find`` finds of a finished run beside its scores; it is called once.
@@ -145,8 +145,7 @@ def _check_settings(settings: Mapping[str, Mapping[str, Any]]) -> None:
 
 def read_grid(folder: Path) -> tuple[str, list[Result]]:
     """Read the title and the results of a grid's folder, in the grid's order."""
-    index = folder / "grid.json"
-    if not index.exists():
+    if not (index := folder / "grid.json").exists():
         raise InputError(f"{folder}: not a grid's folder (no grid.json); give what `experiment` wrote")
     with reading(index, "not a grid of this version", "run the experiment into a new folder"):
         grid = json.loads(index.read_text(encoding="utf-8"))
@@ -183,11 +182,9 @@ def _row(trials: str, result: Result) -> dict[str, Any]:
     settings = {section: dict(values) for section, values in result.settings.items()}
     settings["train"].pop("device", None)
     texts = {"settings": _without_folders(settings), "measured": result.measured}
-    return {
-        **dict(zip(_OF_RUN, about, strict=True)),
-        **{name: json.dumps(value, ensure_ascii=False) for name, value in texts.items()},
-        **dict(_numbers(result.epochs)),
-    }
+    row: dict[str, Any] = dict(zip(_OF_RUN, about, strict=True))
+    row |= {name: json.dumps(value, ensure_ascii=False) for name, value in texts.items()}
+    return row | dict(_numbers(result.epochs))
 
 
 def _without_folders(value: Any) -> Any:
@@ -200,8 +197,7 @@ def _without_folders(value: Any) -> Any:
 
 def _split_hashes(run: Path) -> tuple[str, str]:
     """Return the hashes of a run's collection and of the rows of its splits; empty for what was not trained."""
-    path = run / "splits.json"
-    if not path.exists():
+    if not (path := run / "splits.json").exists():
         return "", ""
     with reading(path, "no splits of this version", f"remove the folder {run} to run it again"):
         splits = json.loads(path.read_text(encoding="utf-8"))

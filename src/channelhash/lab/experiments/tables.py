@@ -7,6 +7,7 @@ deviation (ddof 1) over the seeds, in percent. A missing run is named in its cel
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,8 +23,7 @@ from channelhash.utils.files import write_text
 from channelhash.utils.plotting import arrow
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """Text of a cell; bold marks the best.
 
     >>> Cell("84.19", bold=True)
@@ -202,37 +202,6 @@ class Spread(NamedTuple):
         return f"{self.mean:.2f}" if np.isnan(self.std) else f"{self.mean:.2f} ± {self.std:.2f}"
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """Scores of the runs of one cell.
-
-    Attributes:
-        scores: score of each run that has one, in [0, 1].
-        absent: why each other run has none: ``"failed"``, ``"missing"``, ``"not evaluated"``, ``"undefined"``.
-    """
-
-    scores: tuple[float, ...]
-    absent: tuple[str, ...]
-
-    def spread(self) -> Spread | None:
-        """Summarise the runs that have a score; None if none has."""
-        return Spread.of(self.scores)
-
-    def text(self) -> str:
-        """Print the cell.
-
-        >>> _Outcome((0.8, 0.9), ("failed",)).text(), _Outcome((), ("missing", "missing")).text()
-        ('85.00 ± 7.07 (2 of 3; 1 failed)', '2 missing')
-        """
-        counts = ", ".join(f"{self.absent.count(reason)} {reason}" for reason in dict.fromkeys(self.absent))
-        summary = self.spread()
-        if summary is None:
-            return counts or "–"
-        if not counts:
-            return summary.text()
-        return f"{summary.text()} ({summary.runs} of {summary.runs + len(self.absent)}; {counts})"
-
-
 def spread_cells(scores: Sequence[Sequence[float]]) -> list[Cell]:
     """Print mean and deviation of each list of scores, the best means bold; a dash for none.
 
@@ -255,8 +224,8 @@ def signed(points: float) -> str:
 
 def outcome(
     results: Sequence[Result], task: str, score: str = "map_tie_aware", view: str = "test", checkpoint: str = "last"
-) -> _Outcome:
-    """Collect the scores of the runs of one cell, which differ in their seed alone."""
+) -> tuple[Spread | None, str]:
+    """Summarise and print the scores of the runs of one cell, which differ in their seed alone."""
     seeds: dict[int, Result] = {}
     for result in results:
         first = next(iter(seeds.values()), result)
@@ -272,13 +241,16 @@ def outcome(
     for result in results:
         if result.status != "finished":
             absent.append(str(result.status))
-        elif task not in result.epochs.get(checkpoint, {}).get(view, {}):
+        elif task not in result.tasks(view, checkpoint):
             absent.append("not evaluated")
         elif np.isnan(value := result.score(task, score, view, checkpoint)):
             absent.append("undefined")
         else:
             scores.append(value)
-    return _Outcome(tuple(scores), tuple(absent))
+    spread, counts = Spread.of(scores), ", ".join(f"{n} {reason}" for reason, n in Counter(absent).items())
+    if spread is None:
+        return None, counts or "–"
+    return spread, spread.text() + (f" ({spread.runs} of {len(results)}; {counts})" if counts else "")
 
 
 def _compared(result: Result) -> tuple[object, ...]:
@@ -294,13 +266,16 @@ def losses_table(
         InputError: see `outcome`.
     """
     name, title = ("ndcg-graded", "graded NDCG") if score == "ndcg_graded" else ("losses", "tie-aware mAP")
-    return _by_method(results, name, f"Methods by {title}", _length, score, view, checkpoint)
+    place = (score, view, checkpoint)
+    return _by_method(results, name, f"Methods by {title}", lambda run: f"k = {run.n_bits}", place)
 
 
 def architectures_table(results: Sequence[Result], view: str = "test", checkpoint: str = "last") -> Table:
     """Return tie-aware mAP: a block a task, a row a method, a column a model and code length."""
-    title = "Architectures by tie-aware mAP"
-    return _by_method(results, "architectures", title, _model, "map_tie_aware", view, checkpoint)
+    title, place = "Architectures by tie-aware mAP", ("map_tie_aware", view, checkpoint)
+    return _by_method(
+        results, "architectures", title, lambda run: f"{run.settings['model']['name']}, k = {run.n_bits}", place
+    )
 
 
 def gamma_w_table(results: Sequence[Result], view: str = "validation", checkpoint: str = "last") -> Table:
@@ -312,7 +287,8 @@ def gamma_w_table(results: Sequence[Result], view: str = "validation", checkpoin
         runs.setdefault(float(result.settings["loss"]["gamma_w"]), []).append(result)
     tasks = task_names(results, view, checkpoint)
     cells = {f"{value:g}": [runs[value]] * len(tasks) for value in sorted(runs)}
-    rows = [row for score, name in _SCORE_NAMES.items() for row in _block(name, cells, tasks, score, view, checkpoint)]
+    scores = _SCORE_NAMES.items()
+    rows = [row for score, name in scores for row in _block(name, cells, tasks, (score, view, checkpoint))]
     title = f"Exponent γ_w of the channel width: {VIEW_NAMES[view]}, {_CHECKPOINT_NAMES[checkpoint]}"
     header = ("Figure", "γ_w", *map(arrow, tasks))
     return Table(f"gamma-w-{view}-{checkpoint}", title, header, tuple(rows), _caption(results))
@@ -325,9 +301,7 @@ def all_views(
 
     With no finished run, that table alone says what became of each.
     """
-    evaluated = {
-        (checkpoint, view) for result in results for checkpoint, views in result.epochs.items() for view in views
-    }
+    evaluated = {(name, view) for result in results for name, views in result.epochs.items() for view in views}
     order = [first, *(view for view in VIEW_NAMES if view != first)]
     places = [(view, name) for name in _CHECKPOINT_NAMES for view in order if (name, view) in evaluated]
     return [build(results, view, checkpoint) for view, checkpoint in places or [(first, "last")]]
@@ -339,57 +313,47 @@ def task_names(results: Sequence[Result], view: str, checkpoint: str) -> list[st
     >>> task_names([], "test", "last")
     ['every task']
     """
-    names = [task for result in results for task in result.epochs.get(checkpoint, {}).get(view, {})]
-    return list(dict.fromkeys(names)) or ["every task"]
+    return list(dict.fromkeys(task for result in results for task in result.tasks(view, checkpoint))) or ["every task"]
+
+
+#: Score, view and checkpoint, which a table or a block of it is about.
+_Place = tuple[str, str, str]
 
 
 def _by_method(
-    results: Sequence[Result],
-    name: str,
-    title: str,
-    column_of: Callable[[Result], str],
-    score: str,
-    view: str,
-    checkpoint: str,
+    results: Sequence[Result], name: str, title: str, column_of: Callable[[Result], str], place: _Place
 ) -> Table:
     """Return a block a task, a row a method; ``column_of`` names the column in which a run stands."""
+    _, view, checkpoint = place
     columns = list(dict.fromkeys(map(column_of, sorted(results, key=lambda result: result.n_bits))))
     runs: dict[str, list[list[Result]]] = {result.method: [[] for _ in columns] for result in results}
     for result in results:
         runs[result.method][columns.index(column_of(result))].append(result)
     rows: list[tuple[Cell, ...]] = []
     for task in task_names(results, view, checkpoint):
-        rows += _block(arrow(task), runs, [task] * len(columns), score, view, checkpoint)
+        rows += _block(arrow(task), runs, [task] * len(columns), place)
     title = f"{title}: {VIEW_NAMES[view]}, {_CHECKPOINT_NAMES[checkpoint]}"
     return Table(f"{name}-{view}-{checkpoint}", title, ("Task", "Method", *columns), tuple(rows), _caption(results))
 
 
 def _block(
-    name: str,
-    runs: Mapping[str, Sequence[Sequence[Result]]],
-    tasks: Sequence[str],
-    score: str,
-    view: str,
-    checkpoint: str,
+    name: str, runs: Mapping[str, Sequence[Sequence[Result]]], tasks: Sequence[str], place: _Place
 ) -> list[tuple[Cell, ...]]:
     """Return the rows of a block, the best of each column bold, then the chance level.
 
     ``runs`` are those of each cell: label of a row -> a list a column; ``tasks`` the task of each column.
     """
     outcomes = {
-        label: [outcome(cell, task, score, view, checkpoint) for cell, task in zip(row, tasks, strict=True)]
+        label: [outcome(cell, task, *place) for cell, task in zip(row, tasks, strict=True)]
         for label, row in runs.items()
     }
-    best = [_best_means([cell.spread() for cell in column]) for column in zip(*outcomes.values(), strict=True)]
+    best = [_best_means([spread for spread, _ in column]) for column in zip(*outcomes.values(), strict=True)]
     rows = [
-        (Cell(name), Cell(label), *(Cell(cell.text(), bold[number]) for cell, bold in zip(row, best, strict=True)))
+        (Cell(name), Cell(label), *(Cell(text, bold[number]) for (_, text), bold in zip(row, best, strict=True)))
         for number, (label, row) in enumerate(outcomes.items())
     ]
     columns = zip(zip(*runs.values(), strict=True), tasks, strict=True)
-    chances = [
-        Cell(_chance([run for cell in column for run in cell], task, score, view, checkpoint))
-        for column, task in columns
-    ]
+    chances = [Cell(_chance([run for cell in column for run in cell], task, *place)) for column, task in columns]
     return [*rows, (Cell(name), Cell("chance"), *chances)]
 
 
@@ -414,20 +378,12 @@ def _chance(results: Sequence[Result], task: str, score: str, view: str, checkpo
     levels = [
         0.5 if score == "roc_auc_micro" else result.score(task, "chance", view, checkpoint)
         for result in results
-        if task in result.epochs.get(checkpoint, {}).get(view, {})
+        if task in result.tasks(view, checkpoint)
     ]
     if not levels:
         return "–"
     low, high = f"{100 * min(levels):.2f}", f"{100 * max(levels):.2f}"
     return low if low == high else f"{low} … {high}"
-
-
-def _length(result: Result) -> str:
-    return f"k = {result.n_bits}"
-
-
-def _model(result: Result) -> str:
-    return f"{result.settings['model']['name']}, k = {result.n_bits}"
 
 
 def _caption(results: Sequence[Result]) -> str:

@@ -232,15 +232,16 @@ def _pairs_by_sizes(
 def _channel_report(counts: Counts, below: NDArray[np.bool_], above: NDArray[np.bool_]) -> _ChannelHealth:
     """Return the pairs of one kind: their numbers by similarity and distance, and which of those cells lie outside."""
     pairs = int(counts.sum())
-    inside, nearer, farther = (
-        int(counts[cells].sum()) / pairs if pairs else None for cells in (~below & ~above, below, above)
-    )
+
+    def share(cells: NDArray[np.bool_]) -> float | None:
+        return int(counts[cells].sum()) / pairs if pairs else None
+
     return {
         "pairs": pairs,
         "distances": counts.sum(axis=0).tolist(),
-        "inside": inside,
-        "below": nearer,
-        "above": farther,
+        "inside": share(~below & ~above),
+        "below": share(below),
+        "above": share(above),
     }
 
 

@@ -39,9 +39,6 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-_TASKS = ("image->text", "text->image")
-
-
 def _grid_page(folder: Path) -> page.Page:
     """Return the report of a grid."""
     title, results = read_grid(folder)
@@ -55,11 +52,8 @@ def _grid_page(folder: Path) -> page.Page:
     runs: list[page.Block] = [_run_table(results, differing)]
     if failed := [(result.name, result.error) for result in results if result.status == "failed"]:
         runs.append(page.Table(["run", "error"], failed, "Runs that failed"))
-    environments: list[dict[str, Any]] = []
-    for result in results:
-        for environment in read_environments(result.folder / "environment.json"):
-            if environment not in environments:
-                environments.append(environment)
+    records = (each for result in results for each in read_environments(result.folder / "environment.json"))
+    environments = {json.dumps(environment): environment for environment in records}
     levels = _chance(results)
     trained = [result for result in results if _last(result)]
     low = sum(_at_chance(result, levels) for result in trained)
@@ -82,7 +76,7 @@ def _grid_page(folder: Path) -> page.Page:
             page.Section("Tables", _tables(folder / "tables")),
             page.Section("Runs", runs),
             page.Section("Configuration", [page.Text("What all runs have in common:"), page.Listing(common)]),
-            page.Section("Environment", environment_blocks(environments)),
+            page.Section("Environment", environment_blocks(list(environments.values()))),
             page.Section("Repeat it", _repeat(folder)),
         ],
     )
@@ -90,10 +84,8 @@ def _grid_page(folder: Path) -> page.Page:
 
 def _subtitle(results: Sequence[Result]) -> str:
     methods = len({result.method for result in results})
-    bits, seeds = (
-        ", ".join(map(str, sorted(numbers)))
-        for numbers in ({result.n_bits for result in results}, {result.seed for result in results})
-    )
+    bits = ", ".join(map(str, sorted({result.n_bits for result in results})))
+    seeds = ", ".join(map(str, sorted({result.seed for result in results})))
     return f"A grid of {len(results)} runs: {methods} methods, {bits} bits, seeds {seeds}"
 
 
@@ -158,7 +150,7 @@ _ABSENT = object()
 
 
 def _run_table(results: Sequence[Result], differing: Sequence[str]) -> page.Table:
-    tasks = [task for task in _TASKS if any(task in _last(result) for result in results)]
+    tasks = [task for task in ("image->text", "text->image") if any(task in _last(result) for result in results)]
     header = ["run", "method", "status", "seconds", *[f"mAP {arrow(task)}, %" for task in tasks]]
     header += [name.replace(".", " ", 1) for name in differing]  # a space, where a narrow column may break
     rows = []

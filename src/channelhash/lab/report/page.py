@@ -22,7 +22,6 @@ from channelhash.metrics.histogram import hamming_histogram
 from channelhash.utils.plotting import COLORS, arrow, legend_below, line
 from channelhash.utils.seeds import generator
 
-_Points = Sequence[tuple[float, float]]
 # Grey that shows on white and on black paper.
 _GREY = "0.55"
 
@@ -49,7 +48,7 @@ class Mark(NamedTuple):
     interval: tuple[float, float] | None = None
 
 
-def line_chart(title: str, x_label: str, series: Mapping[str, _Points]) -> _Chart | None:
+def line_chart(title: str, x_label: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> _Chart | None:
     """Draw ``series``: name -> (count x, y) by rising x, without points that are not finite; None where no point is.
 
     >>> line_chart("Mean loss", "epoch", {"loss": [(1, 2.5), (2, 0.5)]}).description
@@ -162,10 +161,8 @@ class Plot(NamedTuple):
     @classmethod
     def read_all(cls, folder: Path) -> list[Self]:
         """Read the PNG files of a folder, by name; none if the folder is missing."""
-        return [
-            cls(data_uri(path.read_bytes(), "image/png"), path.stem.replace("-", " ").replace("_", " "))
-            for path in sorted(folder.glob("*.png"))
-        ]
+        paths = sorted(folder.glob("*.png"))
+        return [cls(data_uri(path.read_bytes(), "image/png"), re.sub("[-_]", " ", path.stem)) for path in paths]
 
 
 class Charts(NamedTuple):
@@ -310,10 +307,8 @@ class Standing(NamedTuple):
             if not histogram.counted:
                 continue
             random = generator(0, "chance", task)
-            shuffled = [
-                hamming_histogram(*codes, random.permutation(database.labels), query.n_bits).mean_average_precision()
-                for _ in range(_SHUFFLES)
-            ]
+            draws = (random.permutation(database.labels) for _ in range(_SHUFFLES))
+            shuffled = [hamming_histogram(*codes, labels, query.n_bits).mean_average_precision() for labels in draws]
             mean, lower, upper = bootstrap_interval(histogram.average_precision(), resamples=1000)
             standings.append(cls(task, mean, (lower, upper), (min(shuffled), max(shuffled))))
         return standings
@@ -355,8 +350,7 @@ def verdict(standings: Sequence[Standing]) -> str:
     """
     if not standings:
         return ""
-    low = [standing for standing in standings if standing.at_chance]
-    if not low:
+    if not (low := [standing for standing in standings if standing.at_chance]):
         return "This run is better than chance."
     scores = [(arrow(standing.task), 100 * standing.score, 100 * np.array(standing.chance)) for standing in low]
     lines = [f"{task} gets {score:.1f} %, chance {least:.1f} to {most:.1f} %" for task, score, (least, most) in scores]

@@ -89,9 +89,8 @@ def _channel_table(query: CodeSet, bounds: Bounds) -> page.Table:
         for kind, health in kinds.items():
             figures = [page.print_score(health[name]) for name in ("pairs", "inside", "below", "above")]
             rows.append((f"{first}–{second}, {_PAIR_KINDS[kind]}", *figures))
-    return page.Table(
-        ["pairs of codes", "pairs", "inside, %", "nearer, %", "farther, %"], rows, "Pairs and their channels"
-    )
+    header = ["pairs of codes", "pairs", "inside, %", "nearer, %", "farther, %"]
+    return page.Table(header, rows, "Pairs and their channels")
 
 
 _QUERIES = 4
@@ -138,10 +137,8 @@ def _card(codes: CodeSet, row: int, heading: str, thumbnails: dict[str, str], ri
     if image and image not in thumbnails:
         thumbnails[image] = _thumbnail(image)
     text = codes.texts[row] if codes.texts else ""
-    labels = ", ".join(codes.names_of(row))
-    return page.Card(
-        heading, thumbnails.get(image, ""), text, " · ".join(part for part in (codes.ids[row], labels) if part), right
-    )
+    detail = " · ".join(filter(None, (codes.ids[row], ", ".join(codes.names_of(row)))))
+    return page.Card(heading, thumbnails.get(image, ""), text, detail, right)
 
 
 def _relevant(query: CodeSet, row: int, database: CodeSet, item: int) -> bool | None:
@@ -357,8 +354,7 @@ def _bounds(folder: Path, codes: tuple[CodeSet, CodeSet] | None) -> Bounds | Non
 
 
 def _partitions(folder: Path) -> dict[str, int]:
-    path = folder / "splits.json"
-    if not path.exists():
+    if not (path := folder / "splits.json").exists():
         return {}
     with reading(path, "not the splits of this version"):
         rows = json.loads(path.read_text(encoding="utf-8"))["rows"]

@@ -2,7 +2,7 @@
 our recommended weights without any trial.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -99,7 +99,7 @@ _COLUMNS = {
 # Settings as the tables print them.
 _NAMES = {"kappa_q": "κ_q", "lambda_q": "λ_q", "alpha": "α", "beta": "β", "gamma": "γ", "epsilon": "ε"}
 _NAMES["average_precision"] = "AP"
-# Task and code length -> seed -> score in percent.
+# Task and code length -> seed -> score in [0, 1].
 _Cells = dict[tuple[str, int], dict[int, float]]
 
 
@@ -132,19 +132,14 @@ def _run_benchmark(grid: Grid, folder: Path, execution: Execution) -> list[Resul
 
     title, trials = f"{grid.title}: trials on validation", tuple(_all_trials(grid))
     trial_grid = Grid("trials", title, grid.command, trials, only_validation=True)
-    chosen = _chosen_trials(run_grid(trial_grid, folder / _TRIALS, execution))
-    runs = tuple(
-        _with_settings(run, _settings_of(chosen[run.method])) if run.method in chosen else run for run in grid.runs
-    )
-    return run_grid(replace(grid, runs=runs), folder, execution)
+    trial_of = _chosen_trials(run_grid(trial_grid, folder / _TRIALS, execution))
+    settings = {method: _settings_of(trial) for method, trial in trial_of.items()}
+    runs = [_with_settings(run, settings[run.method]) if run.method in settings else run for run in grid.runs]
+    return run_grid(replace(grid, runs=tuple(runs)), folder, execution)
 
 
 def _is_tuned(run: GridRun | Result) -> bool:
     return run.method.endswith(_TUNED)
-
-
-def _loss_of(run: GridRun | Result) -> str:
-    return _loss(run.method)
 
 
 def _loss(method: str) -> str:
@@ -191,25 +186,11 @@ def _with_settings(run: GridRun, values: Mapping[str, Any], trial: bool = False)
 def _settings_of(trial: Result) -> dict[str, Any]:
     """Return what `_with_settings` gave a trial."""
     loss, train = trial.settings["loss"], trial.settings["train"]
-    settings = {"initial": _initial_of(trial), "learning_rate": float(train["learning_rate"])}
+    settings = {"initial": trial.settings["model"].get("initial"), "learning_rate": _rate_of(trial)}
     if _is_tuned(trial):
         values = {**loss, **train["rates"], "average_precision": loss["average_precision"] / trial.n_bits}
         settings |= {key: values[key] for key in _CHOICES.get(loss["name"], _OTHER)}
     return settings
-
-
-def _initial_of(trial: Result) -> str | None:
-    initial: str | None = trial.settings["model"].get("initial")
-    return initial
-
-
-def _method_of(result: Result) -> str:
-    return result.method
-
-
-def _method_and_initial(trial: Result) -> str:
-    """Name a row of the table of learning rates."""
-    return trial.method + (", PyTorch's initial weights" if _initial_of(trial) == "pytorch" else "")
 
 
 def _chosen_trials(results: Sequence[Result]) -> dict[str, Result]:
@@ -225,10 +206,10 @@ def _chosen_trials(results: Sequence[Result]) -> dict[str, Result]:
     return chosen
 
 
-def _grouped(results: Sequence[Result], group_of: Callable[[Result], str] = _method_of) -> dict[str, list[Result]]:
+def _grouped(results: Sequence[Result]) -> dict[str, list[Result]]:
     groups: dict[str, list[Result]] = {}
     for result in results:
-        groups.setdefault(group_of(result), []).append(result)
+        groups.setdefault(result.method, []).append(result)
     return groups
 
 
@@ -255,7 +236,7 @@ def _tables(results: Sequence[Result]) -> list[Table]:
 
 def _means_table(results: Sequence[Result]) -> Table:
     """Return each loss's mean over tasks and code lengths, as published and tuned, a column a score and form."""
-    losses = list(dict.fromkeys(map(_loss_of, results)))
+    losses = list(dict.fromkeys(_loss(result.method) for result in results))
     columns = []
     for view, score in _COLUMNS.values():
         means = _method_means(results, view, score)
@@ -294,9 +275,8 @@ def _cells(results: Sequence[Result], view: str, score: str = "map_tie_aware") -
     """Return the scores of one method's finished runs after the last epoch."""
     cells: _Cells = {}
     for result in results:
-        if result.status == "finished" and view in result.epochs["last"]:
-            for task in result.tasks(view):
-                cells.setdefault((task, result.n_bits), {})[result.seed] = 100 * result.score(task, score, view)
+        for task in result.tasks(view):
+            cells.setdefault((task, result.n_bits), {})[result.seed] = result.score(task, score, view)
     return cells
 
 
@@ -306,9 +286,7 @@ def _method_means(results: Sequence[Result], view: str, score: str) -> dict[str,
     for method, runs in _grouped(results).items():
         cells = _cells(runs, view, score)
         if cells and (common := set.intersection(*map(set, cells.values()))):
-            means[method] = [
-                float(np.mean([scores[seed] for scores in cells.values()])) / 100 for seed in sorted(common)
-            ]
+            means[method] = [float(np.mean([scores[seed] for scores in cells.values()])) for seed in sorted(common)]
     return means
 
 
@@ -325,7 +303,7 @@ def _differences_tables(results: Sequence[Result]) -> list[Table]:
             if len(common) > 1:
                 seeds = sorted(common)
                 differences = np.array([[first[cell][seed] - other[cell][seed] for seed in seeds] for cell in cells])
-                mean, *of_cells = (SeedTest.of(row, ratio) for row in (differences.mean(axis=0), *differences))
+                mean, *of_cells = (SeedTest.of(100 * row, ratio) for row in (differences.mean(axis=0), *differences))
                 tests[method] = mean, of_cells
         if tests:
             tables.append(_differences_table(view, tests, queries, _of_splits(results)))
@@ -397,11 +375,15 @@ def _interval(test: SeedTest | Interval) -> str:
 
 def _learning_rates_table(trials: Sequence[Result]) -> Table:
     """Tabulate what each trial of a published form scored on validation; the best of each row is bold."""
-    published = [result for result in trials if not _is_tuned(result)]
-    rates = sorted({_rate_of(result) for result in published})
+    by_row: dict[str, dict[float, Result]] = {}
+    for trial in trials:
+        if not _is_tuned(trial):
+            is_other = trial.settings["model"].get("initial") == "pytorch"
+            name = trial.method + (", PyTorch's initial weights" if is_other else "")
+            by_row.setdefault(name, {})[_rate_of(trial)] = trial
+    rates = sorted({rate for by_rate in by_row.values() for rate in by_rate})
     rows = []
-    for method, runs in _grouped(published, _method_and_initial).items():
-        by_rate = {_rate_of(result): result for result in runs}
+    for method, by_rate in by_row.items():
         scores = {rate: _validation_score(run) for rate, run in by_rate.items() if run.status == "finished"}
         best = max(sorted(scores), key=scores.__getitem__, default=None)
         texts = [f"{scores[rate]:.2f}" if rate in scores else by_rate[rate].status for rate in rates]

@@ -110,8 +110,7 @@ def _cell(effect: _Effect) -> Cell:
     test = effect.test
     interval = f"[{signed(test.lower)}, {signed(test.upper)}]"
     standardized = f"{effect.standardized:+.1f}".replace("-", "−")
-    excludes_zero = test.lower > 0 or test.upper < 0
-    return Cell(f"{signed(test.difference)} {interval} ({standardized})", excludes_zero)
+    return Cell(f"{signed(test.difference)} {interval} ({standardized})", test.lower > 0 or test.upper < 0)
 
 
 def _grid(design: Design) -> list[GridRun]:

@@ -2,12 +2,12 @@
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from math import hypot, isnan
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from channelhash.config import make_config
 from channelhash.lab.experiments import experiment, tables
@@ -68,9 +68,8 @@ def _is_same_model(settings: Sections) -> bool:
     (True, False)
     """
     model = settings["model"]
-    if model["name"] not in _MODELS or settings["data"]["kind"] not in _DATASETS:
-        return False
-    if model["name"] == "tdsrdh" and not model.get("word_vectors"):
+    is_known = model["name"] in _MODELS and settings["data"]["kind"] in _DATASETS
+    if not is_known or (model["name"] == "tdsrdh" and not model.get("word_vectors")):
         return False
     keys = [key.partition(".") for key in _differences(settings)]
     return all(section != "model" or key in _SAME_MODEL for section, _, key in keys)
@@ -114,8 +113,7 @@ _LOSSES: dict[str, tuple[str, dict[str, float | None]]] = {
 _METRICS = {"mAP_T": "map_tie_aware", "ROC-AUC": "roc_auc_micro"}
 
 
-@dataclass(frozen=True)
-class _Printed:
+class _Printed(NamedTuple):
     """One printed number, mean and standard deviation in percent.
 
     Attributes:
@@ -186,10 +184,9 @@ def _comparison_tables(results: Sequence[Result], table: str) -> list[Table]:
         task, setting = number.printed_task, _setting(number)
         if setting in runs:
             other = likely[number.metric, task, setting]
-            cell = tables.outcome(runs[setting], task, _METRICS[number.metric], number.split)
-            ours = cell.spread()
+            ours, text = tables.outcome(runs[setting], task, _METRICS[number.metric], number.split)
             compared.append((number, other, ours))
-            label = f"{number.metric}, {arrow(task)}", _label(number), cell.text()
+            label = f"{number.metric}, {arrow(task)}", _label(number), text
             rows.append((*map(Cell, label), *_cells(ours, number, other), *_cells(ours, other, number)))
     if not rows:
         return []
@@ -324,11 +321,8 @@ def _gamma_w_grid(design: Design) -> list[GridRun]:
     >>> [run.config.loss.gamma_w for run in _gamma_w_grid(Design(DATASETS["synthetic"], [32], [0]))]
     [2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0]
     """
-    return [
-        run
-        for value in _GAMMAS
-        for run in design.runs(f"γ_w = {value:g}", {**experiment.METHODS["DSCH"], "gamma_w": value})
-    ]
+    dsch = experiment.METHODS["DSCH"]
+    return [run for value in _GAMMAS for run in design.runs(f"γ_w = {value:g}", {**dsch, "gamma_w": value})]
 
 
 def _gamma_w_tables(results: Sequence[Result]) -> list[Table]:
@@ -382,10 +376,5 @@ def _architectures_tables(results: Sequence[Result]) -> list[Table]:
 
 
 ARCHITECTURES = Experiment(
-    name="architectures",
-    title="Architectures and losses",
-    losses=experiment.METHODS,
-    bits=(32,),
-    grid=_architectures_grid,
-    tables=_architectures_tables,
+    "architectures", "Architectures and losses", _architectures_tables, experiment.METHODS, (32,), _architectures_grid
 )

@@ -184,8 +184,6 @@ _LABEL_NOISE = (0.0, 0.2, 0.4)
 #: The losses that are compared: the paper's, and DSCH as recommended.
 _LOSSES = {**METHODS, "DSCH, recommended": {"name": "dsch", "recommended": True}}
 _NOISY = ", labels of others "
-_AS_IT_IS = "as they are|"
-_ATTACK = "attack, ε in 255ths"
 #: Models, or encoders of models, that compute on features from elsewhere or on bytes alone.
 _OPAQUE = ("features", "photo-backbones")
 # Perturbation -> method -> the score of each seed.
@@ -236,9 +234,8 @@ def _perturbed(branch: Branch, inputs: Tensor, seed: int) -> Iterator[tuple[str,
         for size in sizes:
             yield f"{name}|{size:g}", apply(inputs if pixels is None else pixels, size, seed)
     for size in _ATTACKS:
-        changed = None if pixels is None else _attack(branch, pixels, size / 255)
-        if changed is not None:
-            yield f"{_ATTACK}|{size:g}", changed
+        if pixels is not None and (changed := _attack(branch, pixels, size / 255)) is not None:
+            yield f"attack, ε in 255ths|{size:g}", changed
 
 
 @torch.no_grad()
@@ -257,7 +254,7 @@ def _tables(results: Sequence[Result]) -> list[Table]:
         for run in finished:
             if _NOISY not in run.method:
                 perturbed = run.measure("robustness", partial(_perturbed_scores, run.folder))
-                scores = {_AS_IT_IS: run.score(task)}
+                scores = {"as they are|": run.score(task)}
                 scores |= {name: tasks[task] for name, tasks in perturbed.items() if task in tasks}
                 for name, score in scores.items():
                     rows.setdefault(name, {}).setdefault(run.method, []).append(score)
