@@ -63,7 +63,7 @@ def test_losses_of_labels_and_data_of_one_modality_are_refused_in_one_line(featu
     for settings, says in (
         ([], "'csq' learns from labels, and this collection has none; take contrastive, or dsch"),
         (pairs, "contrastive: learns from pairs of an image and a text, and there are only"),
-        ([*texts, "loss.name=dsch"], "the data has only texts and no labels: nothing says which items are alike"),
+        ([*texts, "loss.name=dsch"], "the data has only texts and no labels: nothing says which are alike"),
     ):
         assert_refused(capsys, "train", config, "--out", tmp_path / "run", *settings, says=says)
 
@@ -93,4 +93,4 @@ def test_the_same_training_with_labels_is_evaluated_by_both(features, tmp_path):
 def test_an_experiment_says_that_it_compares_by_labels(features, tmp_path):
     config = read_config(feature_config(tmp_path / "c.yaml", features, epochs=1))
     error = _run_and_evaluate("run", config.to_yaml(), tmp_path)
-    assert error == "InputError: an experiment compares mAP by labels, and this collection has none; evaluate each run"
+    assert error == "InputError: an experiment compares mAP by labels, this collection has none; evaluate each run"

@@ -3,11 +3,10 @@
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -60,8 +59,7 @@ def evaluate_pairs(
     records = load_any(data)
     if missing := [side for side in _SIDES if not (side in records.items and side in opened.modalities)]:
         raise InputError(f"{data}: images are to find texts, but data or model have no {missing[0]}s")
-    known = _known_rows(records, run)
-    asking, names = np.flatnonzero(~known), np.array(records.pair_ids)
+    asking, names = np.flatnonzero(~_known_rows(records, run)), np.array(records.pair_ids)
     ids = list(dict.fromkeys(names[asking]))
     size = images or len(ids)
     if not size or len(ids) < size:
@@ -99,8 +97,7 @@ def _rankings(values: _Values, names: NDArray[np.str_], lengths: Sequence[int]) 
             groups[f"{k} bits"] = FirstGroup.of_codes(_bits(query, k), _bits(items, k), pairs, k)
         for name, group in groups.items():
             report = group.report()
-            summary = {"recall_at": report["recall_at"], "median_rank": report["median_rank"]}
-            scores.setdefault(name, {})[f"{a}->{b}"] = summary
+            scores.setdefault(name, {})[f"{a}->{b}"] = {key: report[key] for key in ("recall_at", "median_rank")}
     return scores
 
 
@@ -216,8 +213,7 @@ def evaluate_run(
     return result
 
 
-@dataclass(frozen=True)
-class _RunCodes:
+class _RunCodes(NamedTuple):
     """The codes of one split of a run.
 
     Attributes:

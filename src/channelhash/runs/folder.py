@@ -9,12 +9,12 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -71,8 +71,7 @@ class Run:
         return {"run": str(fields.pop("folder")), **fields, "problems": list(self.problems)}
 
 
-@dataclass(frozen=True)
-class OpenedRun:
+class OpenedRun(NamedTuple):
     """A finished run with what it was made with: the model is on its device, the splits are of the collection."""
 
     folder: Path
@@ -82,12 +81,11 @@ class OpenedRun:
     splits: Splits
 
 
-def open_run(folder: Path, checkpoint: str = "last", trust_code: bool = False) -> OpenedRun:
+def open_run(folder: Path, checkpoint: str = "last") -> OpenedRun:
     """Open a finished run with the model of the ``"last"`` epoch, or of the one ``"best"`` on validation."""
-    with trusting(trust_code):
-        config = read_run_config(folder)
-        model = load_hash_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder)
-        collection = Collection.load(config.sources)
+    config = read_run_config(folder)
+    model = load_hash_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder)
+    collection = Collection.load(config.sources)
     splits = Splits.load(folder / "splits.json", collection.records)
     return OpenedRun(folder, config, model.to(pick_device(config.train.device)), collection, splits)
 
@@ -117,8 +115,7 @@ def read_run(folder: Path) -> Run:
     log = read_log(folder / "log.jsonl")
     problems = (folder / "problems.txt").read_text(encoding="utf-8", errors="replace").splitlines()
     keep = read_sections(folder / "config.yaml").get("train", {}).get("keep", "last")
-    validation = kept_validation(log, keep)
-    return Run(folder, len(log), log[-1]["loss"], validation, tuple(problems), measure_of(log))
+    return Run(folder, len(log), log[-1]["loss"], kept_validation(log, keep), tuple(problems), measure_of(log))
 
 
 def keep_splits(folder: Path, records: Records, draw: Callable[[], Splits], settings: dict[str, Any]) -> Splits:
@@ -171,15 +168,12 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
     elif not resume:
         raise InputError(f"{folder}: already holds a run; add --resume to go on with it, or choose another --out")
     elif (before := read_run_config(folder).to_yaml()) != config.to_yaml():
-        raise InputError(
-            f"{path}: was made with another configuration ({_difference(before, config)}); choose another --out"
-        )
+        raise InputError(f"{path}: has another configuration ({_difference(before, config)}); choose another --out")
 
 
 def _difference(before: str, config: RunConfig) -> str:
     old, new = before.splitlines(), config.to_yaml().splitlines()
-    changed = [line.strip() for line in new if line not in old]
-    return "; ".join(changed[:3]) or "keys were left out"
+    return "; ".join([line.strip() for line in new if line not in old][:3]) or "keys were left out"
 
 
 #: Packages whose versions can change codes or scores.
@@ -205,8 +199,11 @@ def _environment(device: torch.device, processes: int) -> dict[str, Any]:
 
 @cache  # of what this process has imported, whatever becomes of the files
 def _versions() -> dict[str, Any]:
-    versions: dict[str, Any] = {"channelhash": __version__, "git_commit": _git_commit(Path(__file__))}
-    return versions | {"packages": {name: installed for name in _PACKAGES if (installed := _version(name))}}
+    packages = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            packages[name] = version(name)
+    return {"channelhash": __version__, "git_commit": _git_commit(Path(__file__)), "packages": packages}
 
 
 def _git_commit(file: Path) -> str | None:
@@ -245,13 +242,6 @@ def read_environments(path: Path) -> list[dict[str, Any]]:
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InputError(f"{path}: not a list of environments; remove it, it is only for reports")
     return entries
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -92,9 +92,8 @@ def start_run(
 def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashModel:
     collection = Collection.load(config.sources)
     records = collection.records
-    splits = keep_splits(
-        folder, records, lambda: _draw_splits(config, collection), config.split.model_dump(mode="json")
-    )
+    settings = config.split.model_dump(mode="json")
+    splits = keep_splits(folder, records, lambda: _draw_splits(config, collection), settings)
     describe_run(config, folder, records.problems)
     loss = create_loss(config, len(records.label_names))
     _check_pairs(config, records)
@@ -251,6 +250,4 @@ def _check_pairs(config: RunConfig, records: Records) -> None:
         key = "name: contrastive" if config.loss_name == "contrastive" else "pairs" if terms["pairs"] else "contrastive"
         raise InputError(f"loss.{key}: learns from pairs of an image and a text, and there are only {only}s")
     if not records.label_names:
-        raise InputError(
-            f"the data has only {only}s and no labels: nothing says which items are alike; add labels or pairs"
-        )
+        raise InputError(f"the data has only {only}s and no labels: nothing says which are alike; add labels or pairs")

@@ -200,12 +200,9 @@ def _evaluate(config: RunConfig, run: Path, start: float, only_validation: bool 
         for view, (query, database) in sets.items():
             tasks, histograms = evaluate_sets(query, database, f"{run}, {view}", config.evaluate.cutoffs)
             if not histograms:
-                raise InputError(
-                    "an experiment compares mAP by labels, and this collection has none; evaluate each run"
-                )
+                raise InputError("an experiment compares mAP by labels, this collection has none; evaluate each run")
             epochs[checkpoint][view] = tasks
-            for task in tasks:
-                query_ap[f"{checkpoint}|{view}|{task}"] = histograms[task].average_precision()
+            query_ap |= {f"{checkpoint}|{view}|{task}": histograms[task].average_precision() for task in tasks}
     with atomic_path(run / "query_ap.npz") as path, open(path, "wb") as file:
         np.savez(file, **query_ap)  # type: ignore[arg-type]  # its stub takes any keyword for allow_pickle
     # Written last: a run with this file is finished.
