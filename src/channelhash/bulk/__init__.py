@@ -164,8 +164,7 @@ def _shard_files(folder: Place) -> list[Place]:
     """Return the files of codes in a folder, in order; refuse a folder whose job has not finished."""
     if (folder / "job" / "manifest.json").exists():
         files = [_shard_path(folder, number) for number in range(len(_read_job(folder).shards))]
-        missing = len(files) - len(_finished_shards(folder, len(files)))
-        if missing:
+        if missing := len(files) - len(_finished_shards(folder, len(files))):
             raise InputError(f"{folder}: {missing} of {len(files)} shards are missing; run `channelhash encode` again")
         return files
     files = sorted(folder.glob("*.parquet"))
@@ -244,8 +243,7 @@ class _ShardEncoder:
                 bad += problems
         finally:
             torch.set_num_threads(threads)
-        count = sum(map(len, parts)) + len(bad)
-        if count != shard.items:
+        if (count := sum(map(len, parts)) + len(bad)) != shard.items:
             raise JobError(f"{shard.file}: had {shard.items} items, now {count}; it changed meanwhile")
         codes = CodeSet.join(parts)
         lines = [json.dumps({**item._asdict(), "shard": _shard_path(self._out, number).name}) for item in bad]

@@ -112,8 +112,7 @@ def _run_on_ray(
                         ) from None
                     begin(worker.remote(), task, tries + 1)
                     continue
-                following = next(remaining, None)
-                if following is None:
+                if (following := next(remaining, None)) is None:
                     ray.kill(actor)
                 else:
                     begin(actor, following)
@@ -155,8 +154,7 @@ def _start_ray(ray: Any, address: str | None, starts: int = 3, **options: Any) -
 def _cluster() -> Iterator[Any]:
     """Yield Ray, connected to the cluster that ``RAY_ADDRESS`` names, or to a new one on this machine."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use over the network otherwise
-    ray = library("ray", "ray")
-    if ray.is_initialized():
+    if (ray := library("ray", "ray")).is_initialized():
         yield ray
         return
     address = os.environ.get("RAY_ADDRESS")

@@ -1,6 +1,5 @@
 """``channelhash data …``"""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,7 @@ def _explain_text(text: str = typer.Argument(..., help="Hashtags or words."), as
     """
     from channelhash.text.word_vectors import english_reader
 
-    words = [asdict(reading) for reading in english_reader().read(text)]
+    words = [reading._asdict() for reading in english_reader().read(text)]
     rows = [[word["word"], word["outcome"], " ".join(word["tokens"]), " ".join(word["unknown"])] for word in words]
     header = ["word", "outcome", "tokens", "unknown parts"]
     print_either({"words": words}, as_json, print_table, "Reading", header, rows)

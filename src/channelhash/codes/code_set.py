@@ -49,8 +49,7 @@ class CodeSet:
 
     def __post_init__(self) -> None:
         for name in ("ids", "label_names", "texts", "images"):
-            column = getattr(self, name)
-            if column is not None:
+            if (column := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(str(value) for value in column))
         n = len(self.ids)
         if not self.codes:
@@ -155,9 +154,7 @@ def boolean_labels(labels: Any) -> NDArray[np.bool_]:
         raise ValueError(f"labels are (n, c), not {values.shape}")
     if values.dtype.kind not in "biuf":
         raise ValueError(f"labels are bool or 0 and 1, not {values.dtype}")
-    if values.dtype != np.bool_:
-        wrong = np.argwhere((values != 0) & (values != 1))
-        if len(wrong):
-            row, column = wrong[0].tolist()
-            raise ValueError(f"labels are bool or 0 and 1, not {values[row, column]} (row {row}, column {column})")
+    if values.dtype != np.bool_ and len(wrong := np.argwhere((values != 0) & (values != 1))):
+        row, column = wrong[0].tolist()
+        raise ValueError(f"labels are bool or 0 and 1, not {values[row, column]} (row {row}, column {column})")
     return np.asarray(values, dtype=np.bool_)

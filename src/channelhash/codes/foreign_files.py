@@ -112,8 +112,7 @@ def _renamed(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
 
 def _with_plain_names(arrays: Arrays) -> Arrays:
     """Return the arrays, those under other words for the plain names also under these if they are all there."""
-    words = {name: set(re.findall(r"[A-Z]?[a-z]+|[A-Z]", name)) for name in arrays}
-    words = {name: {word.lower() for word in several} for name, several in words.items()}
+    words = {name: {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]", name)} for name in arrays}
     plain: Arrays = {}
     for side, sides in _SIDES.items():
         for kind, kinds in _KINDS.items():
@@ -131,13 +130,8 @@ def _names(sides: _Sides) -> list[str]:
 
 def _missing(sides: _Sides, arrays: Arrays) -> list[str]:
     """Return what the file would have to hold besides; of codes, one modality is enough."""
-    missing = []
-    for side in sides:
-        if not arrays.keys() & side.codes.values():
-            missing.append(" or ".join(side.codes.values()))
-        if side.labels not in arrays:
-            missing.append(side.labels)
-    return missing
+    needs = [names for side in sides for names in (side.codes.values(), (side.labels,))]
+    return [" or ".join(names) for names in needs if not arrays.keys() & names]
 
 
 def _layout_of(arrays: Arrays, path: Path) -> _Sides:

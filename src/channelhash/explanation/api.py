@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,7 @@ from channelhash.utils.image_grid import bits as bits_word
 _UNKNOWN = {"image": "its picture is not known here", "text": "its words are not known here"}
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One item of a pair.
 
     Attributes:
@@ -99,7 +98,7 @@ class Side:
         if not n_differing:
             return self
         problem = f"encoded anew, it differs in {bits_word(n_differing)} from its stored code; explained as it is now"
-        return replace(self, problem=problem)
+        return self._replace(problem=problem)
 
 
 # Labels with less evidence are not named: relative to the strongest label, and where 0.00 would be printed.
@@ -191,7 +190,7 @@ class Explanation:
                 "modality": side.modality,
                 "name": side.name,
                 "map": image_map and _map_dict(image_map),
-                "words": None if words is None else [{**vars(word), "flips": list(word.flips)} for word in words],
+                "words": None if words is None else [{**word._asdict(), "flips": list(word.flips)} for word in words],
             }
             for side, image_map, words in zip(self.sides, self.image_maps, self.words, strict=True)
         ]
@@ -213,7 +212,7 @@ class Explanation:
 
 def _map_dict(image_map: ImageMap) -> dict[str, Any]:
     rows, columns = image_map.influence.shape
-    values = {name: np.asarray(value).tolist() for name, value in vars(image_map).items() if name != "image"}
+    values = {name: np.asarray(value).tolist() for name, value in image_map._asdict().items() if name != "image"}
     return {"rows": rows, "columns": columns, **values}
 
 
@@ -311,8 +310,7 @@ def _map_side(
     with open_image(side.item) if isinstance(side.item, str | Path) else nullcontext(side.item) as opened:
         image = occlusion.reduce_image(opened)
     grid = settings.grid(image.size)
-    n_positions = len(grid.positions())
-    if n_positions > settings.max_positions:
+    if (n_positions := len(grid.positions())) > settings.max_positions:
         problem = f"{n_positions} patches would have to be looked at, more than {settings.max_positions}"
         return None, None, [*remarks, f"no map of {side.name}: {problem}"]
     return occlusion.map_image(image, grid, encoders["image"], partner, settings.fill), None, remarks

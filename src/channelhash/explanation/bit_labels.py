@@ -5,9 +5,9 @@ without it: the phi coefficient, which is Pearson's (and the point-biserial) cor
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ Outputs = NDArray[np.float32]
 _Correlations = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Bit:
+class Bit(NamedTuple):
     """One bit of a pair of codes.
 
     Attributes:
@@ -115,8 +114,7 @@ def _clear_threshold(n_rows: int, n_tests: int) -> float:
     return max(_EFFECT, float(significant))
 
 
-@dataclass(frozen=True)
-class BitLabels:
+class BitLabels(NamedTuple):
     """_Correlations of a model's bits with labels.
 
     Attributes:
@@ -155,15 +153,13 @@ class BitLabels:
         are counted, evenly spaced in the order of ids; items without the key ``labels`` are skipped. The result is None
         for a store of more than 5 million items.
         """
-        file = codes_at(Path(store.address))
-        if file is None:
+        if (file := codes_at(Path(store.address))) is None:
             return _count_items(store)
         codes = CodeSet.load(file)
         if codes.labels is None or not codes.label_names:
             return None
-        return _correlate(
-            codes.label_names, codes.n_bits, {name: (rows, codes.labels) for name, rows in codes.codes.items()}
-        )
+        rows = {name: (packed, codes.labels) for name, packed in codes.codes.items()}
+        return _correlate(codes.label_names, codes.n_bits, rows)
 
 
 def _correlate(
@@ -187,8 +183,7 @@ def _count_items(store: Store) -> BitLabels | None:
     pairs: dict[str, list[tuple[PackedCodes, list[str]]]] = {}
     for start in range(0, len(sample), _BLOCK):
         for item in store.get(sample[start : start + _BLOCK]):
-            labels = item.metadata.get("labels")
-            if isinstance(labels, list):
+            if isinstance(labels := item.metadata.get("labels"), list):
                 for modality, code in item.codes.items():
                     pairs.setdefault(modality, []).append((code, labels))
     label_names = sorted({label for rows in pairs.values() for _, labels in rows for label in labels})

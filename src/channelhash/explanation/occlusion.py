@@ -7,7 +7,7 @@ function from items to outputs can be explained.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,11 @@ _Cell = tuple[int, int]
 
 #: Short side in pixels to which larger images are reduced before parts are hidden; no model here reads more.
 _SHORT_SIDE = 512
-_GREY = (128, 128, 128)
 # Occluded images in memory at a time.
 _BATCH = 32
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """An image as ``rows`` × ``columns`` cells, over which a square patch moves cell by cell.
 
     Attributes:
@@ -129,7 +127,7 @@ def _make_filler(image: Image.Image, fill: _Fill) -> Image.Image:
     """
     if fill == "blur":
         return image.filter(ImageFilter.GaussianBlur(min(image.size) / 8))
-    return Image.new("RGB", image.size, _GREY)
+    return Image.new("RGB", image.size, (128, 128, 128))
 
 
 def _hide(image: Image.Image, box: tuple[int, int, int, int], filler: Image.Image) -> Image.Image:
@@ -155,8 +153,7 @@ def _distance_changes(full: Outputs, parts: Outputs, partner: Outputs) -> _Value
     return changes
 
 
-@dataclass(frozen=True)
-class ImageMap:
+class ImageMap(NamedTuple):
     """Influence of the parts of an image on a pair, cell by cell: means over the patches that cover a cell.
 
     Attributes:
@@ -203,8 +200,7 @@ def map_image(image: Image.Image, grid: Grid, encode: Encode, partner: Outputs, 
     )
 
 
-@dataclass(frozen=True)
-class WordInfluence:
+class WordInfluence(NamedTuple):
     """Influence of one word on a pair.
 
     Attributes:
@@ -229,16 +225,13 @@ def map_words(text: str, encode: Encode, partner: Outputs, max_words: int) -> li
     >>> [(word.word, word.flips) for word in map_words("a red dog", encode, np.ones(2), max_words=10)]
     [('a', ()), ('red', (1,)), ('dog', (2,))]
     """
-    words = text.split()
-    if not words:
+    if not (words := text.split()):
         return []
     shorter = [" ".join([*words[:i], *words[i + 1 :]]) for i in range(min(max_words, len(words)))]
     rows = encode([text, *shorter])
     changes, flips = _distance_changes(rows[0], rows[1:], partner), binarize(rows[1:]) != binarize(rows[:1])
-    return [
-        WordInfluence(word, change, _numbers(bits))
-        for word, change, bits in zip(words, changes.tolist(), flips, strict=False)
-    ]
+    influences = zip(words, changes.tolist(), flips, strict=False)
+    return [WordInfluence(word, change, _numbers(bits)) for word, change, bits in influences]
 
 
 def _numbers(bits: NDArray[np.bool_]) -> tuple[int, ...]:

@@ -121,8 +121,7 @@ class WordPieces:
         while start < len(word):
             ends = range(len(word), start, -1)
             known = (end for end in ends if ("##" if start else "") + word[start:end] in self._token)
-            end = next(known, None)
-            if end is None or len(word) > 100:  # as the library of its authors
+            if (end := next(known, None)) is None or len(word) > 100:  # as the library of its authors
                 return [self._token["[UNK]"]]
             pieces.append(self._token[("##" if start else "") + word[start:end]])
             start = end

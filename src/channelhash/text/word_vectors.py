@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +25,13 @@ from channelhash.utils.files import content_hash, sync, temporary_folder
 from channelhash.utils.progress import Progress
 from channelhash.utils.row_file import row_file
 
-_Outcome = Literal["kept", "corrected", "split", "dropped"]
-
 #: Letters; the time to split a word grows with its length, and no tag of a person is as long.
 _LONGEST_WORD = 300
 _MAX_EDIT_DISTANCE = 2
 _PREFIX_LENGTH = 7
 
 
-@dataclass(frozen=True)
-class _WordReading:
+class _WordReading(NamedTuple):
     """One word of a text.
 
     Attributes:
@@ -49,7 +46,7 @@ class _WordReading:
     """
 
     word: str
-    outcome: _Outcome
+    outcome: Literal["kept", "corrected", "split", "dropped"]
     tokens: tuple[str, ...]
     unknown: tuple[str, ...] = ()
 
@@ -326,8 +323,7 @@ def _read_binary(path: Path, count: int, width: int) -> _Entries:
                     word += byte
                 if len(word) > _LONGEST_ENTRY:
                     raise InputError(f"{path}: word {number} has no end; {width} numbers a word cannot be right")
-            data = file.read(4 * width)
-            if len(data) < 4 * width:
+            if len(data := file.read(4 * width)) < 4 * width:
                 raise InputError(f"{path}: ends in word {number} of {count}; the file is truncated")
             yield word.decode("utf-8", errors="replace"), np.frombuffer(data, dtype="<f4")
         if file.read(2).strip():
