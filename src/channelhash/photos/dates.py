@@ -1,14 +1,11 @@
 """Dates of photographs: as cameras write them into files, and as people and programs write them into names."""
 
 import re
-from datetime import date as Day
 from datetime import datetime
 from pathlib import Path
 
 # Year, month and day, then perhaps hour, minute and perhaps second, each but the year of one or two digits.
-_WRITTEN = re.compile(
-    r"\s*(\d{4})[^\d]?(\d\d?)[^\d]?(\d\d?)(?:[T\s]+(\d\d?)[^\d]?(\d\d?)(?:[^\d]?(\d\d?))?)?", re.ASCII
-)
+_WRITTEN = re.compile(r"\s*(\d{4})\D?(\d\d?)\D?(\d\d?)(?:[T\s]+(\d\d?)\D?(\d\d?)(?:\D?(\d\d?))?)?", re.ASCII)
 # The same in a name: with one separator or none, not within a longer number; telephones add milliseconds to the time.
 _NAMED = re.compile(
     r"(?<!\d)(\d{4})([-_.: ]?)(\d\d)\2(\d\d)"
@@ -63,12 +60,12 @@ def date_of_name(path: Path) -> str | None:
 def _day(year: str, month: str, day: str) -> str | None:
     """Return a day, or a month where no day is said; None for those that cannot be."""
     try:
-        date = Day(int(year), int(month), int(day or 1))
+        date = datetime(int(year), int(month), int(day or 1))
     except ValueError:
         return None
-    if not _FIRST_PHOTOGRAPH <= date.year <= Day.today().year + 1:
+    if not _FIRST_PHOTOGRAPH <= date.year <= datetime.today().year + 1:
         return None
-    return str(date) if day else str(date)[:7]
+    return f"{date:%Y-%m-%d}" if day else f"{date:%Y-%m}"
 
 
 def _time(hour: str, minute: str, second: str, half: str) -> str:

@@ -346,8 +346,7 @@ def _find_changes(
     todo, stored, missing, problems = list[int](), dict[int, _Header](), list[Listed](), list[str]()
     touched: list[tuple[str, dict[str, Value]]] = []
     for item in store.listed():
-        row = rows.get(item.id)
-        if row is None:
+        if (row := rows.get(item.id)) is None:
             if source.folder is not None and _is_gone(item, source.folder, source.unread, images):
                 missing.append(item)
             continue

@@ -160,8 +160,7 @@ class Source:
     def with_modalities(self, modalities: Sequence[str]) -> "Source":
         """Return the source with what a model of these modalities encodes, in their order."""
         items = self.records.items
-        encoded = {modality: items[modality] for modality in modalities if modality in items}
-        if not encoded:
+        if not (encoded := {modality: items[modality] for modality in modalities if modality in items}):
             available, encodes = " and ".join(items), " and ".join(modalities)
             raise InputError(f"the items have {available}s, this model encodes {encodes}s; there is nothing to encode")
         captions = self.captions if "text" in modalities else None
@@ -291,8 +290,7 @@ def _numbers(cells: Sequence[str]) -> Sequence[str | int | float]:
 
 def _number(cell: str) -> int | float | str | None:
     """Return the number that a text is, None if it is none; one of more digits than 64 bits hold stays a text."""
-    form = _NUMBER.fullmatch(cell)
-    if form is None:
+    if (form := _NUMBER.fullmatch(cell)) is None:
         return None
     if form["fraction"]:
         return float(cell) if math.isfinite(float(cell)) else None

@@ -263,9 +263,7 @@ def read_again(
 
 def default_address(source: Path) -> str:
     """Return the address of a source's store where none is named."""
-    if source.is_dir():
-        return str(find_store(source) or choose_place(source))
-    return str(source.with_suffix(".store"))
+    return str(find_store(source) or choose_place(source) if source.is_dir() else source.with_suffix(".store"))
 
 
 def _holds_items(address: str) -> bool:
@@ -285,8 +283,7 @@ def _check_encoder(address: str, word: Word) -> None:
         return
     with closing(open_store(address)) as store:
         present = fit_facts(described_fit(store)).get("encoder", "a run")
-    name = in_one_word(absolute_word(word))
-    if present != name:
+    if present != (name := in_one_word(absolute_word(word))):
         line = f"{address}: holds codes of {present}, not of {name}; leave the encoder out, or make another store"
         raise InputError(line)
 

@@ -89,9 +89,9 @@ def folder_of(address: str) -> str:
     system, path = _open_system(address)
     with _reaching(address):
         info = None if "*" in path else _info(system, path)
-        is_folder = info is not None and info["type"] == "directory"
-        folder = path if is_folder else path.partition("*")[0].rpartition("/")[0]
-    return _address(system, folder).rstrip("/")
+    if info is None or info["type"] != "directory":
+        path = path.partition("*")[0].rpartition("/")[0]
+    return _address(system, path).rstrip("/")
 
 
 def open_address(address: str, ahead: int = _AHEAD) -> IO[bytes]:
@@ -199,11 +199,9 @@ def _matching(system: "AbstractFileSystem", path: str) -> dict[str, dict[str, An
     if _info(system, root) is None:
         return {}
     depth = None if "**" in path else names.count("/") + 1
-    entries: dict[str, dict[str, Any]] = {}
     # Not `find`, which passes over folders that cannot be listed, and servers that fall silent.
-    for _, _, files in system.walk(root, maxdepth=depth, detail=True, on_error="raise"):
-        entries |= {info["name"]: info for info in files.values()}
-    return entries
+    folders = system.walk(root, maxdepth=depth, detail=True, on_error="raise")
+    return {info["name"]: info for _, _, files in folders for info in files.values()}
 
 
 def _hidden(path: str) -> bool:

@@ -318,10 +318,6 @@ def check_exhausted(error: OSError, name: object) -> None:
 #: Levels of YAML that any thread's stack holds; a configuration has less than a hundred keys.
 _DEEP = 500
 
-#: What is no damage of the content, and is said elsewhere.
-_OTHERS = (InputError, JobError, MemoryError)
-
-
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, *_EXHAUSTED}
 
 
@@ -340,7 +336,7 @@ write it again
     """
     try:
         yield
-    except _OTHERS:
+    except (InputError, JobError, MemoryError):  # no damage of the content, and said elsewhere
         raise
     except Exception as error:
         if isinstance(error, FileNotFoundError | PermissionError) or getattr(error, "errno", None) in _DISK:

@@ -285,8 +285,7 @@ def _has_one_colour(image: Image.Image) -> bool:
 def _decode_frame(image: Image.Image) -> Image.Image:
     image.load()
     seen = _convert_colours(_draw_on_white(_scale_to_8_bits(image)), image.info.get("icc_profile"))
-    turn = _TURNS.get(_turn_of(image))
-    if turn is not None:
+    if (turn := _TURNS.get(_turn_of(image))) is not None:
         seen = seen.transpose(turn)
     if seen is not image:
         seen.info = {}  # what the file says of colours and orientation is true no more
@@ -343,8 +342,7 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
         return None
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        input_mode = _CHANNELS.get((source.profile.xcolor_space, mode))
-        if input_mode is None:
+        if (input_mode := _CHANNELS.get((source.profile.xcolor_space, mode))) is None:
             return None
         transform = _make_transform(source, input_mode)
     except (ImageCms.PyCMSError, OSError):

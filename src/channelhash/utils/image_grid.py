@@ -3,9 +3,9 @@
 import textwrap
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -19,8 +19,7 @@ _LETTERS = 11
 _MARKS = {True: (24, 140, 60), False: (200, 45, 40)}
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One image of a row.
 
     Attributes:
@@ -61,8 +60,7 @@ def write_contact_sheet(rows: Sequence[Sequence[Cell]], path: Path, caption_line
 def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: int) -> None:
     draw = ImageDraw.Draw(sheet)
     margin = (_CELL - _IMAGE) // 2
-    image = _load(cell.image)
-    if image is None:
+    if (image := _load(cell.image)) is None:
         box = (x + margin, y + margin, x + margin + _IMAGE, y + margin + _IMAGE)
         draw.rectangle(box, fill=(238, 240, 244))
         lines = _wrap(cell.caption, 19)

@@ -5,6 +5,7 @@ Colours are Okabe and Ito's, which colour-blind people tell apart; each line has
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -30,17 +31,9 @@ def line(axes: Axes, number: int, x: np.ndarray, y: np.ndarray, label: str, spre
     'SCH'
     """
     color = COLORS[number % len(COLORS)]
-    axes.plot(
-        x,
-        y,
-        color=color,
-        linestyle=_DASHES[number % len(_DASHES)],
-        marker=_MARKS[number % len(_MARKS)],
-        markevery=max(1, len(x) // _MARK_COUNT),
-        markersize=4.5,
-        linewidth=1.6,
-        label=label,
-    )
+    style: dict[str, Any] = {"linestyle": _DASHES[number % len(_DASHES)], "marker": _MARKS[number % len(_MARKS)]}
+    style["markevery"] = max(1, len(x) // _MARK_COUNT)
+    axes.plot(x, y, color=color, linewidth=1.6, markersize=4.5, label=label, **style)
     if spread is not None:
         axes.errorbar(x, y, spread, fmt="none", ecolor=color, elinewidth=1.2, capsize=3)
 

@@ -4,9 +4,8 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +14,12 @@ from channelhash.errors import InputError
 from channelhash.utils.files import content_hash, locked, space_for, write_text
 from channelhash.utils.progress import Progress
 
-DType = Literal["float16", "float32", "int32"]
+_DType = Literal["float16", "float32", "int32"]
 Rows = NDArray[Any]
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True)
-class RowFile:
+class RowFile(NamedTuple):
     """A finished file.
 
     Attributes:
@@ -56,7 +54,7 @@ def row_file(
     key: Mapping[str, str],
     sizes: Sequence[int],
     width: int,
-    dtype: DType,
+    dtype: _DType,
     compute: Callable[[int], Iterator[Rows]],
     progress: Progress | None = None,
 ) -> RowFile:
@@ -95,7 +93,7 @@ def _build(
     key: Mapping[str, str],
     sizes: tuple[int, ...],
     width: int,
-    dtype: DType,
+    dtype: _DType,
     compute: Callable[[int], Iterator[Rows]],
     progress: Progress | None,
 ) -> None:
@@ -131,7 +129,7 @@ def _build(
     journal.unlink()
 
 
-def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any]":
+def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: _DType) -> "np.memmap[Any, Any]":
     """Create a file of rows with all its space reserved: writing to a mapping on a full disk would kill the process.
 
     >>> import tempfile

@@ -32,7 +32,7 @@ _AGAIN = 30.0
 _NAME, _LINE = 16, 1000
 
 #: Brings a store up to date; returns a line for each picture that was left out, and what has changed, if anything.
-Job = Callable[[StageProgress], tuple[Sequence[str], str]]
+_Job = Callable[[StageProgress], tuple[Sequence[str], str]]
 
 # Of the process that runs a job.
 _report: "Report"
@@ -90,7 +90,7 @@ class Watch(threading.Thread):
     """
 
     def __init__(
-        self, folder: Path, store: Path, job: Job, report: Report, say: Callable[[str], None], said: Sequence[str] = ()
+        self, folder: Path, store: Path, job: _Job, report: Report, say: Callable[[str], None], said: Sequence[str] = ()
     ) -> None:
         super().__init__(name="watch")
         self._folder, self._store, self._job, self._report, self._say = folder, store.resolve(), job, report, say
@@ -176,5 +176,5 @@ def _begin(report: Report) -> None:
         os.nice(19)
 
 
-def _work(job: Job) -> tuple[Sequence[str], str]:
+def _work(job: _Job) -> tuple[Sequence[str], str]:
     return job(_report.progress)
