@@ -347,8 +347,7 @@ def experiment(
     table = next(path for path in tables if path.suffix == ".md").read_text(encoding="utf-8")
     written = f"All tables, plots and scores are in {folder}. Next: channelhash report {folder / next(iter(grids))}"
     output.show(summary, as_json, table, written)
-    failed = [result for result in results if result.status != "finished"]
-    if failed:
+    if failed := [result for result in results if result.status != "finished"]:
         raise JobError(f"{len(failed)} of {len(results)} runs failed, the first: {failed[0].name}: {failed[0].error}")
 
 

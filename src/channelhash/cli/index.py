@@ -53,11 +53,7 @@ def _create(
 
     how = model or encoder or root or captions or exclude or projections or ocr
     if source is not None and _holds_codes(source, how):
-        from channelhash.photos.code_files import create_from_codes
-
-        with progress_bars() as progress:
-            stored = create_from_codes(store, source, progress("write"))
-        _report(store, stored, as_json)
+        _put_codes(store, source, True, as_json)
         return
     read = read_words(encoder) if encoder else None
     with naming_extra("train" if model else extra_of(read)):
@@ -72,12 +68,10 @@ def _create(
     def go_on() -> list[str]:
         if source is None or not ("://" in store or kind_of(Path(store)) == "store"):
             return same_command()
-        arguments: dict[str, list[Any]] = {"--root": [root], "--exclude": exclude, "--captions": [captions]}
-        options = [
-            str(part) for name, values in arguments.items() for value in values if value for part in (name, value)
-        ]
-        run = ["--model", str(model)] if model else []
-        return ["channelhash", "index", "add", store, str(source), *run, *options]
+        options: list[tuple[str, object]] = [("--model", model), ("--root", root), ("--captions", captions)]
+        options += [("--exclude", pattern) for pattern in exclude]
+        words = (str(word) for name, value in options if value for word in (name, value))
+        return ["channelhash", "index", "add", store, str(source), *words]
 
     with progress_bars(f"{store} keeps the items written so far", go_on) as progress:
         named = source is not None or exclude or captions is not None or ocr
@@ -106,11 +100,7 @@ def _add(
     Example: channelhash index add photos.store photos
     """
     if source is not None and _holds_codes(source, model or root or captions or exclude or ocr or prune):
-        from channelhash.photos.code_files import add_codes
-
-        with progress_bars() as progress:
-            stored = add_codes(store, source, progress("write"))
-        _report(store, stored, as_json)
+        _put_codes(store, source, False, as_json)
         return
     with naming_extra("train" if model else "photos"):
         from channelhash.photos.stores import add_to_store, read_again
@@ -296,6 +286,14 @@ def _holds_codes(source: Path, option: object) -> bool:
     return True
 
 
+def _put_codes(store: str, file: Path, is_new: bool, as_json: bool) -> None:
+    from channelhash.photos.code_files import add_codes, create_from_codes
+
+    with progress_bars() as progress:
+        done = (create_from_codes if is_new else add_codes)(store, file, progress("write"))
+    _report(store, done, as_json)
+
+
 def _report(store: str, done: "Indexed", as_json: bool) -> None:
     say_left_out([*done.problems, *(f"{count:,} × {reason}" for reason, count in done.skipped.items())])
     counts = f"{done.added} items added, {done.replaced} replaced, {done.unchanged} unchanged"
@@ -312,7 +310,6 @@ def _folder(store: str) -> Path:
         raise InputError(f"{store}: only a store in a folder is checked, repaired and backed up here; ask its server")
     from channelhash.search import find_or_keep
 
-    path = find_or_keep(Path(store))
-    if not path.is_dir():
+    if not (path := find_or_keep(Path(store))).is_dir():
         raise InputError(f"{store}: not the folder of a store; a file of codes is checked whenever it is read")
     return path

@@ -83,12 +83,10 @@ def main() -> None:
             check_address(argument)  # before anything repeats it
         with obey_signals(), naming_extra():
             app()
-    except InputError as error:
-        _fail(str(error), 2, debug)
     except NoSpaceError as error:
         _fail(f"{error}, then continue with: {shlex.join(next_command())}", 1, debug)
-    except JobError as error:
-        _fail(str(error), 1, debug)
+    except (InputError, JobError) as error:
+        _fail(str(error), 2 if isinstance(error, InputError) else 1, debug)
     except OSError as error:
         file = f"{error.filename}: " if error.filename else ""
         _fail(failing_line(error) or f"{file}{error.strerror or error}", 1, debug)

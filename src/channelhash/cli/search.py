@@ -99,16 +99,9 @@ def search(
     pictures = "image" in opened.modalities and modality != "text" and first is not None and "image" in first.metadata
     if collapse or (collapse is None and pictures and radius is None and rerank is None):
         settings = replace(settings, collapse=default_radius(opened.n_bits or 0, pictures))
+    unlike = [Path(what) if Path(what).is_file() else what for what in minus]
     hits = search_store(
-        opened,
-        settings,
-        text=text,
-        image=image,
-        like=like,
-        by=by,
-        minus=[Path(what) if Path(what).is_file() else what for what in minus],
-        minus_like=minus_like,
-        model=model,
+        opened, settings, text=text, image=image, like=like, by=by, minus=unlike, minus_like=minus_like, model=model
     )
     shown = Hits(hit for hit in hits if everything or hit.fits)
     if sheet:
@@ -209,12 +202,11 @@ def explain(
 
     Example: channelhash explain runs/table --image dog.jpg --text "a dog on a beach"
     """
-    from channelhash.explanation import MapSettings
-    from channelhash.explanation import explain as explain_items
+    from channelhash import explanation
 
-    settings = MapSettings(cells, patch, fill) if maps else None
-    explanation = explain_items(store, image, text, like, by, model, settings)
-    print_either(explanation.as_dict(), as_json, _print_explanation, explanation)
+    settings = explanation.MapSettings(cells, patch, fill) if maps else None
+    pair = explanation.explain(store, image, text, like, by, model, settings)
+    print_either(pair.as_dict(), as_json, _print_explanation, pair)
 
 
 def _print_explanation(explanation: "Explanation") -> None:

@@ -259,10 +259,7 @@ def export(
     result = {"out": str(folder), "description": str(folder / DESCRIPTION), "files": files}
     result |= {key: description[key] for key in ("model", "fingerprint", "n_bits")}
     result |= {"largest_difference": differences}
-    lines = [
-        f"{file}: {modality}, outputs equal the model's within {differences[modality]:.0e}"
-        for modality, file in files.items()
-    ]
+    lines = [f"{files[name]}: {name}, outputs equal the model's within {differences[name]:.0e}" for name in files]
     output.show(result, as_json, *lines, f"How to use them: {folder / DESCRIPTION}")
 
 
