@@ -19,7 +19,7 @@ from channelhash.utils.files import read_yaml_sections
 from channelhash.utils.typed_settings import (
     Settings,
     absolute,
-    apply_override,
+    apply_overrides,
     check_trusted,
     python_names,
     read_both,
@@ -222,8 +222,7 @@ def read_sections(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[s
             raise InputError(f"{path}: no such configuration file; `channelhash config list` names those that ship")
         path = shipped
     values = read_yaml_sections(path, f"a configuration has the sections {', '.join(_SECTIONS)}, each with keys")
-    for override in overrides:
-        apply_override(values, override)
+    apply_overrides(values, *overrides)
     return values
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bulk.made_inputs import write_tar
-from channelhash.config import apply_override, read_config
+from channelhash.config import apply_overrides, read_config
 from channelhash.data.bulk import KINDS
 from channelhash.models import load_model
 from channelhash.utils.addresses import list_files
@@ -74,7 +74,7 @@ def test_an_odd_override_is_refused(tmp_path, value):
 )
 def test_an_override_of_signs_alone_is_a_text(text, value):
     values = {}
-    apply_override(values, f"data.label_separator={text}")
+    apply_overrides(values, f"data.label_separator={text}")
     assert values == {"data": {"label_separator": value}}
 
 

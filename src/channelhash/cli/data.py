@@ -91,13 +91,12 @@ def _describe(
     from channelhash.data import collection, resolve_data_kind
     from channelhash.data.registry import check_data
     from channelhash.errors import InputError
-    from channelhash.utils.typed_settings import apply_override
+    from channelhash.utils.typed_settings import apply_overrides
 
     overrides = [*settings, *(["skip_bad=true"] if skip_bad else [])]
     overrides += [f"{key}={value}" for key, value in (("root", root), ("path", path)) if value is not None]
     values: dict[str, Any] = {"data": {}}
-    for override in overrides:
-        apply_override(values, f"data.{override}")
+    apply_overrides(values, *(f"data.{override}" for override in overrides))
     source, split = check_data(name, values["data"])
     problems = []
     splits = None

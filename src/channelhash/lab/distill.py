@@ -28,7 +28,7 @@ from channelhash.training.inputs import feature_records
 from channelhash.training.trainer import Trainee, relevant_pairs
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
-from channelhash.utils.typed_settings import apply_override, is_python_name, trusting, unknown
+from channelhash.utils.typed_settings import apply_overrides, is_python_name, trusting, unknown
 
 #: Settings of a training that belong to the teacher's own encoders.
 _OF_ENCODERS = ("features", "feature_dtype", "precision")
@@ -52,8 +52,7 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
         raise InputError("--data: the teacher extends a run, its items are in two places; give them as one source")
     else:
         sections["data"] = {"kind": teacher.kind, **teacher.source.model_dump(mode="json")}
-    for override in overrides:
-        apply_override(sections, override)
+    apply_overrides(sections, *overrides)
     for key in SplitSettings.model_fields:
         if key in sections["data"]:
             raise InputError(f"data.{key}: the partitions are the teacher's; leave it out")

@@ -29,7 +29,7 @@ from channelhash.training.trainer import Trainee
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.seeds import generator
-from channelhash.utils.typed_settings import apply_override
+from channelhash.utils.typed_settings import apply_overrides
 
 
 def extension_config(run: Path, data: Path, root: Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
@@ -48,8 +48,7 @@ def extension_config(run: Path, data: Path, root: Path | None = None, overrides:
     if root is not None:
         sections["data"]["root"] = str(root)
     sections["extend"] = {"run": str(run)}
-    for override in overrides:
-        apply_override(sections, override)
+    apply_overrides(sections, *overrides)
     return make_config(sections)
 
 

@@ -26,7 +26,7 @@ from channelhash.training.trainer import Trainee, training_images
 from channelhash.utils.environment import peak_bytes, pick_device
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.seeds import derive_seed, generator
-from channelhash.utils.typed_settings import apply_override, trusting
+from channelhash.utils.typed_settings import apply_overrides, trusting
 
 
 def train(
@@ -65,8 +65,7 @@ def train(
         if out is None:
             raise InputError("out: a configuration that is no file has no name to take; name the run's folder")
         sections = {name: dict(keys) for name, keys in config.items()}
-        for override in overrides:
-            apply_override(sections, override)
+        apply_overrides(sections, *overrides)
         resolved = make_config(sections)
     else:
         resolved = read_config(Path(config), overrides)

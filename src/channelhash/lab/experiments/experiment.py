@@ -20,7 +20,7 @@ from channelhash.lab.experiments.tables import Table, write_tables
 from channelhash.presets import preset_path
 from channelhash.utils.files import atomic_path
 from channelhash.utils.plotting import write_figure
-from channelhash.utils.typed_settings import apply_override, is_python_name, look_up, pick
+from channelhash.utils.typed_settings import apply_overrides, is_python_name, look_up, pick
 
 #: What the file of an experiment is written with.
 __all__ = ["METHODS", "Design", "Execution", "Experiment", "Grid", "GridRun", "Result", "Table"]
@@ -101,8 +101,7 @@ def base_configuration(
         data = folder / "data"
     if data is not None:
         sections["data"]["root" if kind in ("synthetic", "wikipedia", *_PAPER_KINDS) else "path"] = str(data)
-    for override in overrides:
-        apply_override(sections, override)
+    apply_overrides(sections, *overrides)
     return sections
 
 
@@ -308,8 +307,7 @@ def collection_bases(
         sections: dict[str, dict[str, Any]] = {section: dict(keys) for section, keys in base.items()}
         sections["data"] = dict(read_sections(preset_path(name))["data"])
         sections["data"]["root" if "root" in sections["data"] else "path"] = place
-        for override in overrides:
-            apply_override(sections, override)
+        apply_overrides(sections, *overrides)
         bases[name] = sections
     return bases
 
