@@ -111,9 +111,8 @@ def _second_stage(query: NDArray[Any], items: NDArray[Any], pairs: NDArray[np.in
     ahead, tied, n_found = (np.ones(len(query), dtype=np.int64) for _ in range(3))
     for row, (answer, pair) in enumerate(zip(answers, pairs, strict=True)):
         own_ids = {str(item) for item in pair if item >= 0}
-        place = next((place for place, item in enumerate(answer) if item in own_ids), None)
-        ahead[row] = len(answer) if place is None else place
-        if place is None:
+        ahead[row] = next((place for place, item in enumerate(answer) if item in own_ids), len(answer))
+        if ahead[row] == len(answer):
             tied[row], n_found[row] = len(items) - len(answer), len(own_ids)
     return FirstGroup(ahead, tied, n_found)
 

@@ -50,8 +50,7 @@ def pair_loss(loss: _ChannelLoss, similarity: ArrayLike, distance: ArrayLike) ->
     lower, upper = channel(loss, similarity)
     weights = set_weights(torch.from_numpy(similarity.copy()), loss.alpha, loss.beta).numpy()
     violation = np.maximum(0, np.maximum(lower - distance, distance - upper))
-    result: _Values = (weights * violation) ** loss.gamma_l
-    return result
+    return np.asarray((weights * violation) ** loss.gamma_l)
 
 
 #: Code length that the page starts with.

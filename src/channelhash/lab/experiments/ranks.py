@@ -19,8 +19,7 @@ def mean_ranks(scores: ArrayLike) -> NDArray[np.float64]:
     >>> mean_ranks([[0.9, 0.5, 0.5], [0.8, 0.9, 0.1]]).tolist()
     [1.5, 1.75, 2.75]
     """
-    ranks: NDArray[np.float64] = stats.rankdata(-np.asarray(scores, dtype=np.float64), axis=1).mean(axis=0)
-    return ranks
+    return np.asarray(stats.rankdata(-np.asarray(scores, dtype=np.float64), axis=1).mean(axis=0))
 
 
 def friedman_p(scores: ArrayLike) -> float:

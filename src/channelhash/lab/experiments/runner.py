@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from filecmp import cmp
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,8 +38,7 @@ _JOB = ExitStack()
 _WEIGHTS = "model.safetensors"
 
 
-@dataclass(frozen=True)
-class GridRun:
+class GridRun(NamedTuple):
     """One training of a grid.
 
     Attributes:
@@ -54,11 +53,10 @@ class GridRun:
 
     def with_training(self, **settings: Any) -> "GridRun":
         """Return the run with other settings of the section ``train``."""
-        return replace(self, config=replace(self.config, train=self.config.train.model_copy(update=settings)))
+        return self._replace(config=replace(self.config, train=self.config.train.model_copy(update=settings)))
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """Trainings that are compared.
 
     Attributes:

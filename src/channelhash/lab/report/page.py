@@ -55,8 +55,7 @@ def line_chart(title: str, x_label: str, series: Mapping[str, Sequence[tuple[flo
     'Mean loss over epoch. loss: 2.5 to 0.5.'
     """
     finite = {name: [(x, y) for x, y in points if math.isfinite(x + y)] for name, points in series.items()}
-    finite = {name: points for name, points in finite.items() if points}
-    if not finite:
+    if not (finite := {name: points for name, points in finite.items() if points}):
         return None
     figure, axes = _paper(3.0)
     for number, (name, points) in enumerate(finite.items()):
@@ -85,8 +84,7 @@ def level_chart(title: str, rows: Mapping[str, Sequence[Mark]], chance: Mapping[
     for place, mark in marks:
         if mark.interval:
             axes.plot(mark.interval, (place, place), color=COLORS[0], linewidth=2)
-    x, y = np.array([(mark.x, place) for place, mark in marks], dtype=float).T
-    axes.scatter(x, y, 36, COLORS[0], label="run", zorder=3)
+    axes.scatter([mark.x for _, mark in marks], [place for place, _ in marks], 36, COLORS[0], label="run", zorder=3)
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_ylim(len(rows) - 0.4, -0.6)
     return _finish(figure, axes, title, f"{title}. {'. '.join(lines)}.")

@@ -206,39 +206,34 @@ def _score_table(title: str, tasks: _Tasks) -> page.Table:
     >>> _score_table("test split", {"image->text": {"map_tie_aware": 0.5}}).rows
     [('mAP tie-aware', '50.00')]
     """
-    header = ["score", *[arrow(task) for task in tasks]]
-    tasks = {task: _flat_scores(report) for task, report in tasks.items()}
+    reports = [_flat_scores(report) for report in tasks.values()]
     singles: list[tuple[str, ...]] = []
-    for key in dict.fromkeys(key for report in tasks.values() for key in report):
-        values = [report.get(key) for report in tasks.values()]
-        if any(isinstance(value, dict) for value in values):
-            for inner in dict.fromkeys(name for value in values if isinstance(value, dict) for name in value):
-                parts = [value.get(inner) if isinstance(value, dict) else None for value in values]
-                if not any(isinstance(part, list) for part in parts):
-                    singles.append((_inner_name(key, inner), *[page.print_score(part) for part in parts]))
-        elif not any(isinstance(value, list) for value in values):
+    for key, inner in dict.fromkeys(place for report in reports for place in report):
+        values = [report.get((key, inner)) for report in reports]
+        if not any(isinstance(value, list) for value in values):
             show = _print_rank if key == "median_rank" else page.print_score
-            singles.append((_NAMES.get(key, key.replace("_", " ")), *[show(value) for value in values]))
-    return page.Table(header, singles, f"{title}; shares in %")
+            singles.append((_score_name(key, inner), *map(show, values)))
+    return page.Table(["score", *map(arrow, tasks)], singles, f"{title}; shares in %")
 
 
-def _flat_scores(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a report whose conventions are one level of figures: convention, figure and order of ties."""
-    figures = {
-        f"{name} {figure}, {order}": share
-        for name, of_name in report.get("conventions", {}).items()
-        for figure, shares in of_name.items()
-        for order, share in shares.items()
-    }
-    return {**report, "conventions": figures} if figures else report
+def _flat_scores(report: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
+    """Return scores by key and, of groups, inner key: of conventions what is followed, the figure and order of ties."""
+    scores: dict[tuple[str, str], Any] = {}
+    for key, value in report.items():
+        parts = value if isinstance(value, dict) else {"": value}
+        if key == "conventions":
+            figures = [(f"{name} {figure}", value[name][figure]) for name in value for figure in value[name]]
+            parts = {f"{figure}, {order}": share for figure, shares in figures for order, share in shares.items()}
+        scores |= {(key, inner): part for inner, part in parts.items()}
+    return scores
 
 
 def _print_rank(rank: Any) -> str:
     return f"{rank:,.1f}" if isinstance(rank, int | float) else "–"
 
 
-def _inner_name(key: str, inner: str) -> str:
-    name = _NAMES.get(key, f"{key.replace('_', ' ')}:")
+def _score_name(key: str, inner: str) -> str:
+    name = _NAMES.get(key, key.replace("_", " ") + (":" if inner else ""))
     return f"{name}{inner}" if name.endswith("@") else f"{name} {_NAMES.get(inner, inner.replace('_', ' '))}".strip()
 
 

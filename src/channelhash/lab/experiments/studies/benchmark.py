@@ -3,7 +3,6 @@ our recommended weights without any trial.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -135,7 +134,7 @@ def _run_benchmark(grid: Grid, folder: Path, execution: Execution) -> list[Resul
     trial_of = _chosen_trials(run_grid(trial_grid, folder / _TRIALS, execution))
     settings = {method: _settings_of(trial) for method, trial in trial_of.items()}
     runs = [_with_settings(run, settings[run.method]) if run.method in settings else run for run in grid.runs]
-    return run_grid(replace(grid, runs=tuple(runs)), folder, execution)
+    return run_grid(grid._replace(runs=tuple(runs)), folder, execution)
 
 
 def _is_tuned(run: GridRun | Result) -> bool:
@@ -180,7 +179,7 @@ def _with_settings(run: GridRun, values: Mapping[str, Any], trial: bool = False)
         elif key != "initial":
             sections["loss"][key] = value * run.config.n_bits if key == "average_precision" else value
     said = [value if key == "initial" else f"{key}{value:g}" for key, value in values.items() if value is not None]
-    return replace(run, name="-".join([run.name, *said]) if trial else run.name, config=make_config(sections))
+    return run._replace(name="-".join([run.name, *said]) if trial else run.name, config=make_config(sections))
 
 
 def _settings_of(trial: Result) -> dict[str, Any]:
@@ -319,10 +318,7 @@ def _of_splits(results: Sequence[Result]) -> str:
 
 
 def _differences_table(
-    view: str,
-    tests: Mapping[str, tuple[SeedTest, list[SeedTest]]],
-    queries: _QueryMeans,
-    of_splits: str,
+    view: str, tests: Mapping[str, tuple[SeedTest, list[SeedTest]]], queries: _QueryMeans, of_splits: str
 ) -> Table:
     mean_p = holm([mean.p_value for mean, _ in tests.values()])
     cell_p = iter(holm([cell.p_value for _, cells in tests.values() for cell in cells]))

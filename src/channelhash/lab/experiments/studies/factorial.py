@@ -125,8 +125,7 @@ def _grid(design: Design) -> list[GridRun]:
         loss = {"name": channel, "kappa_q": kappa_q}
         runs += design.runs(f"{channel.upper()}, κ_q = {kappa_q:g}", loss)
         if channel == "dsch" and 32 in design.bits:
-            at_32_bits = replace(design, bits=[32])
-            runs += at_32_bits.runs(f"DSCH, γ_w = 2, κ_q = {kappa_q:g}", {**loss, "gamma_w": 2.0})
+            runs += replace(design, bits=[32]).runs(f"DSCH, γ_w = 2, κ_q = {kappa_q:g}", {**loss, "gamma_w": 2.0})
     return runs
 
 

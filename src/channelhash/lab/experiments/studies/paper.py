@@ -52,8 +52,7 @@ def _differences(settings: Sections) -> dict[str, tuple[Any, Any]]:
     theirs, defaults = _paper_and_defaults(model, kind)
     differences = {}
     for section, ignored in _OF_NO_ACCOUNT.items():
-        values = {**defaults[section], **settings.get(section, {})}
-        for key, value in values.items():
+        for key, value in {**defaults[section], **settings.get(section, {})}.items():
             expected = theirs[section].get(key)
             if key not in ignored and _plain(key, value) != _plain(key, expected):
                 differences[f"{section}.{key}"] = value, expected
