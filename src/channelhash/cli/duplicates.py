@@ -64,8 +64,7 @@ def duplicates(
             draw_groups(opened, groups[:_GROUPS], sheet, _ITEMS)
     if rest:
         for photo in (photo for group in groups for photo in group.photos if photo.id != group.keeper):
-            typer.echo(photo.path or photo.id, nl=not null)
-            typer.echo("\0" if null else "", nl=False)
+            typer.echo((photo.path or photo.id) + ("\0" if null else "\n"), nl=False)
     elif as_json:
         lists = {"groups": "ids", "distances": "distances", "keepers": "keeper", "reasons": "reason"}
         columns = {name: [getattr(group, key) for group in groups] for name, key in lists.items()}

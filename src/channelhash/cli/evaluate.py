@@ -24,9 +24,7 @@ _Checkpoint = Literal["last", "best"]
 _ConventionName = StrEnum("_ConventionName", ["qinlab", "sch", "hyp2"])
 _Engine = Literal["local", "ray"]
 _EngineName = Annotated[_Engine | None, typer.Option(help="Process shards here (local, the default) or on Ray.")]
-_Workers = Annotated[
-    int | None, typer.Option(min=1, help="With --engine ray: workers; by default one per core or GPU.")
-]
+_Workers = Annotated[int | None, typer.Option(min=1, help="With --engine ray: workers; default: one per core or GPU.")]
 
 
 def encode(
@@ -386,9 +384,7 @@ def report(
     output.show({"report": path}, as_json, f"Report in {path}")
 
 
-def landscape(
-    out: Path = typer.Option(Path("landscape.html"), help="HTML page to write."), as_json: AsJson = False
-) -> None:
+def landscape(out: Path = typer.Option(Path("landscape.html"), help="Page to write."), as_json: AsJson = False) -> None:
     """Draw what a pair costs under SCH and DSCH, over similarity and distance, on a page with sliders.
 
     The page is one file and needs no network: open it in a browser.

@@ -21,10 +21,7 @@ app = options.command_group("Create stores of codes, add items and delete them; 
 _CodesMethod = Literal["auto", "learned", "sign", "itq", "cca-itq"]
 _STORE = typer.Argument(..., help="A store's folder, its pictures' folder, or postgresql://… or milvus+http://….")
 _FOLDER = typer.Argument(..., help="A store's folder.")
-_SOURCE = (
-    "Folder of pictures (any depth), table, file of features, file of codes, or a YAML configuration with its section "
-    "data."
-)
+_SOURCE = "Folder of pictures (any depth), table, file of features or codes, or a YAML configuration (section data)."
 
 
 @app.command("create")

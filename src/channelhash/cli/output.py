@@ -192,8 +192,7 @@ def print_table(
     if footer:
         table.add_section()
         table.add_row(*footer)
-    fits = _results.is_terminal or "COLUMNS" in os.environ
-    (_results if fits else _wide).print(table)
+    (_results if _results.is_terminal or "COLUMNS" in os.environ else _wide).print(table)
 
 
 def percent(share: float | None, digits: int = 1) -> str:

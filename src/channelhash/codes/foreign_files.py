@@ -73,10 +73,9 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
     query_arrays, item_arrays = ([sets, *side.values()] for sets, side in zip(labels, codes, strict=True))
     once = len(query_arrays) == len(item_arrays) and all(map(np.array_equal, query_arrays, item_arrays))
     packed = [{modality: pack(bits) for modality, bits in side.items()} for side in codes]
-    roles = ("item" if once else "query", "item")
     query, database = (
         CodeSet([f"{role}{row}" for row in range(len(sets))], side, sets, n_bits)
-        for role, side, sets in zip(roles, packed, labels, strict=True)
+        for role, side, sets in zip(("item" if once else "query", "item"), packed, labels, strict=True)
     )
     return query, database
 

@@ -148,8 +148,7 @@ class Explanation:
         """
         shares = np.array([bit.share * bit.agrees for bit in self.bits])
         signs = np.array([1 if bit.values[0] else -1 for bit in self.bits])
-        evidence: NDArray[np.float64] = (shares * signs) @ self.clear / (shares.sum() or 1.0)
-        return evidence
+        return np.asarray((shares * signs) @ self.clear / (shares.sum() or 1.0))
 
     def bit_labels(self, bit: Bit) -> list[tuple[str, float]]:
         """Return the labels that go with a bit's being 1 (positive correlation) or 0 (negative), strongest first."""
@@ -174,17 +173,6 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able values."""
-        bits = [
-            {
-                "bit": bit.number,
-                "values": [int(value) for value in bit.values],
-                "agrees": bit.agrees,
-                "strengths": list(bit.strengths),
-                "share": bit.share,
-                "meaning": [{"label": name, "correlation": value} for name, value in self.bit_labels(bit)],
-            }
-            for bit in self.bits
-        ]
         sides = [
             {
                 "modality": side.modality,
@@ -200,7 +188,17 @@ class Explanation:
             "relaxed_distance": self.relaxed_distance,
             "summary": self.summary(),
             "labels": [{"label": name, "weight": weight} for name, weight in self.labels()],
-            "bits": bits,
+            "bits": [
+                {
+                    "bit": bit.number,
+                    "values": [int(value) for value in bit.values],
+                    "agrees": bit.agrees,
+                    "strengths": list(bit.strengths),
+                    "share": bit.share,
+                    "meaning": [{"label": name, "correlation": value} for name, value in self.bit_labels(bit)],
+                }
+                for bit in self.bits
+            ],
             "sides": sides,
             "remarks": list(self.remarks),
         }

@@ -149,8 +149,7 @@ def _distance_changes(full: Outputs, parts: Outputs, partner: Outputs) -> _Value
     [0.0, 2.0]
     """
     cosines = unit_rows(np.concatenate([full[None], parts])) @ unit_rows(partner[None])[0]
-    changes: _Values = 0.5 * len(full) * (cosines[0] - cosines[1:])
-    return changes
+    return np.asarray(0.5 * len(full) * (cosines[0] - cosines[1:]))
 
 
 class ImageMap(NamedTuple):

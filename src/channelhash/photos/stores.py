@@ -305,11 +305,7 @@ def create_store(
 
 
 def _create_store(
-    address: str,
-    codes: NewCodes,
-    source: Source | None,
-    progress: StageProgress,
-    projections: bool | None = None,
+    address: str, codes: NewCodes, source: Source | None, progress: StageProgress, projections: bool | None = None
 ) -> Indexed:
     began = time.perf_counter()
     in_folder = not address.startswith(tuple(STORES))
@@ -328,8 +324,7 @@ def _create_store(
         encoder, ready = _fit_source(source, codes, progress("fit"))
     if in_folder:
         encoder.save_pretrained(Path(address) / "model")
-    keeps = fits if projections is None else projections
-    store = open_store(address, encoder.n_bits, encoder.fingerprint(), keeps)
+    store = open_store(address, encoder.n_bits, encoder.fingerprint(), fits if projections is None else projections)
     store.make()  # so that it keeps projections also if this ends before the first items
     if not in_folder and len(store):
         raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")

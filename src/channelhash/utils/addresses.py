@@ -154,7 +154,7 @@ def _reaching(address: str) -> Iterator[None]:
     >>> with _reaching("s3://bucket/a.tar"):
     ...     raise TimeoutError("no answer")
     Traceback (most recent call last):
-    channelhash.errors.JobError: s3://bucket/a.tar: the server failed (no answer); run the same command again to go on
+    channelhash.errors.JobError: s3://bucket/a.tar: the server failed (no answer); run the command again to go on
     """
     try:
         yield
@@ -169,9 +169,7 @@ def _reaching(address: str) -> Iterator[None]:
             raise InputError(
                 f"{address}: cannot be opened ({one_line(error)}); check the address and the settings of its server"
             ) from error
-        raise JobError(
-            f"{address}: the server failed ({one_line(error)}); run the same command again to go on"
-        ) from error
+        raise JobError(f"{address}: the server failed ({one_line(error)}); run the command again to go on") from error
 
 
 def _address(system: "AbstractFileSystem", path: str) -> str:
