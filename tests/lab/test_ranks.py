@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from channelhash.lab.experiments.ranks import friedman_p, mean_ranks, ranks_table
+from channelhash.lab.experiments.ranks import _friedman_p, _mean_ranks, ranks_table
 
 
 @given(st.integers(2, 6), st.integers(3, 7), st.integers(0, 1000))
 def test_ranks_and_friedmans_test_equal_those_written_out(collections, methods, seed):
     scores = np.random.default_rng(seed).permutation(collections * methods).reshape(collections, methods)
     ranks = [np.mean([1 + sum(row > row[method]) for row in scores]) for method in range(methods)]
-    assert mean_ranks(scores) == pytest.approx(ranks)
+    assert _mean_ranks(scores) == pytest.approx(ranks)
     chi_squared = stats.friedmanchisquare(*scores.T).statistic
     rest = collections * (methods - 1) - chi_squared
     f = (collections - 1) * chi_squared / rest if rest > 1e-9 else np.inf
     expected = stats.f.sf(f, methods - 1, (methods - 1) * (collections - 1))
-    assert friedman_p(scores) == pytest.approx(expected, abs=1e-9)
+    assert _friedman_p(scores) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_loss_that_is_not_finished_everywhere_is_named_and_has_no_rank():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
@@ -192,9 +193,7 @@ def distill(
     return run | description
 
 
-def _teacher_outputs(
-    teacher: OpenedRun, rows: Rows, modalities: Sequence[str], progress: StageProgress
-) -> torch.Tensor:
+def _teacher_outputs(teacher: OpenedRun, rows: Rows, modalities: Sequence[str], progress: StageProgress) -> Tensor:
     """Return the teacher's outputs ``(n, m, k)`` of ``rows`` of its data, in evaluation mode."""
     records = teacher.collection.records
     features = feature_records(teacher.model, records, teacher.config.train, progress).take(rows)

@@ -189,8 +189,7 @@ def _training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: i
     if not len(new):
         raise InputError("data.train is 0 for the new items; an extension trains on some of them")
     count = min(len(old), len(new) if settings.replay is None else settings.replay)
-    drawn = generator(seed, "replay").choice(old, count, replace=False)
-    return np.concatenate([np.sort(drawn), new])
+    return np.concatenate([np.sort(generator(seed, "replay").choice(old, count, replace=False)), new])
 
 
 def _description(

@@ -115,10 +115,9 @@ def _wrap(text: str, width: int = 22) -> list[str]:
 @cache
 def _font_file(letters: frozenset[str]) -> str:
     """Return the first font that has these letters; where none has, that of matplotlib, which is looked into first."""
-    import matplotlib
-    from matplotlib import font_manager
+    from matplotlib import font_manager, get_data_path
 
-    bundled = str(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
+    bundled = str(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
     installed = [name for name in sorted(font_manager.findSystemFonts()) if "LastResort" not in name]  # all boxes
     return next((name for name in [bundled, *installed] if set(map(ord, letters)) <= _letters(name)), bundled)
 

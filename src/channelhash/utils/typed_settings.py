@@ -13,13 +13,12 @@ import os
 import re
 import sys
 import traceback
-import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -56,7 +55,7 @@ def settings_of(function: Callable[..., Any], skip: frozenset[str] = frozenset()
     """
     is_constructed = inspect.isclass(function) and not issubclass(function, tuple)  # a named tuple has hints itself
     target = function.__init__ if is_constructed else function
-    hints = typing.get_type_hints(target, include_extras=True)  # Annotated holds further checks
+    hints = get_type_hints(target, include_extras=True)  # Annotated holds further checks
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in skip and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

@@ -10,28 +10,27 @@ from channelhash.lab.experiments.comparisons import print_p
 from channelhash.lab.experiments.tables import Cell, Table
 
 
-def mean_ranks(scores: ArrayLike) -> NDArray[np.float64]:
+def _mean_ranks(scores: ArrayLike) -> NDArray[np.float64]:
     """Return the mean rank of each method over collections, 1 for the best; equal scores share their ranks.
 
     Args:
         scores: ``(collections, methods)``, higher is better.
 
-    >>> mean_ranks([[0.9, 0.5, 0.5], [0.8, 0.9, 0.1]]).tolist()
+    >>> _mean_ranks([[0.9, 0.5, 0.5], [0.8, 0.9, 0.1]]).tolist()
     [1.5, 1.75, 2.75]
     """
     return np.asarray(stats.rankdata(-np.asarray(scores, dtype=np.float64), axis=1).mean(axis=0))
 
 
-def friedman_p(scores: ArrayLike) -> float:
+def _friedman_p(scores: ArrayLike) -> float:
     """Return the p-value of Friedman's test that all methods are alike, in the F form of Iman and Davenport (Demšar
     2006, "Statistical comparisons of classifiers over multiple data sets", § 3.2.2).
 
-    >>> round(friedman_p([[3, 2, 1], [3, 1, 2], [3, 2, 1], [2, 3, 1]]), 3)
+    >>> round(_friedman_p([[3, 2, 1], [3, 1, 2], [3, 2, 1], [2, 3, 1]]), 3)
     0.084
     """
     n, k = np.shape(scores)
-    ranks = mean_ranks(scores)
-    chi_squared = 12 * n / (k * (k + 1)) * float(np.square(ranks - (k + 1) / 2).sum())
+    chi_squared = 12 * n / (k * (k + 1)) * float(np.square(_mean_ranks(scores) - (k + 1) / 2).sum())
     if chi_squared >= n * (k - 1):  # all collections agree
         return 0.0
     f = (n - 1) * chi_squared / (n * (k - 1) - chi_squared)
@@ -62,13 +61,13 @@ def ranks_table(scores: Mapping[tuple[str, str], Mapping[str, float]], form: str
     losses = [loss for loss in every if all(loss in each for each in scores.values())]
     columns = {place: np.array([each[loss] for loss in losses]) for place, each in scores.items()}
     by_view = {view: np.stack([columns[collection, view] for collection in collections]) for view in views}
-    ranks = {view: mean_ranks(each) for view, each in by_view.items()}
+    ranks = {view: _mean_ranks(each) for view, each in by_view.items()}
     rows = []
     for row in np.argsort(ranks[views[0]], kind="stable"):
         cells = [Cell(f"{ranks[view][row]:.1f}", ranks[view][row] == ranks[view].min()) for view in views]
         cells += [Cell(f"{100 * each[row]:.2f}", each[row] == each.max()) for each in columns.values()]
         rows.append((Cell(losses[row]), *cells))
-    tests = ", ".join(f"{print_p(friedman_p(each))} on {view}" for view, each in by_view.items())
+    tests = ", ".join(f"{print_p(_friedman_p(each))} on {view}" for view, each in by_view.items())
     missing = ", ".join(loss for loss in every if loss not in losses)
     return Table(
         f"ranks-{form.replace(' ', '-')}",
