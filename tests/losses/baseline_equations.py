@@ -32,10 +32,9 @@ def sign(x):
 def dcmh(batch, labels, gamma, eta):
     everything = items(batch)
     total = 0.0
-    for a, i in everything:
-        for b, j in everything:
-            theta = 0.5 * sum(x * y for x, y in zip(a, b, strict=True))
-            total -= (1.0 if similarity(labels, i, j) > 0 else 0.0) * theta - softplus(theta)
+    for (a, i), (b, j) in itertools.product(everything, everything):
+        theta = 0.5 * sum(x * y for x, y in zip(a, b, strict=True))
+        total -= (1.0 if similarity(labels, i, j) > 0 else 0.0) * theta - softplus(theta)
     n, k = next(iter(batch.values())).shape
     for i, bit in itertools.product(range(n), range(k)):
         code = sign(sum(codes[i, bit] for codes in batch.values()))
@@ -189,63 +188,60 @@ def dnph(batch, labels, proxies, drawn, delta, lambda_u):
 def talr(batch, labels, alpha):
     """AP_r with triangular pulses around 0 … k, a ranking for each query and modality that is searched."""
     values = []
-    for asked, queries in batch.items():
-        for searched, database in batch.items():
-            for i, j_codes in itertools.product(range(len(queries)), [database]):
-                k = len(queries[i])
-                total, positive = np.zeros(k + 1), np.zeros(k + 1)
-                n_relevant = 0
-                for j, other in enumerate(j_codes):
-                    if asked == searched and i == j:
-                        continue
-                    relevant = similarity(labels, i, j) > 0
-                    n_relevant += relevant
-                    d = (k - float(np.tanh(alpha * queries[i]) @ np.tanh(alpha * other))) / 2
-                    for whole in range(k + 1):
-                        pulse = max(0.0, 1 - abs(d - whole))
-                        total[whole] += pulse
-                        positive[whole] += pulse * relevant
-                if n_relevant:
-                    precision = 0.0
-                    for d in range(k + 1):
-                        before, up_to = positive[:d].sum(), positive[: d + 1].sum()
-                        precision += positive[d] * (before + up_to + 1) / (total[:d].sum() + total[: d + 1].sum() + 1)
-                    values.append(precision / n_relevant)
+    for (asked, queries), (searched, database) in itertools.product(batch.items(), repeat=2):
+        for i, query in enumerate(queries):
+            k = len(query)
+            total, positive = np.zeros(k + 1), np.zeros(k + 1)
+            n_relevant = 0
+            for j, other in enumerate(database):
+                if asked == searched and i == j:
+                    continue
+                relevant = similarity(labels, i, j) > 0
+                n_relevant += relevant
+                d = (k - float(np.tanh(alpha * query) @ np.tanh(alpha * other))) / 2
+                for whole in range(k + 1):
+                    pulse = max(0.0, 1 - abs(d - whole))
+                    total[whole] += pulse
+                    positive[whole] += pulse * relevant
+            if n_relevant:
+                precision = 0.0
+                for d in range(k + 1):
+                    before, up_to = positive[:d].sum(), positive[: d + 1].sum()
+                    precision += positive[d] * (before + up_to + 1) / (total[:d].sum() + total[: d + 1].sum() + 1)
+                values.append(precision / n_relevant)
     return 1 - mean(values)
 
 
 def sch_original(batch, labels, tau, alpha, beta):
     total, n = 0.0, len(labels)
-    for first in batch.values():
-        for second in batch.values():
-            below, above, k = [], [], first.shape[1]
-            for i, j in itertools.product(range(n), range(n)):
-                s = similarity(labels, i, j)
-                d = (k - float(np.tanh(first[i]) @ np.tanh(second[j]))) / 2
-                weight = beta if s == 0 else alpha if s == 1 else 1.0
-                low = k / 2 if s == 0 else max(0.0, k / 2 * (1 - s) - tau)
-                high = k if s == 0 else k / 2 * (1 - s)
-                below.append(weight * max(0.0, low - d))
-                above.append(weight * max(0.0, d - high))
-            total += math.sqrt(sum(v * v for v in below)) + math.sqrt(sum(v * v for v in above))
+    for first, second in itertools.product(batch.values(), repeat=2):
+        below, above, k = [], [], first.shape[1]
+        for i, j in itertools.product(range(n), range(n)):
+            s = similarity(labels, i, j)
+            d = (k - float(np.tanh(first[i]) @ np.tanh(second[j]))) / 2
+            weight = beta if s == 0 else alpha if s == 1 else 1.0
+            low = k / 2 if s == 0 else max(0.0, k / 2 * (1 - s) - tau)
+            high = k if s == 0 else k / 2 * (1 - s)
+            below.append(weight * max(0.0, low - d))
+            above.append(weight * max(0.0, d - high))
+        total += math.sqrt(sum(v * v for v in below)) + math.sqrt(sum(v * v for v in above))
     return total / n**2
 
 
 def rsch(batch, labels, kappa_q):
     n, total, k = len(labels), 0.0, next(iter(batch.values())).shape[1]
-    for first in batch.values():
-        for second in batch.values():
-            similar, dissimilar = [], []
-            for i, j in itertools.product(range(n), range(n)):
-                s = similarity(labels, i, j)
-                d = (k - float(np.tanh(first[i]) @ np.tanh(second[j]))) / 2
-                if s > 0:
-                    similar.append(max(0.0, d - k / 2 * (1 - s)))
-                else:
-                    dissimilar.append(max(0.0, k / 2 - d))
-            for violations in (similar, dissimilar):
-                if violations:
-                    total += math.sqrt(sum(v * v for v in violations) / len(violations)) / len(batch) ** 2
+    for first, second in itertools.product(batch.values(), repeat=2):
+        similar, dissimilar = [], []
+        for i, j in itertools.product(range(n), range(n)):
+            s = similarity(labels, i, j)
+            d = (k - float(np.tanh(first[i]) @ np.tanh(second[j]))) / 2
+            if s > 0:
+                similar.append(max(0.0, d - k / 2 * (1 - s)))
+            else:
+                dissimilar.append(max(0.0, k / 2 - d))
+        for violations in (similar, dissimilar):
+            if violations:
+                total += math.sqrt(sum(v * v for v in violations) / len(violations)) / len(batch) ** 2
     for i, bit in itertools.product(range(n), range(k)):
         values = [math.tanh(codes[i, bit]) for codes in batch.values()]
         total += kappa_q / n * sum(abs(value - sign(sum(values))) for value in values)

@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from metrics.ranking_equations import label_similarity
+from losses.baseline_equations import similarity
 
 Outputs = dict[str, Tensor]
 
@@ -13,10 +13,6 @@ Outputs = dict[str, Tensor]
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     lengths = a.norm() * b.norm()
     return (a @ b) / lengths if lengths > 0 else 0 * (a @ b)
-
-
-def similarity(labels: Tensor, i: int, j: int) -> float:
-    return 1.0 if i == j else label_similarity(labels[i].numpy(), labels[j].numpy())
 
 
 def set_weight(s: float, alpha: float, beta: float) -> float:
@@ -30,11 +26,10 @@ def hamming(a: Tensor, b: Tensor) -> Tensor:
 def quantization(outputs: Outputs) -> Tensor:
     n, k = next(iter(outputs.values())).shape
     total = torch.zeros((), dtype=torch.float64)
-    for i in range(n):
-        for bit in range(k):
-            target = 1.0 if sum(codes[i, bit].item() for codes in outputs.values()) >= 0 else -1.0
-            for codes in outputs.values():
-                total = total + (codes[i, bit] - target).abs()
+    for i, bit in itertools.product(range(n), range(k)):
+        target = 1.0 if sum(codes[i, bit].item() for codes in outputs.values()) >= 0 else -1.0
+        for codes in outputs.values():
+            total = total + (codes[i, bit] - target).abs()
     return total
 
 
@@ -110,16 +105,10 @@ def tdsrdh(outputs, labels, anchor, alpha, beta, epsilon):
 def contrastive(outputs, labels, temperature):
     n = len(labels)
     terms = []
-    for a, codes_a in outputs.items():
-        for b, codes_b in outputs.items():
-            if a == b:
-                continue
-            for i in range(n):
-                logits = {
-                    j: cosine(codes_a[i], codes_b[j]) / temperature
-                    for j in range(n)
-                    if j == i or similarity(labels, i, j) < 1
-                }
-                total = sum(torch.exp(value) for value in logits.values())
-                terms.append(-torch.log(torch.exp(logits[i]) / total))
+    for a, b in itertools.permutations(outputs.values(), 2):
+        for i in range(n):
+            compared = [j for j in range(n) if j == i or similarity(labels, i, j) < 1]
+            logits = {j: cosine(a[i], b[j]) / temperature for j in compared}
+            total = sum(torch.exp(value) for value in logits.values())
+            terms.append(-torch.log(torch.exp(logits[i]) / total))
     return sum(terms) / len(terms)

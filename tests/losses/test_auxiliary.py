@@ -1,26 +1,16 @@
 """The terms beside a loss, of an extension and of a distillation against their literal transcriptions."""
 
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channelhash.losses import (
-    LOSSES,
-    Batch,
-    ChannelLoss,
-    ContrastiveLoss,
-    DistillationLoss,
-    DSCHLoss,
-    LossWithTerms,
-    SCHLoss,
-    SCHOriginalLoss,
-    TALRLoss,
-    Terms,
-    make_loss,
-)
+from channelhash.losses import LOSSES, Batch, ChannelLoss, ContrastiveLoss, DSCHLoss, SCHLoss, make_loss
+from channelhash.losses.auxiliary import LossWithTerms, Terms
+from channelhash.losses.distillation import DistillationLoss
 from channelhash.losses.incremental import ExtensionLoss, _keep_loss, _stored_loss
 from losses import loss_equations as literal
 from losses.test_losses import MODALITIES, assert_same_value_and_gradient, batch
@@ -66,7 +56,7 @@ def test_terms_add_up_beside_any_loss(name):
     whole = make_loss(name, 16, 5, **ALL_TERMS)
     expected = whole.loss(outputs, labels) + 0.3 * literal.contrastive(outputs, labels, 0.5)
     expected = expected + 0.2 * literal.contrastive(outputs, torch.eye(len(labels)), 0.5)
-    expected = expected + 0.7 * TALRLoss(16)(outputs, labels)
+    expected = expected + 0.7 * make_loss("talr", 16, 5)(outputs, labels)
     assert_same_value_and_gradient(outputs, whole(outputs, labels), expected)
     assert whole.n_bits == 16
     assert whole.channels is (whole.loss if name in CHANNEL_LOSSES else None)
@@ -129,17 +119,15 @@ def stored_codes(k, c=6, n_modalities=2, seed=1):
 
 def literal_stored(outputs, labels, stored, stored_labels, bounds, alpha, beta, gamma_l):
     total = torch.zeros((), dtype=torch.float64)
-    for values in outputs.values():
-        for codes in stored.values():
-            for i in range(len(labels)):
-                for j in range(len(stored_labels)):
-                    both = torch.stack([labels[i], stored_labels[j]])
-                    s = literal.similarity(both, 0, 1)
-                    lower, upper = (end.item() for end in bounds(torch.tensor(s, dtype=torch.float64)))
-                    d = literal.hamming(values[i], codes[j].double())
-                    outside = lower - d if d < lower else d - upper if d > upper else None
-                    if outside is not None:
-                        total = total + (literal.set_weight(s, alpha, beta) * outside) ** gamma_l
+    for values, codes in product(outputs.values(), stored.values()):
+        for i, j in product(range(len(labels)), range(len(stored_labels))):
+            both = torch.stack([labels[i], stored_labels[j]])
+            s = literal.similarity(both, 0, 1)
+            lower, upper = (end.item() for end in bounds(torch.tensor(s, dtype=torch.float64)))
+            d = literal.hamming(values[i], codes[j].double())
+            outside = lower - d if d < lower else d - upper if d > upper else None
+            if outside is not None:
+                total = total + (literal.set_weight(s, alpha, beta) * outside) ** gamma_l
     return total / (len(labels) * len(stored_labels))
 
 
@@ -204,7 +192,9 @@ def test_channels_are_those_of_the_loss_that_has_terms_beside_it():
     loss = ExtensionLoss(plain, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
     torch.testing.assert_close(values[0], values[1])
     assert not torch.isclose(values[0], loss(outputs, labels, rows=rows) - plain(outputs, labels))
-    check_refusal("no channels", ExtensionLoss, SCHOriginalLoss(k), codes, new, *stored_codes(k), error=ValueError)
+    check_refusal(
+        "no channels", ExtensionLoss, make_loss("sch-original", k, 5), codes, new, *stored_codes(k), error=ValueError
+    )
 
 
 @pytest.mark.parametrize("first", [0, 5])

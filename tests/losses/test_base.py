@@ -1,6 +1,7 @@
 """Every loss declares truthfully what it needs, and refuses what it does not take, beyond the ends of settings too."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -12,14 +13,10 @@ from losses.test_losses import assert_shards_add_up, batch, default_loss
 from refusals import check_refusal, refusal
 
 
-def loss_of(name: str) -> HashLoss:
-    return default_loss(name, 16).double()
-
-
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_shards_add_up_and_only_a_sharded_loss_divides_its_pairs(name):
     outputs, labels = batch(16)
-    loss = loss_of(name)
+    loss = default_loss(name, 16).double()
     whole, shards = assert_shards_add_up(loss, outputs, labels, side=2, parts=3)
     even = [torch.allclose(value, whole[0] / 3) for value, *_ in shards]
     assert all(even) != loss.sharded
@@ -38,7 +35,7 @@ WRONG_LABELS = {
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_a_loss_says_what_to_pass_instead_of_labels_that_are_none(name, remedy):
     outputs, labels = batch(16)
-    loss = loss_of(name)
+    loss = default_loss(name, 16).double()
     assert torch.isfinite(loss(outputs, labels * 0.5))  # numbers on a CPU are checked in each call
     check_refusal(remedy, loss, outputs, WRONG_LABELS[remedy](labels), error=ValueError)
 
@@ -46,7 +43,7 @@ def test_a_loss_says_what_to_pass_instead_of_labels_that_are_none(name, remedy):
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_a_loss_trains_its_anchor_alone_or_refuses_one(name):
     outputs, labels = batch(16)
-    loss = loss_of(name)
+    loss = default_loss(name, 16).double()
     if loss.trains_anchor:
         loss(outputs, labels, anchor="text").backward()
         assert outputs["text"].grad.any()
@@ -137,8 +134,7 @@ NUMBERS = [
 ]
 
 
-def make_small(name, **settings):
-    return make_loss(name, n_bits=BITS, n_labels=3, **settings)
+make_small = partial(make_loss, n_bits=BITS, n_labels=3)
 
 
 @pytest.mark.parametrize(("name", "setting"), NUMBERS)

@@ -11,19 +11,9 @@ from hypothesis import strategies as st
 from scipy.linalg import hadamard
 
 from channelhash.channels import label_similarity
-from channelhash.losses import (
-    LOSSES,
-    BSCHLoss,
-    DSCHLoss,
-    HashNetLoss,
-    LossWithTerms,
-    RSCHLoss,
-    SCHLoss,
-    TDSRDHLoss,
-    Terms,
-    make_loss,
-)
+from channelhash.losses import LOSSES, BSCHLoss, DSCHLoss, HashNetLoss, RSCHLoss, SCHLoss, TDSRDHLoss, make_loss
 from channelhash.losses import base as tiles
+from channelhash.losses.auxiliary import LossWithTerms, Terms
 from losses import loss_equations as literal
 from pages import ROOT
 from refusals import check_refusal
