@@ -228,13 +228,13 @@ _, *VARIANTS = csv.reader(Path(collection.__file__).with_name("protocols.csv").r
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_each_variant_is_known_by_its_three_numbers(variant):
     labels, images, unlabelled = map(int, variant[:3])
-    line = _recognise(labels_of(labels, images, unlabelled))
+    line = collection._recognise(labels_of(labels, images, unlabelled))
     assert line == f"{variant[3]}, {labels} labels, {images:,} images: {variant[4]}"
-    assert _recognise(labels_of(labels, images - 1, 0)) == ""
+    assert collection._recognise(labels_of(labels, images - 1, 0)) == ""
 
 
 def test_the_exclusion_list_is_recognised_and_counts_of_another_variant_are_no_problem():
-    wrong, right = (_recognise(labels_of(21, 195834, unlabelled)) for unlabelled in (3055, 0))
+    wrong, right = (collection._recognise(labels_of(21, 195834, unlabelled)) for unlabelled in (3055, 0))
     assert "drops 3,055 images that have one of the 21 labels and keeps 3,055 that have none" in wrong
     assert "73,814" not in right
     expected = {"found": 25000, "usable": 20015}

@@ -93,9 +93,7 @@ def test_a_wrong_formula_is_noticed(page, tmp_path, right, wrong):
     ("#loss=dsch&k=64&lambda_neg=20&tau=2&gamma_w=4&gamma_l=2&S=0.3&d=60", OTHER, 0.3, 60),
     ("#loss=nothing&k=many", DSCHLoss(72), 0.4, 45),
 ])  # fmt: skip
-def test_the_address_sets_the_page_which_says_that_its_numbers_are_those_of_python(
-    page, address, loss, similarity, distance
-):
+def test_the_address_sets_the_page_whose_numbers_are_those_of_python(page, address, loss, similarity, distance):
     document = opened(page, address)
     assert reading(document)["loss"] == pytest.approx(float(pair_loss(loss, similarity, distance)), rel=1e-12)
     assert f"{len(_page_facts()['checks'])} values of the Python losses come out the same" in document

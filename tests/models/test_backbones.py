@@ -108,9 +108,7 @@ def test_published_batch_normalisation_drifts_and_is_saved(records, tmp_path):
 
 @pytest.mark.parametrize("kind", ["cliphash", "tdsrdh"])
 @pytest.mark.parametrize("freeze", [True, False])
-def test_a_code_depends_on_its_own_input_alone_and_is_that_of_the_saved_model(
-    kind, freeze, records, clip_settings, tmp_path
-):
+def test_a_code_depends_on_its_own_input_and_is_the_saved_models(kind, freeze, records, clip_settings, tmp_path):
     settings = clip_settings if kind == "cliphash" else resnet_model()
     model = create(settings, records, freeze_backbone=freeze).eval()
     texts, images = list(records.items["text"]), list(records.items["image"])

@@ -477,9 +477,7 @@ def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(p
         assert ids(page), question
 
 
-def test_new_photographs_appear_and_only_people_at_the_machine_see_where_they_lie(
-    page, address, model, tmp_path, monkeypatch
-):
+def test_new_photographs_appear_and_people_at_the_machine_see_where(page, address, model, tmp_path, monkeypatch):
     monkeypatch.setattr(local, "_runs", lambda _: False)  # no window opens
     app = create_app(small_store(tmp_path, model), model, hosts={"127.0.0.1"})
     report = app.state.service.report

@@ -10,7 +10,7 @@ from torch import nn
 
 from channelhash.config import TrainSettings, read_config
 from channelhash.data.features import load_features
-from channelhash.errors import InputError, JobError
+from channelhash.errors import JobError
 from channelhash.losses import DSCHLoss, HyP2Loss
 from channelhash.models import MODELS, Branch, HashModel
 from channelhash.models.hash_model import feature_rows
@@ -21,6 +21,7 @@ from channelhash.training.step import Steps, _learning_rate
 from channelhash.training.trainer import train
 from channelhash.utils.typed_settings import read_settings
 from picture_runs import clip_model, picture_config, write_pictures
+from refusals import check_refusal
 from small_runs import assert_refused, feature_config, write_features
 
 
@@ -57,8 +58,7 @@ def test_rates_are_of_known_parts_and_losses_without_proxies_have_none(records):
     _, steps, _ = make_steps(records, rates={"proxies": 0.05})
     assert len(steps.optimizer.param_groups) == 1
     for rates, says in (({"proxy": 0.1}, r"train.rates.proxy.*'proxies'"), ({"proxies": -0.1}, "train.rates.proxies")):
-        with pytest.raises(InputError, match=says):
-            read_settings(TrainSettings, {"rates": rates}, "train")
+        check_refusal(says, read_settings, TrainSettings, {"rates": rates}, "train")
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
