@@ -25,9 +25,8 @@ settings.load_profile("untimed")
 # Files, signals and limits of processes as only POSIX has them.
 _POSIX = re.compile(r"^import (fcntl|resource)$", re.MULTILINE)
 if sys.platform == "win32":
-    collect_ignore = [
-        str(path) for path in Path(__file__).parent.rglob("*.py") if _POSIX.search(path.read_text("utf-8"))
-    ]
+    sources = Path(__file__).parent.rglob("*.py")
+    collect_ignore = [str(path) for path in sources if _POSIX.search(path.read_text("utf-8"))]
 
 FILES = pytest.StashKey[set[str]]()
 

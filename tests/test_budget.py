@@ -5,8 +5,8 @@
 
 import ast
 import io
-import tokenize
 from pathlib import Path
+from tokenize import COMMENT, DEDENT, ENCODING, ENDMARKER, INDENT, NEWLINE, NL, generate_tokens
 
 import pytest
 
@@ -23,27 +23,18 @@ BOUNDS: dict[str, float] = {
     "lines of tools and benchmarks": 2968,
     "words of docs": 45_000,
 }
-_SILENT = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
+_SILENT = {COMMENT, NL, NEWLINE, INDENT, DEDENT, ENCODING, ENDMARKER}
 
 
 def code_lines(text: str) -> int:
     """Count the lines with a token that is neither comment nor docstring."""
     lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    for token in generate_tokens(io.StringIO(text).readline):
         if token.type not in _SILENT:
             lines |= set(range(token.start[0], token.end[0] + 1))
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
-            node
-        ):
+        if isinstance(node, documented) and ast.get_docstring(node):
             lines -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     return len(lines)
 

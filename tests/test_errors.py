@@ -77,11 +77,9 @@ def test_files_in_an_object_store_are_not_asked_for_with_a_key():
         check_refusal("AWS_SECRET_ACCESS_KEY", ask, f"s3://key:{SECRET}@bucket/x")
 
 
-@pytest.mark.parametrize(
-    "arguments", [("serve",), ("search",), ("--debug", "index", "info"), ("evaluate", "a", "--no")]
-)
-def test_no_command_repeats_it(capsys, arguments):
-    assert run_command(*arguments, f"postgres://u:{SECRET}@h/d") == 2
+@pytest.mark.parametrize("words", [("serve",), ("search",), ("--debug", "index", "info"), ("evaluate", "a", "--no")])
+def test_no_command_repeats_it(capsys, words):
+    assert run_command(*words, f"postgres://u:{SECRET}@h/d") == 2
     out, error = capsys.readouterr()
     assert SECRET not in out + error
     assert "error: postgres://…: " in error.splitlines()[-1]

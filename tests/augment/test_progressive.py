@@ -178,12 +178,9 @@ hard 1-1 20%
 
 def written(row: _Augmentation) -> str:
     parts = [row.name]
-    parts += [
-        f"{name} {' '.join(f'{value:g}' for value in values)}"
-        if name in row.choices
-        else f"{name} {values[0]:.3g}..{values[1]:.3g}"
-        for name, values in row.parameters.items()
-    ]
+    for name, values in row.parameters.items():
+        sign, form = (" ", "g") if name in row.choices else ("..", ".3g")
+        parts.append(f"{name} {sign.join(format(value, form) for value in values)}")
     return " ".join(parts + [f"p {row.probability:g}"] * (row.probability != 1))
 
 

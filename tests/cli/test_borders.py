@@ -13,7 +13,7 @@ from bulk.made_inputs import write_tar
 from channelhash.config import apply_overrides, read_config
 from channelhash.data.bulk import KINDS
 from channelhash.models import load_model
-from channelhash.utils.addresses import list_files
+from data.test_bulk import read
 from refusals import check_refusal, refusal
 from small_runs import assert_refused
 from small_stores import small_model
@@ -31,14 +31,9 @@ def test_rows_of_parquet_that_are_not_utf8_are_named(tmp_path, capsys, column):
     pq.write_table(table.set_column(table.column_names.index(column), column, bad_utf8(2)), path)
     says = f"the column '{column}' is not UTF-8 text; mend the row"
     assert_refused(capsys, "data", "describe", "table", "--path", path, says=says)
-    (batch,) = read_all("parquet", path, ("text",))
+    (batch,) = read(path, tmp_path, modalities=("text",))
     assert (batch.ids, len(batch.bad)) == ([], 2)
     assert all("is not UTF-8 text" in bad.reason for bad in batch.bad)
-
-
-def read_all(kind: str, path, modalities) -> list:
-    planned = KINDS[kind].plan(list_files(str(path)), modalities, 8, path.parent / "listing.parquet")
-    return [batch for shard, *_ in list(planned) for batch in KINDS[kind].read(shard, str(path.parent), modalities)]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +43,7 @@ def read_all(kind: str, path, modalities) -> list:
 def test_a_tar_member_with_odd_json_is_a_bad_item(tmp_path, content):
     good = b'{"text": "a dog", "labels": ["dog"]}'
     path = write_tar(tmp_path / "0.tar", {"a": {"json": content}, "b": {"json": good}})
-    (batch,) = read_all("tar", path, ("text",))
+    (batch,) = read(path, tmp_path, modalities=("text",))
     assert (batch.ids, [bad.item for bad in batch.bad]) == (["b"], ["a"])
 
 

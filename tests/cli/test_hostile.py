@@ -127,9 +127,8 @@ def _in_json(path: Path, rng: random.Random) -> None:
 
 
 def _in_arrays(path: Path, rng: random.Random) -> None:
-    load, save = (
-        (np.load, lambda file, arrays: np.savez(file, **arrays)) if path.suffix == ".npz" else (loadmat, savemat)
-    )
+    of_numpy = np.load, lambda file, arrays: np.savez(file, **arrays)
+    load, save = of_numpy if path.suffix == ".npz" else (loadmat, savemat)
     arrays = {name: np.asarray(value) for name, value in dict(load(path)).items() if not name.startswith("__")}
     name = rng.choice(list(arrays))
     save(path, arrays | {name: change_array(arrays[name], rng)})

@@ -24,9 +24,8 @@ def write_coco(root: Path) -> Path:
             Image.new("RGB", (40, 30), (20 * image["id"], 90, 60)).save(root / part / image["file_name"])
         labels = [{"image_id": number, "category_id": number % 4} for number in numbers if number % 4 < 3]
         document = {"images": images, "annotations": labels + labels[:1]}
-        document["categories"] = [
-            {"id": i, "name": name} for i, name in enumerate(("cat", "fire hydrant", "cup", "tie"))
-        ]
+        names = ("cat", "fire hydrant", "cup", "tie")
+        document["categories"] = [{"id": i, "name": name} for i, name in enumerate(names)]
         (root / "annotations" / f"instances_{part}.json").write_text(json.dumps(document))
         captions = [{"image_id": number, "caption": f"Number {number}, with a comma."} for number in numbers]
         (root / "annotations" / f"captions_{part}.json").write_text(json.dumps({"annotations": captions}))

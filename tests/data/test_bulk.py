@@ -29,11 +29,8 @@ def shards_of(address: str | Path, tmp_path: Path, shard_items: int, modalities=
 
 def read(address: str | Path, tmp_path: Path, shard_items: int = 16, modalities=("image", "text")) -> list[RawBatch]:
     kind = KINDS[next(input_files(str(address)))[0]]
-    return [
-        batch
-        for shard, _ in shards_of(address, tmp_path, shard_items, modalities)
-        for batch in kind.read(shard, folder_of(str(address)), modalities)
-    ]
+    planned = shards_of(address, tmp_path, shard_items, modalities)
+    return [batch for shard, _ in planned for batch in kind.read(shard, folder_of(str(address)), modalities)]
 
 
 def in_memory(folder: Path) -> str:
@@ -212,12 +209,9 @@ def test_only_the_star_is_special_in_a_pattern(tmp_path, folder):
     for name in (f"{folder}/a.tar", f"{folder}/.b.tar", f"{folder}/deep/c.tar", "shards 2/a.tar", "whyy/a.tar"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
+    patterns = {"*.tar": ["a.tar"], "**/*.tar": ["a.tar", "deep/c.tar"], "d*/c.tar": ["deep/c.tar"]}
     for root in (str(tmp_path), in_memory(tmp_path)):
-        for pattern, expected in {
-            "*.tar": ["a.tar"],
-            "**/*.tar": ["a.tar", "deep/c.tar"],
-            "d*/c.tar": ["deep/c.tar"],
-        }.items():
+        for pattern, expected in patterns.items():
             files = [file.address.partition(f"/{folder}/")[2] for file in list_files(f"{root}/{folder}/{pattern}")]
             assert files == expected
 
@@ -248,9 +242,8 @@ def test_an_address_is_read_as_its_files_would_be(tmp_path):
     write_tar(tmp_path / "tars" / "0.tar", picture_items(write_pictures(tmp_path / "in", 5)))
     write_feature_parquet(tmp_path / "tables" / "f.parquet")
     for folder in ("tars", "tables"):
-        for here, there in zip(
-            read(tmp_path / folder, tmp_path), read(in_memory(tmp_path / folder), tmp_path), strict=True
-        ):
+        both = (read(address, tmp_path) for address in (tmp_path / folder, in_memory(tmp_path / folder)))
+        for here, there in zip(*both, strict=True):
             assert (here.ids, here.labels, here.bad) == (there.ids, there.labels, there.bad)
             for name, values in here.items.items():
                 np.testing.assert_array_equal(values, there.items[name])

@@ -34,9 +34,8 @@ def test_imagenet_pictures_are_those_of_torchvision(size: tuple[int, int]) -> No
 def test_clip_pictures_are_those_of_open_clip(size: tuple[int, int], filter_: Any, mode: Any) -> None:
     from open_clip.transform import image_transform
 
-    transform = image_transform(
-        64, is_train=False, mean=(0, 0, 0), std=(1, 1, 1), interpolation=filter_, resize_mode=mode, fill_color=9
-    )
+    how = {"interpolation": filter_, "resize_mode": mode, "fill_color": 9}
+    transform = image_transform(64, is_train=False, mean=(0, 0, 0), std=(1, 1, 1), **how)
     ours = Resize(64, filter=filter_, mode=mode, fill=9)([picture(*size)])[0].float() / 255
     torch.testing.assert_close(ours, transform(picture(*size)), atol=1e-6, rtol=0)
 

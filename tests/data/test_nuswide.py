@@ -20,9 +20,8 @@ def test_a_tree_gives_the_counts_done_by_hand(tmp_path, encoding):
     carried = [{name for name, has in zip(records.label_names, row, strict=True) if has} for row in records.labels]
     assert carried == tree.LABEL_SETS
     assert (records.removed, records.found) == (tree.REMOVED, 6)
-    assert records.problems == (
-        "id 702409954 occurs 2 times in the image list: its rows stay on one side of query and retrieval",
-    )
+    line = "id 702409954 occurs 2 times in the image list: its rows stay on one side of query and retrieval"
+    assert records.problems == (line,)
 
 
 @pytest.mark.parametrize("layout", IMAGE_LAYOUTS)

@@ -36,9 +36,8 @@ def test_labels_have_a_long_tail_and_imply_one_another(root):
 
 
 def test_hashtags_are_what_people_write():
-    written = [
-        synthetic._write_hashtags(frozenset({"dog", "sea", "people"}), generator(0, "tags", n)) for n in range(500)
-    ]
+    labels = frozenset({"dog", "sea", "people"})
+    written = [synthetic._write_hashtags(labels, generator(0, "tags", n)) for n in range(500)]
     sizes = [len(tags) for tags in written]
     assert (min(sizes), max(sizes) <= 20, max(sizes) >= 12) == (0, True, True)
     tags = [tag for words in written for tag in words]

@@ -8,13 +8,9 @@ import pytest
 
 from pages import DOCS, ROOT, blocks_of, check_command, commands_of, run_page
 
-#: Pages whose blocks are run: all of these folders but those that say why not.
-RUN = [
-    page
-    for folder in ("tutorials", "how-to", "explanation")
-    for page in sorted((DOCS / folder).rglob("*.md"))
-    if "\n<!-- page not run: " not in page.read_text(encoding="utf-8")
-]
+PAGES = [page for folder in ("tutorials", "how-to", "explanation") for page in sorted((DOCS / folder).rglob("*.md"))]
+#: Pages whose blocks are run: all but those that say why not.
+RUN = [page for page in PAGES if "\n<!-- page not run: " not in page.read_text(encoding="utf-8")]
 #: Page -> the page whose files it goes on from.
 GOES_ON_FROM = {"serve": "own-pictures", "scale-out": "own-pictures"}
 README = ROOT / "README.md"

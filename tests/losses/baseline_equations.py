@@ -156,9 +156,8 @@ def dcgh(batch, labels, proxies, alpha, beta, gamma):
         c = [[cosine(np.tanh(z), p) for p in proxies] for z in codes]
         total += mean([1 - c[i][j] for i in range(n) for j in range(len(proxies)) if labels[i][j]])
         total += mean([max(0.0, c[i][j]) for i in range(n) for j in range(len(proxies)) if not labels[i][j]])
-        total += gamma * mean(
-            [np.var([y * (1 - v) for y, v in zip(labels[i], c[i], strict=True)], ddof=1) for i in range(n)]
-        )
+        missing = [[y * (1 - v) for y, v in zip(labels[i], c[i], strict=True)] for i in range(n)]
+        total += gamma * mean([np.var(row, ddof=1) for row in missing])
     for first, second in pairs_of_modalities(batch):
         d = {(i, j): cosine(np.tanh(first[i]), np.tanh(second[j])) for i, j in everything}
         several = [(i, j) for i, j in everything if min(labels[i].sum(), labels[j].sum()) > 1]

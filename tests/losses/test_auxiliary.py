@@ -192,9 +192,8 @@ def test_channels_are_those_of_the_loss_that_has_terms_beside_it():
     loss = ExtensionLoss(plain, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
     torch.testing.assert_close(values[0], values[1])
     assert not torch.isclose(values[0], loss(outputs, labels, rows=rows) - plain(outputs, labels))
-    check_refusal(
-        "no channels", ExtensionLoss, make_loss("sch-original", k, 5), codes, new, *stored_codes(k), error=ValueError
-    )
+    without = make_loss("sch-original", k, 5)
+    check_refusal("no channels", ExtensionLoss, without, codes, new, *stored_codes(k), error=ValueError)
 
 
 @pytest.mark.parametrize("first", [0, 5])

@@ -70,10 +70,7 @@ def test_lookups_within_a_radius_and_the_curve_are_those_of_the_items_found(quer
     queries = [groups + [[]] * (width - len(groups)) for groups in queries]
     total, relevant = (np.concatenate(parts) for parts in zip(*map(literal.histograms, queries), strict=True))
     hist = HammingHistogram(total, relevant)
-    items = [
-        ([hit for group in groups for hit in group], [d for d, group in enumerate(groups) for _ in group])
-        for groups in queries
-    ]
+    items = [(list(chain(*groups)), [d for d, group in enumerate(groups) for _ in group]) for groups in queries]
     expected = np.mean([literal.lookup(ranking, distances, radius) for ranking, distances in items], axis=0)
     assert hist.within_radius(radius) == pytest.approx(expected)
     if radius < width:

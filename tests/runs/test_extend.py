@@ -39,9 +39,7 @@ def place(tmp_path_factory):
 
 
 def extend(place, out, *arguments, run="old"):
-    return run_command(
-        "extend", place / run, "--data", place / "f.npz", "--out", out, *NEW, *QUICK, *map(str, arguments)
-    )
+    return run_command("extend", place / run, "--data", place / "f.npz", "--out", out, *NEW, *QUICK, *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -26,11 +26,8 @@ def batch(number: int) -> tuple[list[str], np.ndarray, list[dict[str, object]]]:
     """Ids, codes and metadata of a batch; no two items have the same code."""
     rows = np.arange(number * SIZE, (number + 1) * SIZE)
     bits = (rows[:, None] >> np.arange(16)) & 1
-    return (
-        [f"item {row}" for row in rows],
-        codes.pack(bits),
-        [{"batch": number, "labels": [f"b{number}"]} for _ in rows],
-    )
+    metadata = [{"batch": number, "labels": [f"b{number}"]} for _ in rows]
+    return [f"item {row}" for row in rows], codes.pack(bits), metadata
 
 
 def fill(folder: Path, acknowledge: Callable[[str], None]) -> None:

@@ -63,9 +63,8 @@ def test_copies_are_found_and_nothing_else(column, tmp_path):
     shares = {}
     for kind in KINDS:
         of_kind = [name for name in names if f"-{kind}." in name]
-        found = [
-            name in group_of and group_of[name] == group_of.get(f"{name[:3]}-original.jpg", -1) for name in of_kind
-        ]
+        originals = [group_of.get(f"{name[:3]}-original.jpg", -1) for name in of_kind]
+        found = [group_of.get(name) == original for name, original in zip(of_kind, originals, strict=True)]
         shares[kind] = sum(found) / len(found)
     print({kind: f"{share:.1%}" for kind, share in shares.items()}, "mixed:", len(mixed))
     assert not mixed

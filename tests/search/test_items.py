@@ -14,10 +14,8 @@ ITEMS = st.dictionaries(st.text("ab/", min_size=1, max_size=5), METADATA, max_si
 @given(ITEMS, st.integers(0, 9))
 def test_every_order_holds_each_item_once_and_ties_are_by_id(items, seed):
     catalogue, dates = Catalogue.of(items), {name: date_of(metadata) for name, metadata in items}
-    orders = {
-        order: [catalogue.ids[place] for place in catalogue.places(order, seed)]
-        for order in ("newest", "oldest", "name", "random")
-    }
+    kinds = ("newest", "oldest", "name", "random")
+    orders = {order: [catalogue.ids[place] for place in catalogue.places(order, seed)] for order in kinds}
     names = sorted(dates)
     dated, undated = [name for name in names if dates[name]], [name for name in names if not dates[name]]
     newest = sorted(dated, key=lambda name: dates[name], reverse=True)

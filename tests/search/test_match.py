@@ -90,9 +90,8 @@ def test_without_enough_items_that_ask_nobody_knows_what_is_close():
     for query in (query_like(store, "000"), Query(codes[0], modality="text"), Query(codes[0])):
         hits = search_hits(store, query, SearchOptions(k=few))
         assert hits.close is None
-        assert [hit.match for hit in hits] == [
-            pytest.approx(sum(other.distance <= hit.distance for other in hits) / few) for hit in hits
-        ]
+        shares = [sum(other.distance <= hit.distance for other in hits) / few for hit in hits]
+        assert [hit.match for hit in hits] == pytest.approx(shares)
 
 
 def test_a_fused_answer_is_close_by_the_searched_codes_or_by_all_of_its_words(tmp_path, world):

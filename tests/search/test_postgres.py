@@ -179,10 +179,8 @@ def test_hnsw_is_asked_where_the_address_says_so_and_nowhere_else(full):
         command(at(), f"ANALYZE {parse_address(full)[1]}.items")
         short = store.search(queries, 10)
         assert [row.tolist() for row in short.distances] != expected  # the index was asked, and looked at little
-        assert short.ids == [
-            [name for _, name in sorted(zip(row.tolist(), ids, strict=True))]
-            for row, ids in zip(short.distances, short.ids, strict=True)
-        ]
+        pairs = [sorted(zip(*found, strict=True)) for found in zip(short.distances, short.ids, strict=True)]
+        assert short.ids == [[name for _, name in found] for found in pairs]
     with opened(full) as store:  # although there is an index now
         assert [row.tolist() for row in store.search(queries, 10).distances] == expected
         assert store.info()["index"] == "none"

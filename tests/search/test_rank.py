@@ -22,11 +22,7 @@ NUMBERS = st.integers(0, 2**31)
 
 def literally(outputs: np.ndarray, bits: np.ndarray) -> list[float]:
     """A(u, b), the sum of |u_j| over the bits in which b is not the sign of u."""
-    signs = [1 if u >= 0 else -1 for u in outputs]
-    return [
-        sum(abs(u) for u, sign, bit in zip(outputs, signs, row, strict=True) if (1 if bit else -1) != sign)
-        for row in bits
-    ]
+    return [sum(abs(u) for u, bit in zip(outputs, row, strict=True) if bit != (u >= 0)) for row in bits]
 
 
 def draw(k: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

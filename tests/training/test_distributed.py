@@ -103,10 +103,8 @@ def test_a_process_that_lost_another_says_so_in_one_line_and_the_run_goes_on(tmp
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "channelhash", "train", str(config), "--out", str(tmp_path / "run"), "--resume"]
     shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    ranks = [
-        subprocess.Popen(command, env=shared | {"RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
+    environments = [shared | {"RANK": str(rank)} for rank in range(2)]
+    ranks = [subprocess.Popen(command, env=each, stderr=subprocess.PIPE, text=True) for each in environments]
     log = tmp_path / "run" / "log.jsonl"
     while not log.exists():
         assert ranks[0].poll() is None

@@ -71,12 +71,10 @@ def test_backbone_head_and_proxies_have_rates_of_their_own(records, rates, weigh
     torch.manual_seed(1)
     loss = HyP2Loss(12, records.labels.shape[1])
     widths = {name: rows.shape[1] for name, rows in records.items.items()}
-    branches = {
-        name: Branch(
-            partial(feature_rows, modality=name, width=d), nn.Linear(d, 8), nn.Linear(8, 12), pretrained=i == 0
-        )
-        for i, (name, d) in enumerate(widths.items())
-    }
+    branches = {}
+    for name, width in widths.items():
+        prepare = partial(feature_rows, modality=name, width=width)
+        branches[name] = Branch(prepare, nn.Linear(width, 8), nn.Linear(8, 12), pretrained=not branches)
     model, settings = HashModel("mine", 12, {}, branches), {"learning_rate": 1e-3, "schedule": "cosine", "epochs": 2}
     checked = TrainSettings(rates=rates, batch_size=40, weight_decay=weight_decay, device="cpu", **settings)
     steps = Steps(model, loss, torch.from_numpy(records.labels), checked)

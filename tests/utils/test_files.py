@@ -106,11 +106,8 @@ WRITERS = {
 def test_whoever_writes_a_full_disk_is_named_and_nothing_half_is_left(tmp_path, write):
     target = tmp_path / "file"
     target.write_text("old")
-    with (
-        largest_file(10_000),
-        pytest.raises(NoSpaceError, match=f"{target}: .*; make room"),
-        atomic_path(target) as path,
-    ):
+    says = f"{target}: .*; make room"
+    with largest_file(10_000), pytest.raises(NoSpaceError, match=says), atomic_path(target) as path:
         write(path)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "old")]
     with atomic_path(target) as path:

@@ -47,10 +47,8 @@ def profile(space, gamma, primaries=()):
     white = fixed((0.9642, 1, 0.8249))
     curve = b"curv\0\0\0\0" + struct.pack(">IH", 1, round(gamma * 256)) + b"\0\0"
     tags = {b"desc": b"desc\0\0\0\0\0\0\0\1" + bytes(80), b"wtpt": b"XYZ \0\0\0\0" + white}
-    tags |= {
-        name + b"XYZ": b"XYZ \0\0\0\0" + fixed(values)
-        for name, values in zip((b"r", b"g", b"b"), primaries, strict=False)
-    }
+    colours = zip((b"r", b"g", b"b"), primaries, strict=False)
+    tags |= {name + b"XYZ": b"XYZ \0\0\0\0" + fixed(values) for name, values in colours}
     tags |= {name + b"TRC": curve for name in ((b"r", b"g", b"b") if primaries else (b"k",))}
     table, data, start = struct.pack(">I", len(tags)), b"", 132 + 12 * len(tags)
     for name, value in tags.items():

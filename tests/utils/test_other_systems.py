@@ -20,10 +20,8 @@ def opened_without_encoding(source: str) -> list[int]:
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
         owned = isinstance(node.func, ast.Attribute)
-        words = [
-            part.value for argument in node.args[1:] for part in ast.walk(argument) if isinstance(part, ast.Constant)
-        ]
-        binary = any("b" in str(word) for word in words)
+        parts = [part for argument in node.args[1:] for part in ast.walk(argument)]
+        binary = any(isinstance(part, ast.Constant) and "b" in str(part.value) for part in parts)
         if (owned and name in ("read_text", "write_text")) or (not owned and name == "open" and not binary):
             lines.append(node.lineno)
     return lines
@@ -53,12 +51,9 @@ def test_the_cache_lies_where_the_system_keeps_caches(variables, expected, monke
 
 @pytest.mark.parametrize("settings", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}])
 def test_signs_that_a_terminal_lacks_are_written_as_numbers(settings, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "channelhash", "list", "losses"],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "0"} | settings,
-        capture_output=True,
-        check=False,
-    )
+    words = [sys.executable, "-m", "channelhash", "list", "losses"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "0"} | settings
+    done = subprocess.run(words, env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
     assert b"\\x" in done.stdout

@@ -39,16 +39,12 @@ def plain_store(folder: Path, *ids: str) -> Path:
 
 def kept(folder: Path) -> dict[str, dict[str, list[int]]]:
     with ch.open_store(folder) as store:
-        return {
-            item.id: {modality: row.tolist() for modality, row in item.projections.items()}
-            for item in store.get(store.ids())
-        }
+        rows_of = {item.id: item.projections for item in store.get(store.ids())}
+    return {name: {modality: row.tolist() for modality, row in rows.items()} for name, rows in rows_of.items()}
 
 
-EXPECTED = {
-    name: {"image" if row < 40 else "text": _quantize(OUTPUTS[row : row + 1])[0].tolist()}
-    for row, name in enumerate(NAMES)
-}
+QUANTIZED = _quantize(OUTPUTS).tolist()
+EXPECTED = {name: {"image" if row < 40 else "text": QUANTIZED[row]} for row, name in enumerate(NAMES)}
 
 
 def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tmp_path):

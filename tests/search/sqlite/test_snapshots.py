@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.search.contract import N_BITS, Kind, check_any_calls
+from tests.search.contract import N_BITS, Kind, check_any_calls, random_codes
 from tests.search.sqlite.damaging import flip
 
 import channelhash as ch
@@ -25,14 +25,9 @@ from refusals import check_refusal
 N = 40
 QUERIES = np.random.default_rng(5).integers(0, 256, (3, 2), dtype=np.uint8)
 QUERY_BITS = ch.codes.unpack(QUERIES[:1], 16)
-CODES = {
-    modality: np.random.default_rng(seed).integers(0, 256, (N, 2), dtype=np.uint8)
-    for seed, modality in enumerate(("image", "text"))
-}
-OUTPUTS = {
-    modality: np.where(ch.codes.unpack(codes, 16), 1, -1) * np.random.default_rng(7).random((N, 16))
-    for modality, codes in CODES.items()
-}
+CODES = {modality: random_codes(N, seed, n_bits=16) for seed, modality in enumerate(("image", "text"))}
+SIZES = np.random.default_rng(7).random((N, 16))
+OUTPUTS = {modality: np.where(ch.codes.unpack(codes, 16), 1, -1) * SIZES for modality, codes in CODES.items()}
 
 
 @pytest.fixture(scope="module")
