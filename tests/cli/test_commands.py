@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -338,10 +339,7 @@ def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
     (MemoryError("Unable to allocate 7 TiB"), "out of memory (Unable to allocate 7 TiB); take a smaller input"),
 ])  # fmt: skip
 def test_the_unforeseen_ends_in_one_line(error, says, monkeypatch, capsys):
-    def app():
-        raise error
-
-    monkeypatch.setattr(main, "app", app)
+    monkeypatch.setattr(main, "app", Mock(side_effect=error))
     assert_refused(capsys, "search", says=says, status=1)
 
 

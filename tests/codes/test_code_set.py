@@ -30,9 +30,7 @@ def make(n: int = 5, k: int = 12, labelled: bool = True) -> ch.CodeSet:
 
 def assert_equal(a: ch.CodeSet, b: ch.CodeSet) -> None:
     assert a.ids == b.ids
-    assert a.codes.keys() == b.codes.keys()
-    for modality in a.codes:
-        np.testing.assert_array_equal(a.codes[modality], b.codes[modality])
+    np.testing.assert_equal(a.codes, b.codes)
     np.testing.assert_array_equal(a.labels, b.labels)
     assert (a.n_bits, a.label_names, a.model) == (b.n_bits, b.label_names, b.model)
     assert (a.texts, a.images) == (b.texts, b.images)

@@ -5,6 +5,7 @@ import io
 import tarfile
 import uuid
 from pathlib import Path
+from unittest.mock import Mock
 
 import fsspec
 import numpy as np
@@ -245,8 +246,7 @@ def test_an_address_is_read_as_its_files_would_be(tmp_path):
         both = (read(address, tmp_path) for address in (tmp_path / folder, in_memory(tmp_path / folder)))
         for here, there in zip(*both, strict=True):
             assert (here.ids, here.labels, here.bad) == (there.ids, there.labels, there.bad)
-            for name, values in here.items.items():
-                np.testing.assert_array_equal(values, there.items[name])
+            np.testing.assert_equal(here.items, there.items)
 
 
 def test_what_is_no_input_is_refused(tmp_path):
@@ -271,11 +271,8 @@ def test_what_is_no_input_is_refused(tmp_path):
 
 
 def test_a_disk_that_fails_ends_the_job_but_a_missing_image_does_not(tmp_path, monkeypatch):
-    def fail(address: str) -> bytes:
-        raise OSError("the network is down")
-
     assert _fetch([str(tmp_path / "lost.png")]) == [f"no such picture {tmp_path / 'lost.png'}"]
-    monkeypatch.setattr(bulk, "read_bytes", fail)
+    monkeypatch.setattr(bulk, "read_bytes", Mock(side_effect=OSError("the network is down")))
     with pytest.raises(JobError, match=r"a\.png: cannot be read now \(the network is down\); the same command goes on"):
         _fetch(["a.png"])
 
@@ -287,8 +284,5 @@ def test_a_disk_that_fails_ends_the_job_but_a_missing_image_does_not(tmp_path, m
      r"memory://none/a\.jpg: the server failed \(no answer\); run the same command"),
 ])  # fmt: skip
 def test_an_object_store_that_refuses_or_fails_ends_the_job_and_makes_no_item_bad(monkeypatch, failure, kind, says):
-    def fail(*arguments, **options):
-        raise failure
-
-    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", fail)
+    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", Mock(side_effect=failure))
     check_refusal(says, _fetch, ["memory://none/a.jpg"], error=kind)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,13 +24,10 @@ def store(tmp_path, model):
 def no_encoding(model, monkeypatch) -> Callable[[], AbstractContextManager[None]]:
     """A block in which nothing may be encoded."""
 
-    def never(*_):
-        raise AssertionError("something was encoded")
-
     @contextmanager
     def block() -> Iterator[None]:
         with monkeypatch.context() as patch:
-            patch.setattr(type(model), "outputs_prepared", never)
+            patch.setattr(type(model), "outputs_prepared", Mock(side_effect=AssertionError("something was encoded")))
             yield
 
     return block

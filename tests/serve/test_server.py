@@ -14,7 +14,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import httpx
 import numpy as np
@@ -267,9 +267,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
 def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_path, monkeypatch):
     asked = threading.Event()
 
-    def fail():
-        raise InputError("a line in the log")
-
+    fail = Mock(side_effect=InputError("a line in the log"))
     warm_up = _WarmUp({"one": lambda: asked.wait(30), "two": fail, "three": list})
     monkeypatch.setattr(service, "_WarmUp", lambda _: warm_up)
     model = small_model(tmp_path)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -81,9 +82,7 @@ def test_features_from_the_disk_and_online_are_the_same_training(items, model_se
         config = picture_config(tmp_path / f"{name}.yaml", items, model_section, features=name, **settings)
         assert run_command("train", config, "--out", tmp_path / name) == 0
     assert losses(tmp_path / "online") == pytest.approx(losses(tmp_path / mode), rel=1e-4)
-    online, stored = weights(tmp_path / "online"), weights(tmp_path / mode)
-    for name in online:
-        torch.testing.assert_close(online[name], stored[name], atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(weights(tmp_path / "online"), weights(tmp_path / mode), atol=1e-4, rtol=1e-3)
     if settings:
         plain = picture_config(tmp_path / "plain.yaml", items, model_section, epochs=5)
         assert run_command("train", plain, "--out", tmp_path / "plain") == 0
@@ -225,11 +224,9 @@ def test_settings_that_contradict_one_another_are_refused(items, tmp_path, capsy
 
 
 def test_a_backbone_that_exhausts_the_memory_says_what_to_change(tmp_path, monkeypatch):
-    def exhausted(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
     monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache"))
     model, records = clip_of(tmp_path, 4)
+    exhausted = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
     monkeypatch.setattr(model.branch("image").encoder, "forward", exhausted)
     with pytest.raises(JobError, match=r"out of memory in the backbone with 128 items at a time; use a smaller"):
         _cached_features(model.branch("image"), records.items["image"], CPU, TrainSettings(workers=0))

@@ -3,6 +3,7 @@
 import copy
 import time
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -49,8 +50,7 @@ def test_accumulated_gradients_are_the_mean_of_their_batches(records):
     steps.optimizer.step = lambda: seen.append([p.grad.clone() for p in model.parameters()])
     values = steps.run(batches)
     assert len(seen) == 2  # four batches and two
-    for ours, literal in zip(seen[0], expected, strict=True):
-        torch.testing.assert_close(ours, literal)
+    torch.testing.assert_close(seen[0], [*expected])
     torch.testing.assert_close(values[:4], torch.stack(losses).detach())
 
 
@@ -91,8 +91,7 @@ def test_backbone_head_and_proxies_have_rates_of_their_own(records, rates, weigh
             optimizer.step()
             optimizer.zero_grad()
     steps.run(steps.batches(sources, 0))
-    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close([*model.parameters()], [*other.parameters()])
     torch.testing.assert_close(loss.proxies, literal_loss.proxies)
     assert steps.rate == _learning_rate(5 / 6, 2, rates.get("head", 1e-3), "cosine")
 
@@ -160,11 +159,8 @@ def test_a_compiled_model_trains_as_the_plain_one(records):
     MemoryError(),
 ])  # fmt: skip
 def test_exhausted_memory_says_what_to_lower(tmp_path, records, monkeypatch, error):
-    def exhausted(*_):
-        raise error
-
     model, _, sources = make_steps(records)
-    monkeypatch.setattr(trainer.Steps, "run", exhausted)
+    monkeypatch.setattr(trainer.Steps, "run", Mock(side_effect=error))
     settings = TrainSettings(epochs=2, batch_size=60, device="cpu")
     with pytest.raises(JobError, match=r"out of memory with train\.batch_size 60; lower it"):
         train(model, DSCHLoss(12), TrainingSet(sources, torch.from_numpy(records.labels)), settings, tmp_path)

@@ -3,6 +3,7 @@
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -108,10 +109,7 @@ def test_what_float16_cannot_hold_is_refused(tmp_path):
 
 
 def test_a_full_disk_is_said_before_anything_is_computed(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(module.os, "posix_fallocate", full)
+    monkeypatch.setattr(module.os, "posix_fallocate", Mock(side_effect=OSError(28, "No space left on device")))
     compute = Compute()
     check_refusal("No space left on device; make room", build, tmp_path, compute, error=JobError)
     assert not compute.blocks

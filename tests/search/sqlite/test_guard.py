@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -292,10 +293,7 @@ def test_a_full_disk_while_sealing_leaves_a_store_that_is_checked_when_it_is_ope
     store = ch.open_store(closed)
     store.upsert([NAMES[3]], CODES[3:4])
 
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.replace", full)
+    monkeypatch.setattr("os.replace", Mock(side_effect=OSError(28, "No space left on device")))
     store.close()
     assert not is_sealed(closed)
     assert not list(closed.glob(".store.json*"))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -165,11 +166,8 @@ def test_stores_over_the_same_files_see_what_either_writes(folder, made):
 
 @pytest.mark.parametrize("failing", ["save", "fsync", "rename"])
 def test_where_no_snapshot_can_be_written_answers_come_from_memory(folder, made, monkeypatch, failing):
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     owner = {"save": np, "fsync": os, "rename": Path}[failing]
-    monkeypatch.setattr(owner, failing, fail)
+    monkeypatch.setattr(owner, failing, Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     damaged = snapshot(folder)
     flip(damaged / "image" / "items.npy", -1)
     with ch.open_store(folder) as store:
