@@ -19,16 +19,13 @@ from small_runs import assert_refused
 from small_stores import small_model
 
 
-def bad_utf8(n: int) -> pa.Array:
-    ends = np.arange(0, 2 * n + 1, 2, dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"\xff\xfe" * n)])
-
-
 @pytest.mark.parametrize("column", ["id", "text", "labels"])
 def test_rows_of_parquet_that_are_not_utf8_are_named(tmp_path, capsys, column):
     path = tmp_path / "items.parquet"
     table = pa.table({"id": ["a", "b"], "text": ["x", "y"], "labels": ["u", "v"]})
-    pq.write_table(table.set_column(table.column_names.index(column), column, bad_utf8(2)), path)
+    ends = pa.py_buffer(np.array([0, 2, 4], np.int32).tobytes())
+    not_utf8 = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"\xff\xfe" * 2)])
+    pq.write_table(table.set_column(table.column_names.index(column), column, not_utf8), path)
     says = f"the column '{column}' is not UTF-8 text; mend the row"
     assert_refused(capsys, "data", "describe", "table", "--path", path, says=says)
     (batch,) = read(path, tmp_path, modalities=("text",))

@@ -16,7 +16,6 @@ import re
 import shutil
 import sqlite3
 import sys
-import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from PIL import Image
 from scipy.io import loadmat, savemat
 
 import channelhash as ch
+from bulk.made_inputs import write_tar
 from channelhash.cli import main as command_line
 from channelhash.errors import InputError
 from channelhash.serve.app import open_app
@@ -180,11 +180,8 @@ def make_seeds(root: Path) -> Path:
     both = {"B_q": signs[:9], "B_r": signs[9:], "L_q": labels[:9], "L_r": labels[9:]}
     savemat(root / "arrays/codes.mat", both, do_compression=True)
     np.savez(root / "arrays/codes.npz", **both)
-    with tarfile.open(root / "shards/0.tar", "w") as tar:
-        for i in range(4):
-            tar.add(root / f"pictures/images/{i}.png", f"{i}.png")
-            (root / "note.txt").write_text("a red one")
-            tar.add(root / "note.txt", f"{i}.txt")
+    pictures = [(root / f"pictures/images/{i}.png").read_bytes() for i in range(4)]
+    write_tar(root / "shards/0.tar", {str(i): {"png": pictures[i], "txt": b"a red one"} for i in range(4)})
     for ending in ("png", "jpg", "webp", "gif", "bmp", "tiff"):
         Image.new("RGB", (12, 9), "red").save(root / "photos" / f"a.{ending}")
     model = {"name": "small", "n_bits": 8, "image_size": 16, "width": 8}

@@ -21,10 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 from PIL import Image
 
+from picture_runs import write_pictures
 from small_runs import write_features
 
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -51,17 +51,8 @@ ATTACKS = {
 
 def write_inputs(folder: Path) -> None:
     """Write features, pictures, configurations, and the runs and the store that the commands work on."""
-    draws = np.random.default_rng(0)
     write_features(folder / "f.npz", 500)
-    (folder / "images").mkdir()
-    lines = ["id,image,text,labels"]
-    for row in range(600):
-        pixels = draws.integers(0, 120, (64, 64, 3), dtype=np.uint8)
-        pixels[..., row % 3] += 120
-        Image.fromarray(pixels).save(folder / "images" / f"{row}.png")
-        colour = ("red", "green", "blue")[row % 3]
-        lines.append(f"item{row},images/{row}.png,a {colour} picture,{colour}")
-    (folder / "items.csv").write_text("\n".join(lines) + "\n")
+    write_pictures(folder, 600)
     features = {"kind": "features", "path": str(folder / "f.npz"), "queries": 60, "train": 300}
     pictures = {"kind": "table", "path": str(folder / "items.csv"), "queries": 60, "train": 400}
     for name, data, model, epochs in (("run", features, "features", 60), ("shown", pictures, "small", 1)):

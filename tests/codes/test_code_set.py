@@ -173,10 +173,7 @@ def test_no_flipped_bit_gives_other_codes(tmp_path, labelled):
     assert refused > 250  # most bits mean something
 
 
-BITS = arrays(bool, st.tuples(st.integers(0, 6), st.integers(1, 200)))
-
-
-@given(BITS)
+@given(arrays(bool, st.tuples(st.integers(0, 6), st.integers(1, 200))))
 def test_unpack_undoes_pack_for_any_number_of_bits(bits):
     n, k = bits.shape
     packed = ch.codes.pack(bits)

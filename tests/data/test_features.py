@@ -83,16 +83,13 @@ def test_one_dimension_of_labels_are_class_numbers(tmp_path, shape, number):
     check_records(records, [[0, 1], [1, 0], [0, 1]])
 
 
-INFINITE = np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])
-
-
 @pytest.mark.parametrize(("arrays", "says"), [
     ({"labels": LABELS[:2]}, ": image is (3, 4) int8, expected (2, d) numbers with d ≥ 1"),
     ({"labels": LABELS * 2}, ": labels[0, 0] is 2, expected 0 or 1"),
     ({"labels": LABELS[:0]}, ": labels are (0, 2), expected (n, c) with at least one row"),
     ({"labels": np.array(["a", "b", "a"])}, ": labels are <U1, expected numbers"),
     ({"labels": np.array([1, np.nan, 2])}, ": labels[1] is nan, expected the number of a class"),
-    ({"image": INFINITE},
+    ({"image": np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])},
      ", row 1 (id 1): image features are not finite, and so are those of 1 more; mend them, or leave such rows "
      "out with --skip-bad"),
     ({"image": np.array([[1], [1e300], [2]])},  # too large for float32

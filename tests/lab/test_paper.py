@@ -53,14 +53,9 @@ LOSSES = {
 }
 
 
-def sections(run):
+def assert_is_the_papers(run, kind, model, n_bits, loss, seed):
     settings = yaml.safe_load(run.config.to_yaml())
     del settings["data"]["root"]  # where it lies
-    return settings
-
-
-def assert_is_the_papers(run, kind, model, n_bits, loss, seed):
-    settings = sections(run)
     assert settings["data"] == {"kind": kind, **DATA[kind], **SPLIT}
     assert settings["model"] == {"name": model, "n_bits": n_bits, **MODELS[model]}
     assert settings["loss"].items() >= loss.items()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from tests.lab.test_code_health import collection
 
 import channelhash as ch
 from channelhash.metrics.plots import _distances_plot, _precision_recall_plot, _radius_plot, write_plots
@@ -12,19 +13,13 @@ from channelhash.metrics.report import _evaluate_tasks
 TASKS = ["image → text", "text → image", "image → image", "text → text"]
 
 
-def code_sets(n: int, k: int, seed: int = 0) -> ch.CodeSet:
-    random = np.random.default_rng(seed)
-    codes = {name: ch.codes.pack(random.random((n, k)) < 0.5) for name in ("image", "text")}
-    return ch.CodeSet(list(range(n)), codes, random.random((n, 4)) < 0.4, k)
-
-
 def count(query: ch.CodeSet, database: ch.CodeSet) -> dict[str, ch.metrics.HammingHistogram]:
     return _evaluate_tasks(query, database)[1]
 
 
 @pytest.fixture(scope="module")
 def histograms():
-    return count(code_sets(20, 12), code_sets(90, 12, seed=1))
+    return count(collection(20, 12, 4, seed=0), collection(90, 12, 4, seed=1))
 
 
 def legend_of(figure: Figure) -> list[str]:
@@ -73,7 +68,7 @@ def test_tasks_look_different_without_colour(histograms):
 
 @pytest.mark.parametrize("k", [1, 200])
 def test_files_are_pictures_and_nothing_else_is_left(tmp_path, k):
-    query, database = code_sets(5, k), code_sets(30, k, seed=1)
+    query, database = collection(5, k, 4, seed=0), collection(30, k, 4, seed=1)
     paths = write_plots(count(query, database), tmp_path / "new" / "plots", "theirs.mat")
     assert sorted((tmp_path / "new" / "plots").iterdir()) == sorted(paths)
     for path in paths:

@@ -20,16 +20,12 @@ def photos(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def fill(place: Path) -> None:
-    with ch.open_store(place, n_bits=8) as store:
-        store.add(["a.jpg"], np.array([[7]], np.uint8))
-
-
 def test_the_store_in_the_folder_is_opened_by_its_name(photos):
     assert kind_of(photos) == "folder"
     assert find_store(photos) is None
     assert find_or_keep(photos) == photos
-    fill(choose_place(photos))
+    with ch.open_store(choose_place(photos), n_bits=8) as store:
+        store.add(["a.jpg"], np.array([[7]], np.uint8))
     assert find_store(photos) == photos / ".channelhash"
     assert ch.open_store(photos).ids() == ["a.jpg"]
 

@@ -57,15 +57,13 @@ def test_everything_arrives(tmp_path, target, monkeypatch):
     assert contents_of(target) == contents_of(source)
 
 
-@pytest.mark.parametrize("name", ["embedded", "postgres"])
-def test_projections_arrive_where_they_can_be_kept(tmp_path, name):
+def test_projections_arrive_where_they_can_be_kept(tmp_path, target):
     outputs = np.random.default_rng(0).normal(size=(5, 64))
     with open_store(tmp_path / "projected", n_bits=64, projections=True) as store:
         store.add([str(row) for row in range(5)], ch.codes.pack(outputs >= 0), projections=outputs)
-    targets = {"embedded": str(tmp_path / "target"), "postgres": postgres_address(tmp_path)}
-    assert not push.push(tmp_path / "projected", targets[name]).without_projections
-    with open_store(targets[name]) as target:
-        assert target.search_projections(outputs, 1).ids == [[str(row)] for row in range(5)]
+    assert not push.push(tmp_path / "projected", target).without_projections
+    with open_store(target) as store:
+        assert store.search_projections(outputs, 1).ids == [[str(row)] for row in range(5)]
 
 
 def test_what_cannot_be_pushed(tmp_path):

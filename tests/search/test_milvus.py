@@ -1,6 +1,7 @@
 """Stores in Milvus: what all stores promise, and what is special about them."""
 
 import sys
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -157,8 +158,5 @@ def test_no_answer_in_time_is_told_in_one_line(store, monkeypatch):
         def code(self):
             return grpc.StatusCode.DEADLINE_EXCEEDED
 
-    def waits_in_vain(self, *arguments, **options):
-        raise Late
-
-    monkeypatch.setattr(MilvusClient, "query", waits_in_vain)
+    monkeypatch.setattr(MilvusClient, "query", Mock(side_effect=Late))
     check_refusal(r"count: no answer .DEADLINE_EXCEEDED.; try again", len, store, error=JobError)

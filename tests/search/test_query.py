@@ -14,19 +14,9 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
+from channelhash.search import query as module
 from channelhash.search.hits import Query, SearchOptions, answer, search_hits
-from channelhash.search.query import (
-    _MAX_PARTS,
-    Part,
-    check_parts,
-    combine,
-    encode_queries,
-    load_encoder,
-    make_query,
-    parse_question,
-    query_like,
-    search_store,
-)
+from channelhash.search.query import Part, combine, load_encoder, make_query, parse_question, query_like, search_store
 from channelhash.search.rank import Ranking, _asymmetric_distances, fuse
 from channelhash.search.sqlite.store import open_codes
 from refusals import check_refusal
@@ -109,7 +99,7 @@ def test_an_item_asks_with_its_own_code_of_what_is_searched_or_with_the_one_that
 
 
 def test_re_ranked_answers_are_the_best_of_the_first(store, model):
-    query = encode_queries(model, "text", ["a dark green picture"])[0]
+    query = module.encode_queries(model, "text", ["a dark green picture"])[0]
     outputs = model.outputs("text", ["a dark green picture"]).numpy()[0]
     first = by_sorting(store, query.code)[:30]
     codes = np.stack([item.codes["image"] for item in store.get([name for _, name in first])])
@@ -279,10 +269,10 @@ def test_questions_that_make_no_sense_are_refused_in_one_line():
         'beach -"two dogs': "a quote is opened and not closed", 'beach ""': "a phrase in quotes is empty",
         'beach -" "': "a phrase in quotes is empty", "-people": "-people: says only what is not wanted",
         "dog^0": "a weight is above 0", "dog^100.5": "a weight is above 0",
-        f"dog^{'9' * 400}": "a weight is above 0", "a " + "-b " * _MAX_PARTS: "parts; at most 32",
+        f"dog^{'9' * 400}": "a weight is above 0", "a " + "-b " * module._MAX_PARTS: "parts; at most 32",
     }.items():  # fmt: skip
         check_refusal(says, parse_question, text)
-    check_refusal("only what is not wanted", check_parts, [Part(object(), -1)])
+    check_refusal("only what is not wanted", module.check_parts, [Part(object(), -1)])
     check_refusal("cancel out", combine, np.array([[1.0, 2.0], [2.0, 4.0]]), [1.0, -1.0])
 
 

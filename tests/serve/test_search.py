@@ -10,27 +10,16 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
+from tests.search.test_query import by_sorting
 
-from channelhash.codes import binarize, hamming_distances, pack
+from channelhash.codes import binarize, pack
 from channelhash.search import open_store
 from channelhash.search.duplicates import find_duplicates
 from channelhash.search.hits import SearchOptions
 from channelhash.search.query import search_store
-from channelhash.search.rank import _asymmetric_distances
 from channelhash.serve import Limits, create_app
 from serve import served
 from serve.served import N_BITS, ODD_ID, WRITER, serving, small_model, small_store
-
-
-def literal(client, code, modality: str, k: int, outputs=None) -> list[tuple[int, str]]:
-    """(distance, id) of the nearest items: every stored code compared, sorted; ties by the question's outputs."""
-    store = client.app_store
-    items = [item for item in store.get(store.ids()) if modality in item.codes]
-    codes = np.stack([item.codes[modality] for item in items])
-    distances = hamming_distances(code, codes)[0]
-    sure = np.zeros(len(items)) if outputs is None else _asymmetric_distances(outputs.numpy()[0], codes)
-    rows = sorted((int(d), value, item.id) for d, value, item in zip(distances, sure, items, strict=True))
-    return [(distance, name) for distance, _, name in rows[:k]]
 
 
 def found(answer) -> list[tuple[int, str]]:
@@ -41,9 +30,9 @@ def found(answer) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("modality", ["image", "text"])
 def test_words_find_what_their_code_is_near_to(client, model, modality):
     answer = client.post("/search", json={"text": "a dark red picture", "modality": modality, "k": 7})
-    code = model.encode_texts(["a dark red picture"])
-    assert found(answer) == literal(client, code, modality, 7, model.outputs("text", ["a dark red picture"]))
-    assert answer.json()["query_code"] == code[0].tobytes().hex()
+    code, outputs = model.encode_texts(["a dark red picture"])[0], model.outputs("text", ["a dark red picture"])
+    assert found(answer) == by_sorting(client.app_store, code, modality, outputs[0].numpy())[:7]
+    assert answer.json()["query_code"] == code.tobytes().hex()
     assert (answer.json()["query_modality"], answer.json()["modality"]) == ("text", modality)
 
 
@@ -70,8 +59,8 @@ def test_words_are_answered_by_all_there_is_and_parts_are_added_up(client, model
 def test_an_uploaded_picture_finds_itself_first_by_the_code_that_its_file_has(client, model, folder):
     path = folder / "images" / "4.png"
     answer = client.post("/search/image", files={"image": path.read_bytes()}, data={"k": "5"})
-    outputs = model.outputs("image", [path])
-    assert found(answer) == literal(client, model.encode_images([path]), "image", 5, outputs)
+    code, outputs = model.encode_images([path])[0], model.outputs("image", [path])
+    assert found(answer) == by_sorting(client.app_store, code, "image", outputs[0].numpy())[:5]
     assert found(answer)[0][0] == 0
 
 
@@ -80,7 +69,7 @@ def test_an_uploaded_picture_finds_itself_first_by_the_code_that_its_file_has(cl
 def test_an_item_asks_with_either_of_its_codes(client, by, modality):
     (item,) = client.app_store.get(["item007"])
     body = {"id": "item007", "query_modality": by, "modality": modality, "k": 6}
-    assert found(client.post("/search", json=body)) == literal(client, item.codes[by][None], modality, 6)
+    assert found(client.post("/search", json=body)) == by_sorting(client.app_store, item.codes[by], modality)[:6]
 
 
 def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictures(client):
@@ -120,8 +109,8 @@ def test_near_duplicates_are_folded_where_that_is_asked_for(client, request):
 
 
 def test_a_radius_is_inclusive_k_cuts_what_is_within_and_filters_come_before_ranking(client, model):
-    code, outputs = model.encode_texts(["a green picture"]), model.outputs("text", ["a green picture"])
-    expected = [pair for pair in literal(client, code, "image", 30, outputs) if pair[0] <= 5]
+    code, outputs = model.encode_texts(["a green picture"])[0], model.outputs("text", ["a green picture"])[0]
+    expected = [pair for pair in by_sorting(client.app_store, code, "image", outputs.numpy())[:30] if pair[0] <= 5]
     body = {"text": "a green picture", "radius": 5, "k": 1000}
     assert found(client.post("/search", json=body)) == expected
     assert found(client.post("/search", json=body | {"k": 2})) == expected[:2]

@@ -191,12 +191,10 @@ def test_rows_in_another_order_are_damage(vectors, tmp_path):
         vectors.encode_cached(["sunset", "2007"], tmp_path, max_tokens=4)
 
 
-KNOWN = {"golden", "gate", "bridge", "sunset", "####", "d##", "blue", "sky", "zyxwv"}
-
-
 @pytest.fixture
 def reader(few_english_words):
-    return _TextReader(KNOWN.__contains__, more_words=["zyxwv", "####"])
+    known = {"golden", "gate", "bridge", "sunset", "####", "d##", "blue", "sky", "zyxwv"}
+    return _TextReader(known.__contains__, more_words=["zyxwv", "####"])
 
 
 def test_a_command_shows_how_words_are_read(few_english_words, capsys):

@@ -39,15 +39,12 @@ def assert_same(one, two):
     torch.testing.assert_close(first, second, atol=2e-5, rtol=1e-4)
 
 
-TERMS = {"contrastive": 0.1, "pairs": 0.1, "average_precision": 0.2}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "terms", "more"), [
     ("dsch", {}, {"accumulate": 2}),
     ("contrastive", {}, {"average": 0.8, "schedule": "cosine"}),
     ("tdsrdh", {}, {}),
-    ("dsch", TERMS, {}),
+    ("dsch", {"contrastive": 0.1, "pairs": 0.1, "average_precision": 0.2}, {}),
 ], ids=["dsch", "contrastive", "tdsrdh", "terms beside dsch"])  # fmt: skip
 def test_two_ranks_of_half_a_batch_are_one_of_a_whole(tmp_path, loss, terms, more):
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), loss, epochs=3, **more)

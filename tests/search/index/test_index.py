@@ -41,9 +41,6 @@ def place(kind: str, n: int, k: int, seed: int) -> np.ndarray:
     return bits
 
 
-KINDS = ["random", "sphere", "shells", "steps", "opposites", "one", "clustered"]
-
-
 def queries_for(bits: np.ndarray, seed: int) -> np.ndarray:
     """Zeros, ones, a code, its opposite, and a code with some bits flipped."""
     n, k = bits.shape
@@ -66,13 +63,12 @@ def plainly(question, queries: np.ndarray, codes: np.ndarray, bound: int, allowe
     return [Matches(rows[hit.rows], hit.distances) for hit in question(queries, codes[rows], ids, bound)]
 
 
-LENGTHS = st.integers(1, 300) | st.sampled_from([8, 31, 32, 33, 63, 64, 65, 128, 129, 512, 1000, 1024])
-ROWS = st.integers(0, 60) | st.sampled_from([700, 1500])
-
-
 @pytest.mark.parametrize("examples", [40, pytest.param(600, marks=pytest.mark.slow)])
 def test_answers_are_those_of_the_plain_search(examples):
-    drawn = given(LENGTHS, ROWS, st.sampled_from(KINDS), st.integers(0, 2**31), st.data())
+    lengths = st.integers(1, 300) | st.sampled_from([8, 31, 32, 33, 63, 64, 65, 128, 129, 512, 1000, 1024])
+    rows = st.integers(0, 60) | st.sampled_from([700, 1500])
+    kinds = st.sampled_from(["random", "sphere", "shells", "steps", "opposites", "one", "clustered"])
+    drawn = given(lengths, rows, kinds, st.integers(0, 2**31), st.data())
     settings(max_examples=examples)(drawn(check_answers))()
 
 
@@ -151,10 +147,6 @@ def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
         assert "cluster_pivots" not in few.arrays()
 
 
-def by_sorting(query: np.ndarray, database: np.ndarray, ids: list[str]) -> list[tuple[int, str]]:
-    return sorted((int((query != code).sum()), name) for code, name in zip(database, ids, strict=True))
-
-
 @given(st.integers(1, 70), st.integers(0, 40), st.integers(1, 50), st.integers(0, 2**31), st.integers(0, 20))
 def test_answers_are_the_first_of_the_sorted_database(k, nd, wanted, seed, radius):
     random = np.random.default_rng(seed)
@@ -165,7 +157,7 @@ def test_answers_are_the_first_of_the_sorted_database(k, nd, wanted, seed, radiu
     packed = ch.codes.pack(queries), ch.codes.pack(database)
     answers = exact.nearest(*packed, ids, wanted), exact.within(*packed, ids, radius)
     for query, hit, near in zip(queries, *answers, strict=True):
-        expected = by_sorting(query, database, ids)
+        expected = sorted((int((query != code).sum()), name) for code, name in zip(database, ids, strict=True))
         found = [(int(d), ids[row]) for row, d in zip(hit.rows, hit.distances, strict=True)]
         assert found == expected[:wanted]
         inside = [(int(d), ids[row]) for row, d in zip(near.rows, near.distances, strict=True)]

@@ -28,11 +28,6 @@ for batch in range(10_000):
 """
 
 
-def save_model(folder: Path) -> None:
-    records = Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), dtype=bool), ("any",))
-    MODELS["small"].create(records, 16, text_width=4, hidden=[4], min_count=1).save_pretrained(folder)
-
-
 def small_store(folder: Path) -> ch.Store:
     store = ch.open_store(folder, n_bits=16)
     codes = np.arange(20, dtype=np.uint8).reshape(10, 2)
@@ -42,7 +37,9 @@ def small_store(folder: Path) -> ch.Store:
 
 def test_a_backup_is_a_store_with_the_same_answers(tmp_path):
     store = small_store(tmp_path / "a")
-    save_model(tmp_path / "a" / "model")
+    records = Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), dtype=bool), ("any",))
+    model = MODELS["small"].create(records, 16, text_width=4, hidden=[4], min_count=1)
+    model.save_pretrained(tmp_path / "a" / "model")
     done = backup_store(tmp_path / "a", tmp_path / "deep" / "b")  # while the store is open
     assert done[0] == 10
     store.delete(["a3"])
