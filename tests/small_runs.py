@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from channelhash.cli.main import main
+from channelhash.utils.progress import Progress
 
 
 def write_features(path: Path, n: int = 240, seed: int = 0) -> Path:
@@ -59,6 +60,16 @@ def grid_base(folder: Path) -> Path:
     }
     (folder / "base.yaml").write_text(yaml.safe_dump(sections))
     return folder / "base.yaml"
+
+
+def interrupt_at(step: int, error: type[BaseException] = KeyboardInterrupt) -> Progress:
+    """A job's progress that ends the job once so many steps are done."""
+
+    def advance(done: int, total: int) -> None:
+        if done == step:
+            raise error
+
+    return advance
 
 
 def run_command(*arguments: object) -> int:

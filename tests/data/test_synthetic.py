@@ -10,6 +10,7 @@ from channelhash.data import synthetic
 from channelhash.data.mirflickr import load_mirflickr
 from channelhash.utils.seeds import generator
 from refusals import check_refusal
+from small_runs import interrupt_at
 
 N = 200
 
@@ -62,12 +63,8 @@ def test_each_picture_is_a_function_of_its_seed_and_number(tmp_path, root):
 
 
 def test_an_interrupted_call_goes_on_where_it_was(tmp_path):
-    def stop(done, total):
-        if done == 6:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        synthetic.synthesize(tmp_path / "a", 12, progress=stop)
+        synthetic.synthesize(tmp_path / "a", 12, progress=interrupt_at(6))
     first = (tmp_path / "a" / "mirflickr" / "im5.jpg").stat().st_mtime_ns
     synthetic.synthesize(tmp_path / "a", 12)
     assert (tmp_path / "a" / "mirflickr" / "im5.jpg").stat().st_mtime_ns == first

@@ -3,6 +3,7 @@
 import copy
 import json
 from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -22,10 +23,10 @@ from channelhash.runs.folder import open_run
 from channelhash.training import inputs as training_inputs
 from channelhash.training import trainer
 from channelhash.training.inputs import _cached_features
-from channelhash.utils.progress import no_stage_progress
+from channelhash.utils.progress import no_progress, no_stage_progress
 from picture_runs import tiny_clip, write_pictures
 from refusals import check_refusal
-from small_runs import assert_refused, run_command, run_json
+from small_runs import assert_refused, interrupt_at, run_command, run_json
 
 
 @pytest.fixture
@@ -110,16 +111,11 @@ def test_the_preset_trains_on_photographs_and_captions(run):
 
 
 def test_a_photograph_with_several_captions_is_read_once(run, monkeypatch):
-    opened, seen = open_run(run), []
-
-    def spy(branch, items, *rest):
-        seen.append(len(items))
-        return _cached_features(branch, items, *rest)
-
-    monkeypatch.setattr(training_inputs, "_cached_features", spy)
+    opened, cached = open_run(run), Mock(wraps=_cached_features)
+    monkeypatch.setattr(training_inputs, "_cached_features", cached)
     records = opened.collection.records
     features = training_inputs.feature_records(opened.model, records, opened.config.train, no_stage_progress)
-    assert seen == [40, 80]
+    assert [len(call.args[1]) for call in cached.call_args_list] == [40, 80]
     expected = open_encoder(opened.config.model.encoder).features("image", records.items["image"])
     np.testing.assert_allclose(features.items["image"], expected, atol=1e-5)
 
@@ -150,17 +146,9 @@ def test_a_run_is_evaluated_loaded_and_searched_with(run, captions, capsys, tmp_
 def test_a_training_cut_short_resumes_to_the_same_weights(run, captions, tmp_path):
     settings = preset_settings(captions, **{"train.epochs": 4, "train.checkpoint_every": 1})
     overrides = [value for value in settings if value != "--set"]
-    cut = tmp_path / "cut"
-
-    def stops(stage):
-        def advance(done, total):
-            if (stage, done) == ("train", 2):
-                raise InterruptedError
-
-        return advance
-
+    cut, progress = tmp_path / "cut", {"train": interrupt_at(2, InterruptedError)}
     with pytest.raises(InterruptedError):
-        ch.train(preset_path("photo"), overrides, out=cut, progress=stops)
+        ch.train(preset_path("photo"), overrides, out=cut, progress=lambda stage: progress.get(stage, no_progress))
     ch.train(preset_path("photo"), overrides, out=cut, resume=True)
     assert load_model(cut).fingerprint() == load_model(run).fingerprint()
 

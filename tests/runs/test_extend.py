@@ -19,9 +19,10 @@ from channelhash.runs.evaluate import run_codes
 from channelhash.runs.extend import _STORED, extension_config
 from channelhash.runs.train import start_run
 from channelhash.search.query import load_encoder
+from channelhash.utils.progress import no_progress
 from picture_runs import clip_model, picture_config, resnet_model, write_pictures
 from refusals import check_refusal
-from small_runs import assert_refused, feature_config, run_command, run_json, write_features
+from small_runs import assert_refused, feature_config, interrupt_at, run_command, run_json, write_features
 
 OLD = ["--set", "data.without_labels=[label 5]", "--set", "data.queries=30", "--set", "data.train=80"]
 NEW = ["--set", "data.only_labels=[label 5]"]
@@ -32,8 +33,7 @@ QUICK = ["--set", "train.epochs=3", "--set", "train.batch_size=16"]
 def place(tmp_path_factory):
     """A finished run ``old`` of the items without ``label 5``, and the features of all items."""
     folder = tmp_path_factory.mktemp("extension")
-    features = write_features(folder / "f.npz")
-    config = feature_config(folder / "c.yaml", features, epochs=4, validate_every=0)
+    config = feature_config(folder / "c.yaml", write_features(folder / "f.npz"), epochs=4, validate_every=0)
     assert run_command("train", config, "--out", folder / "old", *OLD) == 0
     return folder
 
@@ -98,16 +98,8 @@ def test_a_term_keeps_old_items_where_they_are(place, tmp_path):
 def test_an_interrupted_extension_resumes_to_the_same_weights(place, extended, tmp_path):
     overrides = [*NEW, *QUICK][1::2]
     config, folder = extension_config(place / "old", place / "f.npz", overrides=overrides), tmp_path / "run"
-
-    def progress(name):
-        def advance(done, total):
-            if name.startswith("train") and done == 2:
-                raise KeyboardInterrupt
-
-        return advance
-
     with pytest.raises(KeyboardInterrupt):
-        start_run(config, folder, progress=progress)
+        start_run(config, folder, progress=lambda name: interrupt_at(2) if name.startswith("train") else no_progress)
     assert not (folder / "model").exists()
     assert extend(place, folder) == 2  # not without --resume
     assert extend(place, folder, "--resume") == 0

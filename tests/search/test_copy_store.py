@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -27,10 +28,8 @@ def make_source(folder: Path, n: int = 25) -> Path:
 
 def contents_of(address: str | Path) -> list[tuple[str, dict[str, bytes], dict[str, object]]]:
     with open_store(address) as store:
-        return [
-            (item.id, {name: code.tobytes() for name, code in item.codes.items()}, dict(item.metadata))
-            for item in store.get(store.ids())
-        ]
+        items = store.get(store.ids())
+    return [(item.id, {m: code.tobytes() for m, code in item.codes.items()}, dict(item.metadata)) for item in items]
 
 
 @pytest.fixture(params=["folder", "postgres"])
@@ -41,19 +40,13 @@ def target(request, tmp_path) -> str:
 def test_everything_arrives(tmp_path, target, monkeypatch):
     """Also after a push that broke off."""
     source = make_source(tmp_path / "source")
-    steps = []
-
-    def kill(done: int, total: int) -> None:
-        steps.append((done, total))
-        if len(steps) == 3:
-            raise KeyboardInterrupt
-
+    progress = Mock(side_effect=[None, None, KeyboardInterrupt, *[None] * 4])
     monkeypatch.setattr(push, "_BATCH", 10)
     with pytest.raises(KeyboardInterrupt):
-        push.push(source, target, kill)
+        push.push(source, target, progress)
     assert len(contents_of(target)) == 20
-    assert push.push(source, target, kill) == push._Pushed(items=26, target_items=26)
-    assert steps == [(0, 26), (10, 26), (20, 26), (0, 26), (10, 26), (20, 26), (26, 26)]
+    assert push.push(source, target, progress) == push._Pushed(items=26, target_items=26)
+    assert [step.args for step in progress.call_args_list] == [(n, 26) for n in (0, 10, 20, 0, 10, 20, 26)]
     assert contents_of(target) == contents_of(source)
 
 

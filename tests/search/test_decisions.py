@@ -10,6 +10,7 @@ from channelhash.search import copies
 from channelhash.search.duplicates import Photo, find_duplicates, propose_keeper
 from channelhash.search.sqlite import decisions
 from refusals import check_refusal
+from small_runs import interrupt_at
 
 KINDS = {f"turned {turn.name}": lambda image, turn=turn: image.transpose(turn) for turn in Image.Transpose} | {
     "half": lambda image: image.resize((90, 75)),
@@ -77,13 +78,8 @@ def test_what_was_read_and_compared_is_not_again(store, tmp_path, monkeypatch):
     monkeypatch.setattr(copies, "_AT_ONCE", 1)
     monkeypatch.setattr(copies, "_read_small", lambda path, state: read.append(path) or real_read(path, state))
     monkeypatch.setattr(copies, "_candidates", lambda a, b: compared.append(len(a)) or real_compare(a, b))
-
-    def stop(done, total):
-        if done == 2:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        find_duplicates(store, progress=lambda stage: stop)
+        find_duplicates(store, progress=lambda stage: interrupt_at(2))
     assert groups(store) == [("a.png", COPIES)]
     assert len(read) == 4, "two of them before the job was killed"
     for name, counts in {None: (0, 0), "z.png": (1, 1), "a.png": (1, 3), "mirrored.png": (1, 2)}.items():

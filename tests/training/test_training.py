@@ -26,7 +26,7 @@ from channelhash.training.inputs import TrainingSet, memory_batches, prepare_inp
 from channelhash.training.step import Steps, _epoch_batches, _image_batches, _learning_rate, epoch_steps
 from channelhash.training.trainer import selection_score, train
 from channelhash.utils.progress import no_progress
-from small_runs import assert_refused, feature_config, run_command, run_json, write_features
+from small_runs import assert_refused, feature_config, interrupt_at, run_command, run_json, write_features
 
 
 def test_the_schedule_is_the_papers():
@@ -82,8 +82,7 @@ def test_an_epoch_of_images_takes_each_once_with_a_text_that_changes():
     assert {row for batches in epochs for row in torch.cat(batches).tolist()} == set(range(11))
     again = list(_image_batches(images, 2, 0, 3))
     assert all(torch.equal(a, b) for a, b in zip(again, epochs[3], strict=True))
-    settings = TrainSettings(batch_size=2)
-    steps = [rows for rows, _ in epoch_steps(11, settings, 3, (), images)]
+    steps = [rows for rows, _ in epoch_steps(11, TrainSettings(batch_size=2), 3, (), images)]
     assert all(torch.equal(a, b) for a, b in zip(steps, epochs[3], strict=True))
 
 
@@ -165,13 +164,8 @@ def test_an_averaged_training_resumes_to_the_same_weights_and_keeps_the_average(
 
 def interrupted(run, folder):
     """Return what a training gives that ended after three epochs and was started again."""
-
-    def stops(done, total):
-        if done == 3:
-            raise InterruptedError
-
     with pytest.raises(InterruptedError):
-        run(folder, stops)
+        run(folder, interrupt_at(3, InterruptedError))
     return run(folder)
 
 

@@ -1,5 +1,6 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -43,13 +44,11 @@ def test_the_place_goes_by_the_content(tmp_path):
 
 @pytest.mark.parametrize("home", ["cannot be written", "missing"])
 def test_loops_are_compiled_where_nothing_can_be_kept(monkeypatch, double, home):
-    def refuse(*_):
-        raise PermissionError("no cache here") if home == "cannot be written" else RuntimeError("no home")
-
+    error = PermissionError("no cache here") if home == "cannot be written" else RuntimeError("no home")
     monkeypatch.delenv("CHANNELHASH_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     target = (caching._CacheLocator, "ensure_cache_path") if home == "cannot be written" else (Path, "home")
-    monkeypatch.setattr(*target, refuse)
+    monkeypatch.setattr(*target, Mock(side_effect=error))
     function = compiled.njit("int64(int64)", cache=True)(double)
     assert function(21) == 42
     assert function.stats.cache_path is None
