@@ -16,12 +16,11 @@ def store(tmp_path):
     """Two near groups and one item that is far from all, with pictures."""
     folder = tmp_path / "s"
     numbers = [0b11111111, 0b0, 0b1, 0b11110000, 0b111]
-    opened = ch.open_store(folder, n_bits=8)
-    metadata = [{"image": str(tmp_path / f"{number}.png"), "year": number} for number in numbers]
-    for values in metadata:
-        Image.new("RGB", (8, 8)).save(values["image"])
-    opened.add([*"abcde"], np.array(numbers, np.uint8)[:, None], metadata=metadata)
-    opened.close()
+    with ch.open_store(folder, n_bits=8) as opened:
+        metadata = [{"image": str(tmp_path / f"{number}.png"), "year": number} for number in numbers]
+        for values in metadata:
+            Image.new("RGB", (8, 8)).save(values["image"])
+        opened.add([*"abcde"], np.array(numbers, np.uint8)[:, None], metadata=metadata)
     return folder
 
 
@@ -76,11 +75,10 @@ def test_a_search_folds_them(store, capsys):
 def test_a_search_says_what_is_close(tmp_path, capsys):
     """A store of many near items, and one far from all of them."""
     codes = np.random.default_rng(0).integers(0, 4, (200, 1), dtype=np.uint8)
-    opened = ch.open_store(tmp_path / "s", n_bits=64)
-    packed = np.concatenate([codes, np.zeros((200, 7), np.uint8)], axis=1)
-    opened.add([f"{row:03}" for row in range(200)], packed)
-    opened.add(["far"], np.full((1, 8), 255, np.uint8))
-    opened.close()
+    with ch.open_store(tmp_path / "s", n_bits=64) as opened:
+        packed = np.concatenate([codes, np.zeros((200, 7), np.uint8)], axis=1)
+        opened.add([f"{row:03}" for row in range(200)], packed)
+        opened.add(["far"], np.full((1, 8), 255, np.uint8))
     for name, close in (("007", True), ("far", False)):
         answer = run_json(capsys, "search", tmp_path / "s", "--like", name)
         assert answer["close"] is close

@@ -67,11 +67,10 @@ def test_an_item_is_explained_by_its_words_and_picture_where_they_are_known(fold
 
 def test_what_is_not_known_or_has_changed_is_said(folder, tmp_path):
     model = ch.load_model(folder / "run")
-    store = open_store(tmp_path / "store", model.n_bits, model.fingerprint())
-    codes = model.encode_texts(["a red picture", "blue"])
-    metadata = [{}, {"text": "something else: a bright green picture"}]
-    store.add(["bare", "changed"], {"text": codes, "image": codes}, metadata=metadata)
-    store.close()
+    with open_store(tmp_path / "store", model.n_bits, model.fingerprint()) as store:
+        codes = model.encode_texts(["a red picture", "blue"])
+        metadata = [{}, {"text": "something else: a bright green picture"}]
+        store.add(["bare", "changed"], {"text": codes, "image": codes}, metadata=metadata)
     bare = ch.explain(tmp_path / "store", [], [], ["bare", "bare"], ["text", "image"], folder / "run")
     assert (bare.distance, bare.image_maps, bare.words) == (0, (None, None), (None, None))
     assert bare.remarks == tuple(f"no map of bare: its {what} not known here" for what in ("words are", "picture is"))
@@ -135,9 +134,8 @@ def test_a_model_of_features_has_bits_and_meanings_and_says_why_no_maps(tmp_path
 
 
 def test_an_item_is_not_explained_by_a_code_that_it_does_not_have(tmp_path):
-    store = open_store(tmp_path / "store", 12)
-    store.add(["\u00e9", "b"], {"text": np.zeros((2, 2), np.uint8)})
-    store.close()
+    with open_store(tmp_path / "store", 12) as store:
+        store.add(["\u00e9", "b"], {"text": np.zeros((2, 2), np.uint8)})
     says = "--like b: has no image code; name one that it has, --by text"
     check_refusal(says, ch.explain, tmp_path / "store", likes=["e\u0301", "b"], by=["text", "image"])  # decomposed
 

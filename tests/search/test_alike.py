@@ -256,16 +256,15 @@ def of_numbers(numbers: list[int]) -> np.ndarray:
 @pytest.mark.parametrize("kind", KINDS)
 def test_groups_of_a_store_old_and_new_items_together(kind, tmp_path):
     """Some codes lie in a snapshot, some were written since, one has gone."""
-    store = KINDS[kind].open(tmp_path)
-    store.add(["é", "b", "a", "far"], of_numbers([0b111, 0, 0b1, 0b111111110000]), metadata=[{"year": 1}] * 4)
-    if kind == "embedded":
-        store.make_snapshot()
-    store.add(["c", "gone"], of_numbers([0b11000000, 0]), metadata=[{"year": 2}] * 2)
-    store.delete(["gone"])
-    assert module.find_duplicates(store) == [module.DuplicateGroup(["a", "b", "c", "é"], [0, 1, 3, 2])]
-    assert module.find_duplicates(store, radius=1) == [module.DuplicateGroup(["a", "b"], [0, 1])]
-    assert module.find_duplicates(store, where="year = 1") == [module.DuplicateGroup(["a", "b", "é"], [0, 1, 2])]
-    assert module.find_duplicates(store, where="year = 3") == []
-    check_refusal("no text codes", module.find_duplicates, store, modality="text")
-    check_refusal("radius is -1", module.find_duplicates, store, radius=-1)
-    store.close()
+    with KINDS[kind].open(tmp_path) as store:
+        store.add(["é", "b", "a", "far"], of_numbers([0b111, 0, 0b1, 0b111111110000]), metadata=[{"year": 1}] * 4)
+        if kind == "embedded":
+            store.make_snapshot()
+        store.add(["c", "gone"], of_numbers([0b11000000, 0]), metadata=[{"year": 2}] * 2)
+        store.delete(["gone"])
+        assert module.find_duplicates(store) == [module.DuplicateGroup(["a", "b", "c", "é"], [0, 1, 3, 2])]
+        assert module.find_duplicates(store, radius=1) == [module.DuplicateGroup(["a", "b"], [0, 1])]
+        assert module.find_duplicates(store, where="year = 1") == [module.DuplicateGroup(["a", "b", "é"], [0, 1, 2])]
+        assert module.find_duplicates(store, where="year = 3") == []
+        check_refusal("no text codes", module.find_duplicates, store, modality="text")
+        check_refusal("radius is -1", module.find_duplicates, store, radius=-1)

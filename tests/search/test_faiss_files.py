@@ -20,12 +20,11 @@ from refusals import check_refusal
 
 @pytest.fixture
 def store(tmp_path):
-    opened = open_store(tmp_path / "store", n_bits=N_BITS, model="m")
-    names = [f"item {row}" for row in range(30)]
-    opened.add(names, codes_of(30), metadata=[{"labels": ["dog"], "text": f"it's {row}"} for row in range(30)])
-    opened.add(["words", *names[:3]], codes_of(4, seed=1), "text")
-    yield opened
-    opened.close()
+    with open_store(tmp_path / "store", n_bits=N_BITS, model="m") as opened:
+        names = [f"item {row}" for row in range(30)]
+        opened.add(names, codes_of(30), metadata=[{"labels": ["dog"], "text": f"it's {row}"} for row in range(30)])
+        opened.add(["words", *names[:3]], codes_of(4, seed=1), "text")
+        yield opened
 
 
 def test_faiss_finds_the_same(store, tmp_path):

@@ -57,8 +57,7 @@ def test_match_is_the_share_of_random_items_at_least_as_near(world):
     store, held_out, _ = world
     ids, images = store.codes("image")
     _, texts = store.codes("text")
-    distances = ch.codes.hamming_distances(texts, images)
-    foreign = distances[~np.eye(len(ids), dtype=bool)]
+    foreign = ch.codes.hamming_distances(texts, images)[~np.eye(len(ids), dtype=bool)]
     hits = search_hits(store, Query(held_out[0], modality="text"), SearchOptions(k=len(ids)))
     for hit in hits[::200]:
         assert hit.match == pytest.approx((foreign <= hit.distance).mean(), abs=0.03)
@@ -164,13 +163,12 @@ FIT = [-14.5, 20.0, 0.1]
 def judged(tmp_path, outputs):
     """A store without captions whose model knows what fits."""
     (tmp_path / "store" / "model").mkdir(parents=True)
-    store = ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=True)
-    write_model(tmp_path / "store" / "model", save, {}, {"name": "fitted", "architecture": {"fit": FIT}})
-    texts = [{"text": f"thing {row}"} for row in range(N)]
-    image = outputs[0]["image"]
-    store.add([f"{row:04}" for row in range(N)], ch.codes.pack(image >= 0), "image", texts, image)
-    yield store
-    store.close()
+    with ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=True) as store:
+        write_model(tmp_path / "store" / "model", save, {}, {"name": "fitted", "architecture": {"fit": FIT}})
+        texts = [{"text": f"thing {row}"} for row in range(N)]
+        image = outputs[0]["image"]
+        store.add([f"{row:04}" for row in range(N)], ch.codes.pack(image >= 0), "image", texts, image)
+        yield store
 
 
 def test_answers_that_fit_come_first_and_nonsense_has_none(judged, outputs):

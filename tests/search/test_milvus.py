@@ -42,9 +42,8 @@ def kind(request) -> Kind:
 
 @pytest.fixture
 def store(kind, tmp_path):
-    opened = kind.open(tmp_path)
-    yield opened
-    opened.close()
+    with kind.open(tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture(params=[pytest.param("milvus", marks=pytest.mark.slow)])

@@ -68,13 +68,12 @@ def test_places_and_months_of_any_year_are_understood_and_other_words_stay_words
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    opened = ch.open_store(tmp_path_factory.mktemp("narrow") / "store", n_bits=8)
-    taken = ["2019-07-14 10:20:30", "2019-08", "2018-07-01", "2020-01-01"]
-    metadata = [{"taken": when, "place": "Porto" if n < 3 else "Nice"} for n, when in enumerate(taken)]
-    metadata.append({"taken": "2019-07-02", "date": "2001-01-01", "text": "summer 2019", "country": "Portugal"})
-    opened.add([*"abcde"], np.arange(5, dtype=np.uint8)[:, None], metadata=metadata)
-    yield opened
-    opened.close()
+    with ch.open_store(tmp_path_factory.mktemp("narrow") / "store", n_bits=8) as opened:
+        taken = ["2019-07-14 10:20:30", "2019-08", "2018-07-01", "2020-01-01"]
+        metadata = [{"taken": when, "place": "Porto" if n < 3 else "Nice"} for n, when in enumerate(taken)]
+        metadata.append({"taken": "2019-07-02", "date": "2001-01-01", "text": "summer 2019", "country": "Portugal"})
+        opened.add([*"abcde"], np.arange(5, dtype=np.uint8)[:, None], metadata=metadata)
+        yield opened
 
 
 @pytest.mark.parametrize(("question", "rest", "where", "ids"), [

@@ -165,10 +165,9 @@ QUESTIONS = RANDOM.normal(size=(5, N_BITS))
 
 @pytest.fixture(params=[False, True], ids=["bits", "projected"])
 def store(request, tmp_path):
-    opened = ch.open_store(tmp_path / "store", N_BITS, projections=request.param)
-    opened.add(NAMES, CODES, projections=ITEMS if request.param else None)
-    yield opened
-    opened.close()
+    with ch.open_store(tmp_path / "store", N_BITS, projections=request.param) as opened:
+        opened.add(NAMES, CODES, projections=ITEMS if request.param else None)
+        yield opened
 
 
 def literal(question: np.ndarray, projected: bool) -> list[tuple[float, int, str]]:

@@ -24,9 +24,8 @@ def kind(request) -> contract.Kind:
 
 @pytest.fixture
 def store(kind, tmp_path) -> Store:
-    opened = kind.open(tmp_path)
-    yield opened
-    opened.close()
+    with kind.open(tmp_path) as opened:
+        yield opened
 
 
 def filled(store: Store, n: int = 30) -> contract.Expected:

@@ -81,7 +81,6 @@ def test_an_item_that_is_left_out_takes_its_near_duplicates_along(store):
 def test_behind_more_duplicates_than_are_looked_at_first_come_the_others():
     codes = np.array([[0]] * DEPTH + [[15], [240], [255]], np.uint8)
     ids = [f"{n:03}" for n in range(len(codes))]
-    store = open_codes(CodeSet(ids, {"image": codes, "text": codes}, None, n_bits=8))
-    page = answer_page(store, Query(codes[0], words="sea"), SearchOptions(collapse=0, k=10), most=MOST)
-    assert [hit.id for hit in page.hits] == ["000", *ids[DEPTH:]]
-    store.close()
+    with open_codes(CodeSet(ids, {"image": codes, "text": codes}, None, n_bits=8)) as store:
+        page = answer_page(store, Query(codes[0], words="sea"), SearchOptions(collapse=0, k=10), most=MOST)
+        assert [hit.id for hit in page.hits] == ["000", *ids[DEPTH:]]

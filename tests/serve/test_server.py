@@ -266,7 +266,6 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
 
 def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_path, monkeypatch):
     asked = threading.Event()
-
     fail = Mock(side_effect=InputError("a line in the log"))
     warm_up = _WarmUp({"one": lambda: asked.wait(30), "two": fail, "three": list})
     monkeypatch.setattr(service, "_WarmUp", lambda _: warm_up)
@@ -307,9 +306,8 @@ def searches_counted(address: str) -> float:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
     small_store(tmp_path, model).close()
-    store = open_store(tmp_path / "store")
-    store.make_snapshot()
-    store.close()
+    with open_store(tmp_path / "store") as store:
+        store.make_snapshot()
     with started(tmp_path / "store", *model_and_token(tmp_path, model), "--workers", 2) as (process, address):
         workers = children(process.pid)
         assert len(workers) == 2

@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -47,20 +48,16 @@ def closed(tmp_path):
 @pytest.fixture
 def killed(tmp_path):
     """The files as they are when the process is killed that wrote them."""
-    store = fill(tmp_path / "open")
-    shutil.copytree(tmp_path / "open", tmp_path / "store")
-    store.close()
+    with fill(tmp_path / "open"):
+        shutil.copytree(tmp_path / "open", tmp_path / "store")
     return tmp_path / "store"
 
 
 def is_sealed(folder: Path) -> bool:
     """Whether the description says what the database is now."""
     manifest = StoreFolder(folder).manifest()
-    items = ItemsDatabase(folder / "items.sqlite")
-    try:
+    with closing(ItemsDatabase(folder / "items.sqlite")) as items:
         return bool(manifest.digest) and manifest.writes == items.state().writes
-    finally:
-        items.close()
 
 
 def check_whole(folder: Path) -> None:
@@ -206,8 +203,7 @@ def test_a_repair_lists_what_is_lost_and_keeps_the_rest(closed):
     content[page * 4096 : (page + 1) * 4096] = bytes(4096)
     path.write_bytes(content)
     refused(closed)
-    repaired = repair_store(closed)
-    lost = {finding.where for finding in repaired.lost}
+    lost = {finding.where for finding in repair_store(closed).lost}
     assert "i60" in lost
     assert (closed / "items.sqlite.damaged").read_bytes() == content
     with ch.open_store(closed) as store:
@@ -243,9 +239,8 @@ def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed)
 
 @pytest.mark.parametrize("name", ["store.json", "items.sqlite"])
 def test_a_file_of_another_store_is_noticed(closed, tmp_path, name):
-    other = ch.open_store(tmp_path / "other", n_bits=16, model="abc")
-    other.add(["a"], CODES[:1])
-    other.close()
+    with ch.open_store(tmp_path / "other", n_bits=16, model="abc") as other:
+        other.add(["a"], CODES[:1])
     shutil.copy(tmp_path / "other" / name, closed / name)
     assert "is another store's, or store.json is" in refused(closed)
     assert check_store(closed)
@@ -292,7 +287,6 @@ def test_a_forked_process_is_refused_in_one_line_and_leaves_the_store_of_its_par
 def test_a_full_disk_while_sealing_leaves_a_store_that_is_checked_when_it_is_opened(closed, monkeypatch):
     store = ch.open_store(closed)
     store.upsert([NAMES[3]], CODES[3:4])
-
     monkeypatch.setattr("os.replace", Mock(side_effect=OSError(28, "No space left on device")))
     store.close()
     assert not is_sealed(closed)

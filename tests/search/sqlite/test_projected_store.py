@@ -22,10 +22,9 @@ CODES = ch.codes.pack(ch.codes.binarize(OUTPUTS))
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    store = ch.open_store(tmp_path / "store", N_BITS, projections=True)
-    store.add(NAMES[:40], CODES[:40], projections=OUTPUTS[:40])
-    store.add(NAMES[40:], {"text": CODES[40:]}, projections={"text": OUTPUTS[40:]})
-    store.close()
+    with ch.open_store(tmp_path / "store", N_BITS, projections=True) as store:
+        store.add(NAMES[:40], CODES[:40], projections=OUTPUTS[:40])
+        store.add(NAMES[40:], {"text": CODES[40:]}, projections={"text": OUTPUTS[40:]})
     return tmp_path / "store"
 
 
@@ -49,9 +48,8 @@ EXPECTED = {name: {"image" if row < 40 else "text": QUANTIZED[row]} for row, nam
 
 def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tmp_path):
     for projections in (False, True):
-        store = ch.open_store(folder, projections=projections)
-        assert store.projected
-        store.close()
+        with ch.open_store(folder, projections=projections) as store:
+            assert store.projected
     assert json.loads((folder / "store.json").read_text())["projected"] is True
     plain = plain_store(tmp_path / "plain", "a")
     assert json.loads((plain / "store.json").read_text())["projected"] is False

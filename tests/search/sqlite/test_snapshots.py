@@ -5,7 +5,7 @@ import io
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import product
 from pathlib import Path
 from unittest.mock import Mock
@@ -75,11 +75,8 @@ def snapshot(folder: Path) -> Path:
 
 
 def damage_of(folder: Path) -> str:
-    database = ItemsDatabase(folder / "items.sqlite")
-    try:
+    with closing(ItemsDatabase(folder / "items.sqlite")) as database:
         return check_snapshot(database, StoreFolder(folder))
-    finally:
-        database.close()
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
