@@ -10,8 +10,7 @@ from PIL import Image, ImageOps
 
 def exported_outputs(folder: Path, modality: str, items, batch: int) -> np.ndarray:
     """Real-valued outputs of raw items (rows, for features), ``batch`` at a time."""
-    description = json.loads((folder / "export.json").read_text(encoding="utf-8"))
-    entry = description["modalities"][modality]
+    entry = json.loads((folder / "export.json").read_text(encoding="utf-8"))["modalities"][modality]
     inputs = prepared(entry["prepare"], items)
     assert str(inputs.dtype) == entry["input"]["dtype"]
     for n, expected in zip(inputs.shape[1:], entry["input"]["shape"][1:], strict=True):

@@ -16,8 +16,7 @@ def small_model(folder: Path, n_bits: int = 12, seed: int = 0) -> HashModel:
     import torch
 
     torch.manual_seed(seed)
-    records = picture_records(folder / "data")
-    model = MODELS["small"].create(records, n_bits, image_size=16, width=8)
+    model = MODELS["small"].create(picture_records(folder / "data"), n_bits, image_size=16, width=8)
     model.save_pretrained(folder / "model")
     return model.eval()
 

@@ -30,8 +30,7 @@ def test_similarity_is_the_cosine_of_label_vectors(labels):
 @given(LABELS)
 def test_equal_label_sets_have_similarity_exactly_one(labels):
     """Also in float32: otherwise pairs fall out of the set S = 1 and (1 − S) turns negative."""
-    doubled = np.concatenate([labels, labels])
-    similarity = ch.channels.label_similarity(torch.from_numpy(doubled))
+    similarity = ch.channels.label_similarity(torch.from_numpy(np.concatenate([labels, labels])))
     n = len(labels)
     labelled = labels.any(axis=1)
     assert (similarity.diagonal(n)[torch.from_numpy(labelled)] == 1).all()

@@ -54,8 +54,7 @@ def test_train_does_what_the_command_does(config, run, tmp_path, capsys):
 
 def test_train_takes_sections_and_overrides(config, run, tmp_path):
     sections = yaml.safe_load(config.read_text())
-    again = ch.train(sections, out=tmp_path / "same")
-    assert weights(again.folder) == weights(run.folder)
+    assert weights(ch.train(sections, out=tmp_path / "same").folder) == weights(run.folder)
     assert ch.train(sections, ["train.epochs=1"], out=str(tmp_path / "short")).epochs == 1
     assert sections["train"]["epochs"] == 2
     check_refusal("name the run's folder", ch.train, sections)
@@ -72,8 +71,7 @@ def test_train_resumes_and_names_the_folder_after_the_file(config, tmp_path, mon
 
 
 def test_evaluate_gives_the_reports_that_the_command_prints(run, capsys):
-    tasks = ch.evaluate(run)
-    assert tasks == json.loads((run.folder / "metrics.json").read_text())["tasks"]
+    assert ch.evaluate(run) == json.loads((run.folder / "metrics.json").read_text())["tasks"]
     validation = ch.evaluate(str(run.folder), "validation")
     assert validation["text->image"]["map_tie_aware"] == pytest.approx(run.validation["text->image"])
     assert ch.evaluate(run, leak_free=True) == run_json(capsys, "evaluate", run.folder, "--leak-free")["tasks"]

@@ -55,8 +55,7 @@ def test_easy_as_in_the_published_code_gives_rotation_four_sevenths():
 
 @pytest.mark.parametrize(("level", "most"), [("medium", 2), ("hard", 3)])
 def test_counts_are_uniform_without_replacement_in_random_order_and_half_are_flipped(level, most):
-    group = _GROUPS[level][1]
-    kinds = {row.name for row in group.rows}
+    kinds = {row.name for row in _GROUPS[level][1].rows}
     drawn = plans(level)
     flipped = sum("flip_horizontally" in names(steps) for steps in drawn)
     assert binomtest(flipped, N, 0.5).pvalue > 1e-4
@@ -75,8 +74,7 @@ def test_counts_are_uniform_without_replacement_in_random_order_and_half_are_fli
 
 
 def test_hard_picks_the_upper_group_with_80_percent():
-    drawn = plans("hard")
-    lower = [steps for steps in drawn if any(s.partner is not None for s in steps)]
+    lower = [steps for steps in plans("hard") if any(s.partner is not None for s in steps)]
     assert binomtest(len(lower), N, 0.2).pvalue > 1e-4
     assert all(len([s for s in steps if s.name != "flip_horizontally"]) == 1 for steps in lower)
     kinds = Counter(s.name for steps in lower for s in steps if s.partner is not None)
@@ -245,19 +243,18 @@ def test_rotation_is_bilinear_about_the_centre_and_black_outside(angle):
     got, pixels = op._rotate(image, angle).numpy(), image.numpy()
     cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     inside = outside = 0
-    for i in range(height):
-        for j in range(width):
-            down, right = i - (height - 1) / 2, j - (width - 1) / 2
-            y, x = (height - 1) / 2 + sin * right + cos * down, (width - 1) / 2 + cos * right - sin * down
-            top, left = math.floor(y), math.floor(x)
-            if 0 <= top < height - 1 and 0 <= left < width - 1:
-                window = pixels[:, top : top + 2, left : left + 2]
-                expected = [1 - (y - top), y - top] @ window @ [1 - (x - left), x - left]
-                np.testing.assert_allclose(got[:, i, j], expected, atol=1e-5)
-                inside += 1
-            elif not (-1 <= y <= height and -1 <= x <= width):
-                assert (got[:, i, j] == 0).all()
-                outside += 1
+    for i, j in np.ndindex(height, width):
+        down, right = i - (height - 1) / 2, j - (width - 1) / 2
+        y, x = (height - 1) / 2 + sin * right + cos * down, (width - 1) / 2 + cos * right - sin * down
+        top, left = math.floor(y), math.floor(x)
+        if 0 <= top < height - 1 and 0 <= left < width - 1:
+            window = pixels[:, top : top + 2, left : left + 2]
+            expected = [1 - (y - top), y - top] @ window @ [1 - (x - left), x - left]
+            np.testing.assert_allclose(got[:, i, j], expected, atol=1e-5)
+            inside += 1
+        elif not (-1 <= y <= height and -1 <= x <= width):
+            assert (got[:, i, j] == 0).all()
+            outside += 1
     assert inside > 50
     assert outside > 20
 

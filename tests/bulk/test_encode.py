@@ -63,8 +63,7 @@ def test_shards_together_are_the_codes_of_all_items(features, tmp_path, capsys):
 def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_one_file(tmp_path, capsys, monkeypatch):
     table = write_pictures(tmp_path / "in", 12)
     model = picture_model(tmp_path / "model")
-    records = load_table(table)
-    wanted = encode_records(ch.load_model(model), records)
+    wanted = encode_records(ch.load_model(model), load_table(table))
     items = list(made_inputs.picture_items(table).items())
     for number in range(3):
         made_inputs.write_tar(tmp_path / "tars" / f"{number}.tar", dict(items[4 * number : 4 * number + 4]))

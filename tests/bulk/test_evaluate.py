@@ -27,9 +27,7 @@ def files(tmp_path) -> tuple[Path, Path]:
 
 def without_order(tasks: dict) -> dict:
     """Without what counts by label do not know: the items, their order, and who is whose counterpart."""
-    known = {
-        task: {k: figures[k] for k in figures.keys() - {"codes_in_use"}} for task, figures in by_label(tasks).items()
-    }
+    known = {task: {k: of[k] for k in of.keys() - {"codes_in_use"}} for task, of in by_label(tasks).items()}
     return {task: figures | {"map_in_order": None} for task, figures in known.items()}
 
 

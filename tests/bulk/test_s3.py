@@ -126,8 +126,7 @@ def test_a_bucket_in_and_out_gives_the_bytes_and_scores_of_a_folder(proxy, job, 
     assert there["tasks"] == json.loads(json.dumps(here["tasks"]))
     one = evaluated(capsys, "--query", query, "--database", f"{bucket}/codes/codes-000001.parquet")
     assert one["tasks"] == evaluated(capsys, "--query", query, "--database", whole / "codes-000001.parquet")["tasks"]
-    again = encoded(capsys, model, "--data", data, "--out", f"{bucket}/codes")
-    assert again["done_before"] == 4
+    assert encoded(capsys, model, "--data", data, "--out", f"{bucket}/codes")["done_before"] == 4
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from typer.main import get_command
 import channelhash as ch
 from channelhash.cli import main
 from channelhash.cli.main import app
-from channelhash.lab import download
+from channelhash.lab import demo, download
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
 from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_features
@@ -308,7 +308,6 @@ def test_synthesize_then_describe(tmp_path, capsys):
 @pytest.mark.slow
 def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
     """The demo at a tenth of its quick size; `.ci/run` runs the quick one."""
-    from channelhash.lab import demo
 
     def tiny(folder: Path, loss: str, quick: bool, seed: int = 0):
         values = {

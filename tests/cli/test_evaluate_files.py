@@ -10,6 +10,8 @@ import pytest
 from scipy.io import savemat
 
 import channelhash as ch
+from channelhash.cli.evaluate import _ConventionName
+from channelhash.metrics.conventions import _CONVENTIONS
 from small_runs import assert_refused, run_json, run_text
 
 PLOTS = ["distances.png", "precision-recall.png", "radius.png"]
@@ -172,9 +174,6 @@ def test_conventions_of_other_toolboxes_are_printed_beside_the_scores(files, cap
 
 
 def test_the_commands_conventions_are_those_of_the_package():
-    from channelhash.cli.evaluate import _ConventionName
-    from channelhash.metrics.conventions import _CONVENTIONS
-
     assert [name.value for name in _ConventionName] == list(_CONVENTIONS)
 
 

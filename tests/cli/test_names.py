@@ -41,8 +41,7 @@ def test_stores_and_encoders_are_listed_by_their_forms(capsys):
 def test_configurations_are_listed_and_shown(capsys):
     assert set(run_json(capsys, "config", "list")) == set(presets())
     assert run_command("config", "show", "fast") == 0
-    text = preset_path("fast").read_text(encoding="utf-8")
-    assert capsys.readouterr().out == text
+    assert capsys.readouterr().out == preset_path("fast").read_text(encoding="utf-8")
     assert_refused(capsys, "config", "show", "fats", says="no preset 'fats'; there are benchmark, cliphash, coco-text")
 
 

@@ -316,8 +316,7 @@ def test_answers_end_where_they_stop_fitting(animals, tmp_path, capsys):
     answers = run_json(capsys, *ask)
     assert (len(answers["results"]), answers["close"], answers["did_you_mean"]) == (10, False, "")
     assert all(0 <= hit["fit"] < 0.5 for hit in answers["results"])
-    bears = run_json(capsys, "search", animals, "a polar bear")["results"]
-    fits = [hit["fit"] for hit in bears]
+    fits = [hit["fit"] for hit in run_json(capsys, "search", animals, "a polar bear")["results"]]
     assert fits == sorted(fits, reverse=True)
     assert fits[0] > 0.9
     table = run_text(capsys, "search", animals, "a polar bear")
@@ -438,8 +437,7 @@ def test_a_server_takes_up_what_changes_in_its_folder(animals, tmp_path, capsys,
 
 
 def test_a_language_model_searches_a_folder_and_looks_at_photographs(animals, tmp_path):
-    photos = tmp_path / "photos"
-    shutil.copytree(animals, photos, ignore=shutil.ignore_patterns(".channelhash"))
+    photos = shutil.copytree(animals, tmp_path / "photos", ignore=shutil.ignore_patterns(".channelhash"))
     panda = Image.open(photos / "panda.jpg")
     panda.resize((4 * panda.width, 4 * panda.height)).save(photos / "large.jpg")
     (photos / "cut.jpg").write_bytes(b"")

@@ -92,8 +92,7 @@ def test_two_results_in_one_folder_are_not_mixed(tmp_path):
 def test_arrays_of_other_names_and_the_modalities_can_be_said(tmp_path):
     export = plain()
     export["HashTest"] = export.pop("B_q")
-    path = write(tmp_path / "e.npz", export)
-    query, database = read_export(path, {"B_q": "HashTest"}, "image->text")
+    query, database = read_export(write(tmp_path / "e.npz", export), {"B_q": "HashTest"}, "image->text")
     assert_holds(query, {"image": BITS["B_q"]}, LABELS["L_q"])
     assert_holds(database, {"text": BITS["B_r"]}, LABELS["L_r"])
 
@@ -150,8 +149,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("export", "message"), REFUSED)
 def test_what_does_not_fit_is_refused_in_one_line(tmp_path, export, message):
-    path = write(tmp_path / "e.npz", export)
-    check_refusal(rf"e\.npz: {message}", read_export, path)
+    check_refusal(rf"e\.npz: {message}", read_export, write(tmp_path / "e.npz", export))
 
 
 @pytest.mark.parametrize(("export", "names", "task", "message"), [

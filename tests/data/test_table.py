@@ -62,14 +62,12 @@ def test_every_format_gives_the_same_records_and_those_of_other_columns(root, en
 
 
 def test_pictures_alone_texts_alone_and_no_labels(root):
-    pictures = [{"id": row["id"], "image": row["image"]} for row in ROWS]
-    path = write(root, pictures)
+    path = write(root, [{"id": row["id"], "image": row["image"]} for row in ROWS])
     for records in (load_table(path), load_table(path, label_columns=[])):
         assert (list(records.items), records.labels.shape, records.label_names) == (["image"], (3, 0), ())
     says = f"{path}: has no column 'tags', its columns are 'id', 'image'"
     assert refusal(load_table, path, labels_column="tags") == says
-    texts = [{"id": row["id"], "text": row["text"], "labels": row["labels"]} for row in ROWS]
-    path = write(root, texts)
+    path = write(root, [{"id": row["id"], "text": row["text"], "labels": row["labels"]} for row in ROWS])
     assert list(load_table(path).items) == ["text"]
 
 

@@ -32,12 +32,11 @@ def test_the_correlation_is_numpys(seed):
     bits, labels = random.random((int(random.integers(2, 30)), 5)) < 0.4, None
     labels = random.random((len(bits), 3)) < 0.4
     found = _bit_label_correlation(pack(bits), 5, labels)
-    for j in range(5):
-        for label in range(3):
-            if len({*bits[:, j].tolist()}) == 1 or len({*labels[:, label].tolist()}) == 1:
-                assert math.isnan(found[j, label])
-            else:
-                assert found[j, label] == pytest.approx(np.corrcoef(bits[:, j], labels[:, label])[0, 1], abs=1e-9)
+    for j, label in np.ndindex(5, 3):
+        if len({*bits[:, j].tolist()}) == 1 or len({*labels[:, label].tolist()}) == 1:
+            assert math.isnan(found[j, label])
+        else:
+            assert found[j, label] == pytest.approx(np.corrcoef(bits[:, j], labels[:, label])[0, 1], abs=1e-9)
 
 
 def test_many_rows_are_counted_in_blocks(monkeypatch):
@@ -82,8 +81,7 @@ def test_of_a_store_labelled_items_are_counted_and_of_a_run_and_a_file_all(tmp_p
         found = BitLabels.load(open_store(tmp_path / place))
         np.testing.assert_array_equal(found.correlations["image"], whole["image"])
     store = open_store(tmp_path / "store", K)
-    labelled = [{"labels": codes.names_of(i)} for i in range(N)]
-    store.add(list(codes.ids), codes.codes, metadata=labelled)
+    store.add(list(codes.ids), codes.codes, metadata=[{"labels": codes.names_of(i)} for i in range(N)])
     store.add(["unlabelled"], codes.codes["image"][:1], "image", [{"year": 1}])
     counted = BitLabels.load(store)
     assert counted.rows == {"image": N, "text": N}

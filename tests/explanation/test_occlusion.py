@@ -90,13 +90,12 @@ def test_a_map_is_hiding_one_patch_after_another(fill):
     total, count = np.zeros((6, 8)), np.zeros((6, 8))
     filler = _make_filler(picture, fill)
     before = relaxed(encode([picture])[0], other)
-    for top in range(4):
-        for left in range(6):
-            pixels, patch = np.asarray(picture).copy(), np.s_[8 * top : 8 * top + 24, 8 * left : 8 * left + 24]
-            pixels[patch] = np.asarray(filler)[patch]
-            change = relaxed(encode([Image.fromarray(pixels)])[0], other) - before
-            total[top : top + 3, left : left + 3] += change
-            count[top : top + 3, left : left + 3] += 1
+    for top, left in np.ndindex(4, 6):
+        pixels, patch = np.asarray(picture).copy(), np.s_[8 * top : 8 * top + 24, 8 * left : 8 * left + 24]
+        pixels[patch] = np.asarray(filler)[patch]
+        change = relaxed(encode([Image.fromarray(pixels)])[0], other) - before
+        total[top : top + 3, left : left + 3] += change
+        count[top : top + 3, left : left + 3] += 1
     found = map_image(picture, grid, encode, other, fill)
     np.testing.assert_allclose(found.influence, total / count, atol=1e-5)
 
@@ -106,10 +105,9 @@ def test_the_cells_cover_a_picture_whatever_its_size():
         grid = MapSettings(8, 1).grid(size)
         assert min(grid.rows, grid.columns) == 8
         seen = np.zeros((size[1], size[0]), dtype=int)
-        for row in range(grid.rows):
-            for column in range(grid.columns):
-                left, top, right, bottom = grid.box((row, column), size)
-                seen[top:bottom, left:right] += 1
+        for row, column in np.ndindex(grid.rows, grid.columns):
+            left, top, right, bottom = grid.box((row, column), size)
+            seen[top:bottom, left:right] += 1
         assert (seen == 1).all()
         image = Image.new("RGB", size)
         hidden = _hide(image, (0, 0, *size), _make_filler(image, "grey"))

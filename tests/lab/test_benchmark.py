@@ -74,7 +74,6 @@ def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
         assert loss["average_precision"] / 8 == chosen["loss"]["average_precision"] / 32
         assert loss.get("kappa_q") == chosen["loss"].get("kappa_q")
         assert result.epochs["best"] == result.epochs["last"]
-
     names = {path.name for path in (folder / "tables").iterdir()}
     assert {"means.md", "differences-test.md", "chosen-weights.md", "learning-rates.md", "losses-test-last.md"} <= names
     assert_made_again("benchmark", folder)
@@ -142,8 +141,7 @@ def test_differences_equal_the_tests_written_out(scores):
 
 def check_other_queries(results):
     """They are drawn from those of all seeds."""
-    table = benchmark._differences_tables(results)[1]
-    (row,) = [row for row in table.rows if row[0].text == "DNPH"]
+    (row,) = [row for row in benchmark._differences_tables(results)[1].rows if row[0].text == "DNPH"]
     lower, upper = (float(end.replace("−", "-")) for end in row[3].text.strip("[]").split(", "))
     runs = {(result.method, result.seed): result.query_ap for result in results}
     by_query = []  # of each seed, the mean over tasks of what the two methods differ by

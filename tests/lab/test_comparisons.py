@@ -108,8 +108,7 @@ def test_queries_are_averaged_over_the_common_seeds():
 
 def test_all_pairs_are_compared_and_lengths_stay_apart():
     results = [*grid({"a": 0.3, "b": 0.5, "c": 0.5}), *grid({"a": 0.4, "c": 0.5}, n_bits=64)]
-    found = _compare_methods(results, resamples=100)
-    pairs = [(one.first, one.second, one.n_bits) for one in found]
+    pairs = [(one.first, one.second, one.n_bits) for one in _compare_methods(results, resamples=100)]
     assert pairs == [("b", "a", 32), ("c", "a", 32), ("c", "b", 32), ("c", "a", 64)]
 
 

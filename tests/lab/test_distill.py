@@ -10,6 +10,7 @@ import channelhash as ch
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_config
+from channelhash.training.step import Steps
 from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_features
 from training.test_training import assert_same_run
 
@@ -63,8 +64,6 @@ def test_figures_are_those_of_the_codes(teacher, student):
 
 
 def test_an_interrupted_student_resumes_to_the_same_weights(teacher, student, tmp_path, monkeypatch, capsys):
-    from channelhash.training.step import Steps
-
     save, place = Steps.save, tmp_path / "run"
 
     def stops(steps, path, done):

@@ -34,8 +34,7 @@ def test_code_lengths_show_means_and_sample_std_of_each_method():
         lines = {line.get_label(): line for line in axes.lines}
         np.testing.assert_allclose(lines["A"].get_ydata(), [60 + number, 70 + number])
         np.testing.assert_allclose(lines["B"].get_ydata(), [40 + number, np.nan])
-        bars = axes.collections[0].get_segments()
-        halves = [(bar[1, 1] - bar[0, 1]) / 2 for bar in bars]
+        halves = [(bar[1, 1] - bar[0, 1]) / 2 for bar in axes.collections[0].get_segments()]
         np.testing.assert_allclose(halves, [10, 100 * np.std([0.6, 0.8], ddof=1)])
         assert "chance 25.0 %" in axes.get_title()
     styles = {(line.get_linestyle(), line.get_marker()) for line in figure.axes[0].lines}
@@ -76,8 +75,7 @@ def test_each_loss_has_its_mean_and_spread_in_every_form_on_each_collection():
     for method, values in shares.items():
         results += [made_result(method, seed, share, views=("leak_free", "test")) for seed, share in enumerate(values)]
     better = [made_result(each.method, each.seed, 0.5, views=("leak_free", "test")) for each in results]
-    figure = benchmark_plot({"features": results, "wikipedia": better})
-    panels = figure.axes
+    panels = benchmark_plot({"features": results, "wikipedia": better}).axes
     assert [panel.get_title() for panel in panels] == ["COCO-17", "Wikipedia"]
     assert [label.get_text() for label in panels[0].get_yticklabels()] == ["A", "B"]
     published, tuned, ours = panels[0].containers

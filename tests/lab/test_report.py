@@ -157,8 +157,7 @@ def test_pictures_that_are_gone_leave_their_words(run):
     shutil.rmtree(run.parent / "pictures", ignore_errors=True)
     path = run / "codes" / "test-retrieval.parquet"
     codes = CodeSet.load(path)
-    gone = [str(run / "nowhere" / name) for name in codes.ids]
-    replace(codes, images=gone).save(path)
+    replace(codes, images=[str(run / "nowhere" / name) for name in codes.ids]).save(path)
     page = page_of(run)
     assert "pictures of the examples cannot be read any more" in page.words
     assert HOSTILE in page.words

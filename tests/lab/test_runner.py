@@ -52,7 +52,6 @@ def test_a_grid_runs_once_and_grows_and_its_results_are_those_of_evaluate(base, 
     log = [json.loads(line) for line in (result.folder / "log.jsonl").read_text().splitlines()]
     for task, value in log[-1]["validation"].items():
         assert result.score(task, view="validation") == pytest.approx(value)
-
     with locked(folder / ".lock"):
         check_refusal("another process is running this grid", run_grid, small(base, folder), folder)
     other = small(base, folder, overrides=["train.epochs=4"])

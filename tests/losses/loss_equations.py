@@ -72,11 +72,7 @@ def bsch(outputs, labels, k, similarity_ratio, rho, **weights):
         zeros = sum(s == 0 for s in every)
         similarity_ratio = sum(every) / zeros if zeros else float("inf")
     gap = min(rho * k / 2 * similarity_ratio, k / 2)
-
-    def bounds(s):
-        return (k / 2 + gap, k) if s == 0 else (0, k / 2 * (1 - s))
-
-    return channel_loss(outputs, labels, bounds, **weights)
+    return channel_loss(outputs, labels, lambda s: (k / 2 + gap, k) if s == 0 else (0, k / 2 * (1 - s)), **weights)
 
 
 def tdsrdh(outputs, labels, anchor, alpha, beta, epsilon):

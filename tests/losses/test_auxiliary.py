@@ -121,8 +121,7 @@ def literal_stored(outputs, labels, stored, stored_labels, bounds, alpha, beta, 
     total = torch.zeros((), dtype=torch.float64)
     for values, codes in product(outputs.values(), stored.values()):
         for i, j in product(range(len(labels)), range(len(stored_labels))):
-            both = torch.stack([labels[i], stored_labels[j]])
-            s = literal.similarity(both, 0, 1)
+            s = literal.similarity(torch.stack([labels[i], stored_labels[j]]), 0, 1)
             lower, upper = (end.item() for end in bounds(torch.tensor(s, dtype=torch.float64)))
             d = literal.hamming(values[i], codes[j].double())
             outside = lower - d if d < lower else d - upper if d > upper else None

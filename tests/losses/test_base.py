@@ -18,8 +18,7 @@ def test_shards_add_up_and_only_a_sharded_loss_divides_its_pairs(name):
     outputs, labels = batch(16)
     loss = default_loss(name, 16).double()
     whole, shards = assert_shards_add_up(loss, outputs, labels, side=2, parts=3)
-    even = [torch.allclose(value, whole[0] / 3) for value, *_ in shards]
-    assert all(even) != loss.sharded
+    assert all(torch.allclose(value, whole[0] / 3) for value, *_ in shards) != loss.sharded
 
 
 WRONG_LABELS = {
@@ -168,7 +167,6 @@ def test_ends_of_the_terms():
 
 
 def test_the_sign_of_zero_is_plus_as_the_bit_of_zero_is_one():
-    zeros = torch.tensor([0.0, -0.0, 1e-45, -1e-45])
-    assert sign(zeros).tolist() == [1.0, 1.0, 1.0, -1.0]
+    assert sign(torch.tensor([0.0, -0.0, 1e-45, -1e-45])).tolist() == [1.0, 1.0, 1.0, -1.0]
     # Two modalities that cancel each other out: each is as far from +1.
     assert quantization_error(torch.tensor([[[0.25]], [[-0.25]]])).item() == 0.75 + 1.25

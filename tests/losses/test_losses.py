@@ -23,10 +23,8 @@ MODALITIES = ("image", "text", "audio")
 
 def batch(k: int, n_modalities: int = 2, n: int = 7, seed: int = 0):
     random = torch.Generator().manual_seed(seed)
-    outputs = {
-        name: torch.randn(n, k, generator=random, dtype=torch.float64).requires_grad_()
-        for name in MODALITIES[:n_modalities]
-    }
+    how = {"generator": random, "dtype": torch.float64, "requires_grad": True}
+    outputs = {name: torch.randn(n, k, **how) for name in MODALITIES[:n_modalities]}
     labels = torch.rand(n, 5, generator=random) < 0.4
     labels[:2] = torch.tensor([True, True, True, False, False])  # S = 1 off the diagonal
     labels[2:3] = False  # a sample without labels

@@ -15,9 +15,7 @@ from channelhash.metrics import HammingHistogram, histogram
 from metrics import ranking_equations as literal
 from refusals import check_refusal
 
-GROUPS = st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=3).filter(
-    lambda groups: any(any(group) for group in groups)
-)
+GROUPS = st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=3).filter(lambda of: any(map(any, of)))
 COUNTS = st.lists(st.tuples(st.integers(0, 60), st.floats(0, 1)), min_size=1, max_size=12).map(
     lambda pairs: ([n for n, _ in pairs], [round(n * share) for n, share in pairs])
 )

@@ -158,8 +158,7 @@ def test_codes_in_use_are_the_distinct_codes_of_the_database():
 
 
 def test_all_rows_of_a_querys_id_are_left_out():
-    items = many(6, 0)
-    twice = dataclasses.replace(items, ids=["a", "a", "b", "c", "d", "e"])
+    twice = dataclasses.replace(many(6, 0), ids=["a", "a", "b", "c", "d", "e"])
     assert ch.metrics.evaluate(twice, twice)["text->text"]["own_left_out"] == 8
 
 

@@ -181,7 +181,6 @@ def test_weights_that_do_not_fit_have_unknown_names_or_cannot_be_fetched_are_ref
     check_refusal("did you mean 'IMAGENET1K_V1'", load_torchvision, "resnet18", "IMAGENET1K_V9")
     check_refusal("did you mean 'ViT-H-14-quickgelu'", load_open_clip, "ViT-H-14-quickgeluu", None)
     check_refusal("did you mean 'dfn5b'", load_open_clip, "ViT-H-14-quickgelu", "dfn5")
-
     monkeypatch.setattr(open_clip.factory, "download_pretrained", Mock(side_effect=OSError("no network")))
     says = r"cannot be fetched .*no network.*fetch it elsewhere and give openai@FILE"
     check_refusal(says, load_open_clip, "RN50", "openai", error=JobError)

@@ -148,8 +148,7 @@ def test_sentence_pieces_are_those_of_the_package(text):
 
 def test_a_text_is_read_in_its_language_and_the_english_network_only_reads_english():
     """The general features are the package's; the English ones of other languages are predicted."""
-    inputs = sentences.Sentences().arrays(["a dog on the beach", *SAID])
-    features = sentences.text_features(inputs)
+    features = sentences.text_features(sentences.Sentences().arrays(["a dog on the beach", *SAID]))
     np.testing.assert_allclose(features[:, 384:], PACKAGE.encode(["a dog on the beach", *SAID]), atol=1e-4)
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 2**0.5, atol=1e-4)
     read = sentences._bert()(sentences._token_rows(["a dog on the beach", *SAID]))

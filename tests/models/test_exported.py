@@ -88,8 +88,7 @@ def test_codes_by_the_description_alone_are_the_models(settings, records, pictur
 def test_features_are_standardised_in_the_file_and_taken_as_they_are(tmp_path):
     rows = np.random.default_rng(0).normal(50, 20, (30, 5)).astype(np.float32)
     model = create({"name": "features", "hidden": [8]}, feature_records(rows[:, :4], text=rows), n_bits=19)
-    description = export_onnx(model, tmp_path / "exported", ["text"])
-    assert list(description["modalities"]) == ["text"]
+    assert list(export_onnx(model, tmp_path / "exported", ["text"])["modalities"]) == ["text"]
     assert not (tmp_path / "exported" / "image.onnx").exists()
     for batch in (1, 7):
         codes = exported_codes(tmp_path / "exported", "text", rows, batch)

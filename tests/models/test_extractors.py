@@ -72,8 +72,7 @@ def feature_model(**extractors: str) -> ch.HashModel:
 def test_new_items_get_the_codes_of_their_features(functions, tmp_path):
     extractors = {"text": f"python:{functions}:lengths", "image": f"python:{functions}:sizes"}
     model, texts = feature_model(**extractors), ["banana", "a", ""]
-    rows = np.array([[6, 3, 1], [1, 1, 1], [0, 0, 1.0]])
-    codes = model.encode("text", rows)
+    codes = model.encode("text", np.array([[6, 3, 1], [1, 1, 1], [0, 0, 1.0]]))
     np.testing.assert_array_equal(model.encode_texts(texts), codes)
     np.testing.assert_array_equal(model.encode_texts(tuple(texts)), codes)
     pictures = [Path("p.jpg"), "longer.jpg"]
@@ -81,8 +80,7 @@ def test_new_items_get_the_codes_of_their_features(functions, tmp_path):
     model.save_pretrained(tmp_path / "m")
     np.testing.assert_array_equal(load_model(tmp_path / "m", trust_code=True).encode_texts(texts), codes)
     assert json.loads((tmp_path / "m" / "config.json").read_text())["architecture"]["extractors"] == extractors
-    tensors = feature_model(text=f"python:{functions}:tensors")
-    np.testing.assert_array_equal(tensors.encode_texts(texts), codes)
+    np.testing.assert_array_equal(feature_model(text=f"python:{functions}:tensors").encode_texts(texts), codes)
 
 
 def test_nothing_is_loaded_before_the_first_raw_item_and_names_make_no_other_codes(functions, tmp_path):
@@ -139,8 +137,7 @@ def test_names_that_cannot_be_meant_are_refused_before_training(extractors, says
     ("gone", "has no 'gone'"), ("not_callable", "is not a function"), ("Model.decode", "has no 'Model.decode'"),
 ])  # fmt: skip
 def test_what_an_extractor_gives_is_checked(functions, name, says):
-    extractor = Extractor(f"python:{functions}:{name}", "text", 3)
-    message = refusal(extractor, ["good", "bad"])
+    message = refusal(Extractor(f"python:{functions}:{name}", "text", 3), ["good", "bad"])
     assert message.startswith(f"text extractor python:{functions}:{name}: ")
     assert says in message
 

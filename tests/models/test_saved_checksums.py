@@ -93,8 +93,7 @@ def test_a_trained_run_has_a_card_without_paths(tmp_path):
     config = feature_config(tmp_path / "run.json", write_features(tmp_path / "features.npz"), epochs=2)
     assert run_command("train", config, "--out", tmp_path / "run") == 0
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
-    model = ch.load_model(tmp_path / "run")
-    assert model.fingerprint() in card
+    assert ch.load_model(tmp_path / "run").fingerprint() in card
     assert "kappa_q" in card
     assert str(tmp_path) not in card
     for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL):

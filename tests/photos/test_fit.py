@@ -108,8 +108,7 @@ def test_one_space_is_searched_with_words_without_captions(tmp_path):
 def test_features_are_an_encoder_of_their_own(tmp_path):
     index = ch.index(write_features(tmp_path / "f.npz"), tmp_path / "s", bits=24)
     assert fit_facts(described_fit(index.store))["encoder"] == "features"
-    hits = index.search(like=index.store.ids()[0], k=1)
-    assert [hit.distance for hit in hits] == [0]
+    assert [hit.distance for hit in index.search(like=index.store.ids()[0], k=1)] == [0]
 
 
 def test_a_store_keeps_to_its_encoder(tmp_path):

@@ -44,8 +44,7 @@ def test_moved_and_renamed_files_keep_codes_captions_and_metadata(tmp_path, mode
 def test_a_copy_is_no_move_and_neither_is_another_content(tmp_path, model, store):
     folder = picture_folder(tmp_path / "photos", 3)
     encode_into(store, model, Source.read(folder))
-    content = (folder / "0.png").read_bytes()
-    (folder / "copy.png").write_bytes(content)
+    (folder / "copy.png").write_bytes((folder / "0.png").read_bytes())
     (folder / "2.png").unlink()
     Image.new("RGB", (40, 30), "white").save(folder / "22.png")
     done = encode_into(store, model, Source.read(folder))

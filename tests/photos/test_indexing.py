@@ -12,6 +12,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.codes.parquet import is_code_file
+from channelhash.models import MODELS
 from channelhash.photos.code_files import add_codes, create_from_codes
 from channelhash.photos.source import Source
 from picture_runs import write_pictures
@@ -80,8 +81,6 @@ def test_a_changed_row_of_a_table_is_replaced_with_both_codes(tmp_path, model, s
 
 
 def test_features_are_encoded_again_only_where_they_differ(tmp_path, store):
-    from channelhash.models import MODELS
-
     features = write_features(tmp_path / "f.npz", 20)
     source = Source.read(features)
     model = MODELS["features"].create(source.records, 12, hidden=[8])

@@ -170,8 +170,7 @@ def photos(tmp_path) -> Path:
 
 def test_folder_and_store_move_together(photos, tmp_path):
     PhotoSource(photos, photos / "captions.csv", exclude=("*.png", "raw/*")).write(photos / ".channelhash")
-    moved = tmp_path / "disk" / "pictures"
-    shutil.move(photos, moved)
+    moved = shutil.move(photos, tmp_path / "disk" / "pictures")
     source = PhotoSource.read(moved / ".channelhash")
     assert source == PhotoSource(moved, moved / "captions.csv", ("*.png", "raw/*"))
 

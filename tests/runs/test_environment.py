@@ -24,8 +24,7 @@ def test_the_environment_says_what_computes_and_not_where():
 
 def test_only_a_tracked_file_has_a_commit(tmp_path):
     def git(*arguments: str) -> str:
-        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        command = ["git", *who, *arguments]
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
         return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
 
     tracked, other = tmp_path / "a.py", tmp_path / "b.py"

@@ -101,8 +101,7 @@ def test_scores_are_means_over_tests_of_so_many_images(run, table, capsys):
 
 def test_a_saved_model_asks_with_every_row(run, table, tmp_path, capsys):
     ch.load_model(run).save_pretrained(tmp_path / "saved")
-    result = evaluate_pairs(tmp_path / "saved", table)
-    assert result["images"] == IMAGES
+    assert evaluate_pairs(tmp_path / "saved", table)["images"] == IMAGES
     assert_refused(capsys, "recall", run, table, "--images", 31, says="30 images to ask for, of 120")
     texts = tmp_path / "texts.csv"
     texts.write_text("id,text\n1,a dog\n")

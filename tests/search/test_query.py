@@ -178,8 +178,7 @@ def test_parts_of_a_question_are_added_up(store, model):
 
 def test_only_the_model_of_the_codes_encodes_questions(store, tmp_path, model):
     assert load_encoder(store).fingerprint() == model.fingerprint()
-    other = small_model(tmp_path, seed=1)
-    assert other.fingerprint() != model.fingerprint()
+    assert small_model(tmp_path, seed=1).fingerprint() != model.fingerprint()
     check_refusal("these codes were made by another model than", load_encoder, store, tmp_path / "model")
     bare = ch.open_store(tmp_path / "bare", model.n_bits, model.fingerprint())
     bare.add(["a"], model.encode_texts(["red"]), "text")

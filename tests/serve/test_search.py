@@ -286,8 +286,7 @@ def test_a_picture_and_words_are_paged_together(client, folder):
     files = {"image": (folder / "images" / "0.png").read_bytes()}
     forms = [{"text": "red -blue", "k": 10, "offset": offset} for offset in (0, 10)]
     pages = [client.post("/search/image", data=form, files=files).json() for form in forms]
-    names = [result["id"] for page in pages for result in page["results"]]
-    assert len(set(names)) == 20
+    assert len({result["id"] for page in pages for result in page["results"]}) == 20
     understood = [(part["kind"], part["value"]) for part in pages[0]["understood"]]
     assert understood == [("image", ""), ("words", "red"), ("without", "blue")]
 

@@ -176,8 +176,7 @@ def test_ids_are_cached_by_vocabulary_and_reading(vectors, tmp_path, monkeypatch
     assert vectors.encode_cached(texts, tmp_path, max_tokens=3).shape == (15, 3)
     vectors.encode_cached(texts, tmp_path, segmentation_words=0, max_tokens=4)
     assert len(list(tmp_path.glob("*.npy"))) == 3
-    reverse = vectors.encode_cached(texts[::-1], tmp_path, max_tokens=4)
-    np.testing.assert_array_equal(reverse, first[::-1])
+    np.testing.assert_array_equal(vectors.encode_cached(texts[::-1], tmp_path, max_tokens=4), first[::-1])
     monkeypatch.setattr(word_vectors, "_speller", None)  # a cache that is there needs no speller
     assert isinstance(vectors.encode_cached(texts, tmp_path, max_tokens=4), np.memmap)
     assert vectors.encode_cached([], tmp_path, max_tokens=4).shape == (0, 4)

@@ -12,6 +12,7 @@ import torch
 from channelhash.config import TrainSettings, read_config
 from channelhash.data.collection import Collection
 from channelhash.data.images import ImageFiles
+from channelhash.data.table import load_table
 from channelhash.errors import JobError
 from channelhash.models import MODELS
 from channelhash.runs.train import create_model
@@ -70,8 +71,7 @@ def test_both_architectures_train_and_are_evaluated(items, model_section, tmp_pa
     assert set(frozen) == ({"image", "text"} if model_section["name"] == "cliphash" else {"image"})
     # 11 million weights of a ResNet-18 and 1.7 million of the CLIP stay out of the checkpoints.
     trained = sum(values.numel() for values in weights(run).values())
-    last = (run / "checkpoints" / "last.pt").stat().st_size
-    assert 12 * trained < last < 12 * trained + 100_000
+    assert 12 * trained < (run / "checkpoints" / "last.pt").stat().st_size < 12 * trained + 100_000
 
 
 @pytest.mark.parametrize(("mode", "settings"), [
@@ -164,8 +164,6 @@ def test_changed_pictures_texts_or_weights_are_computed_again(tmp_path, monkeypa
     moved = tmp_path / "moved"
     shutil.copytree(tmp_path / "images", moved / "images")
     shutil.copy(tmp_path / "items.csv", moved)
-    from channelhash.data.table import load_table
-
     assert count(records=load_table(moved / "items.csv")) == 2  # the same content elsewhere
     first, second = (tmp_path / "images" / f"{i}.png" for i in (0, 1))
     first.write_bytes(second.read_bytes())
@@ -177,8 +175,7 @@ def test_changed_pictures_texts_or_weights_are_computed_again(tmp_path, monkeypa
 
 
 def test_contents_are_hashed_once_and_again_when_a_file_changes(tmp_path, monkeypatch):
-    records = picture_records(tmp_path, 4)
-    paths, memo = records.items["image"], tmp_path / "memo"
+    paths, memo = picture_records(tmp_path, 4).items["image"], tmp_path / "memo"
     first = training_inputs._collection_hash(paths, memo)
     monkeypatch.setattr(training_inputs, "file_hash", lambda path: pytest.fail("read again"))
     assert training_inputs._collection_hash(paths, memo) == first

@@ -10,6 +10,7 @@ from PIL import ExifTags, Image, ImageOps
 from channelhash.data.images import Resize, image_problem, square
 from channelhash.explanation.occlusion import reduce_image
 from channelhash.photos.tags import read_header
+from channelhash.utils import image_files
 from channelhash.utils.image_files import decode, heif_problem, open_image
 from channelhash.utils.seeds import generator
 from pages import ROOT
@@ -91,8 +92,6 @@ def test_heic_is_read_upright(tmp_path):
 
 
 def test_a_heic_file_without_the_extra_says_what_to_install(tmp_path, monkeypatch):
-    from channelhash.utils import image_files
-
     path = tmp_path / "photo.heic"
     path.write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
     monkeypatch.setattr(image_files, "heif_problem", lambda: "pip install 'channelhash[heif]'")

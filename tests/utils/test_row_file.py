@@ -96,8 +96,7 @@ def test_a_file_of_another_backbone_is_refused(tmp_path):
     for suffix in (".npy", ".json"):
         os.replace(other.with_suffix(suffix), mine.with_suffix(suffix))
     check_refusal("belongs to something else", build, tmp_path, Compute())
-    meta = mine.with_suffix(".json")
-    meta.write_text(json.dumps({"key": "nothing"}))
+    mine.with_suffix(".json").write_text(json.dumps({"key": "nothing"}))
     check_refusal("damaged", build, tmp_path, Compute())
 
 

@@ -105,7 +105,6 @@ def test_arrays_with_changed_bytes_are_refused_or_searched(n):
 def test_codes_of_more_bits_than_a_distance_holds_are_refused():
     longest = np.full((2, -(-MOST_BITS // 8)), 255, np.uint8)
     longest[:, -1] = 0b11111100
-    index = CodeIndex.build(longest, MOST_BITS)
-    (found,) = index.nearest(np.zeros_like(longest[:1]), 5)
+    (found,) = CodeIndex.build(longest, MOST_BITS).nearest(np.zeros_like(longest[:1]), 5)
     assert found.distances.tolist() == [MOST_BITS] * 2
     check_refusal("65535 bits cannot be searched", CodeIndex.build, longest, MOST_BITS + 1, error=ValueError)

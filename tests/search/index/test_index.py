@@ -141,10 +141,8 @@ def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
     monkeypatch.setattr(code_index, "_FEWEST_CLUSTERED", 1_000)
     monkeypatch.setattr(clustered_scan, "_PIVOTS", 64)
     for codes, clustered in ((draw(30_000, 128, 20, 0), True), (scattered(30_000, 0, 16), False)):
-        index = CodeIndex.build(codes, 128)
-        assert ("cluster_pivots" in index.arrays()) is clustered
-        few = CodeIndex.build(codes[:900], 128)
-        assert "cluster_pivots" not in few.arrays()
+        assert ("cluster_pivots" in CodeIndex.build(codes, 128).arrays()) is clustered
+        assert "cluster_pivots" not in CodeIndex.build(codes[:900], 128).arrays()
 
 
 @given(st.integers(1, 70), st.integers(0, 40), st.integers(1, 50), st.integers(0, 2**31), st.integers(0, 20))

@@ -40,8 +40,7 @@ def test_a_backup_is_a_store_with_the_same_answers(tmp_path):
     records = Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), dtype=bool), ("any",))
     model = MODELS["small"].create(records, 16, text_width=4, hidden=[4], min_count=1)
     model.save_pretrained(tmp_path / "a" / "model")
-    done = backup_store(tmp_path / "a", tmp_path / "deep" / "b")  # while the store is open
-    assert done[0] == 10
+    assert backup_store(tmp_path / "a", tmp_path / "deep" / "b")[0] == 10  # while the store is open
     store.delete(["a3"])
     with ch.open_store(tmp_path / "deep" / "b") as copy:
         assert copy.get(copy.ids())[3].metadata == {"labels": ["dog"], "year": 3}
