@@ -88,9 +88,8 @@ def test_evaluate_on_other_parts(run, capsys):
 
 
 def test_encode_then_search_by_id(run, tmp_path, capsys):
-    features = run.parent / "f.npz"
     out = tmp_path / "codes.parquet"
-    assert run_command("encode", run, "--data", features, "--out", out) == 0
+    assert run_command("encode", run, "--data", run.parent / "f.npz", "--out", out) == 0
     codes = ch.CodeSet.load(out)
     assert (len(codes), codes.model) == (240, ch.load_model(run).fingerprint())
     results = run_json(capsys, "search", out, "--like", "item007", "-k", "4", "--modality", "text")["results"]

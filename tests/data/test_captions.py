@@ -39,9 +39,8 @@ def test_what_holds_no_captions_is_refused_in_one_line(tmp_path, name, content, 
 
 
 def test_a_caption_finds_its_image_by_the_end_of_its_path():
-    names = ["2019/1.jpg", "2020/1.jpg", "2.jpg"]
     captions = {"2019/1.jpg": ["one"], "/old/2.jpg": ["two"], "1.jpg": ["which?"], "12.jpg": ["x", "y"]}
-    found, lines = _match_captions(captions, names, Path("c.csv"))
+    found, lines = _match_captions(captions, ["2019/1.jpg", "2020/1.jpg", "2.jpg"], Path("c.csv"))
     assert found == [("one",), (), ("two",)]
     assert lines == ["c.csv: pictures that are not there: 2, with 3 captions, such as 1.jpg"]
 

@@ -43,11 +43,10 @@ def test_a_map_lights_up_exactly_in_the_quadrant_that_the_bit_looks_at(row, colu
     picture = white_quadrant(row, column)
     whole = encode_quadrants([picture])[0]
     found = map_image(picture, Grid(4, 4, 2), encode_quadrants, whole, "grey")
-    lit = found.influence > 0
     # A 2 × 2 patch fills a quadrant's 2 × 2 cells; only one that hides it whole makes its mean fall below 160.
     expected = np.zeros((4, 4), dtype=bool)
     expected[2 * row : 2 * row + 2, 2 * column : 2 * column + 2] = True
-    np.testing.assert_array_equal(lit, expected)
+    np.testing.assert_array_equal(found.influence > 0, expected)
     np.testing.assert_array_equal(found.flips > 0, expected)
     assert found.strongest == (2 * row + column + 1,)
     assert (found.influence >= 0).all()

@@ -14,8 +14,7 @@ from channelhash.lab.experiments.results import query_means, read_grid
 from channelhash.lab.experiments.runner import Execution
 from channelhash.lab.experiments.studies import benchmark
 from channelhash.lab.experiments.tables import _to_markdown
-from channelhash.losses import LOSSES as ALL_LOSSES
-from channelhash.losses import PUBLISHED, RECOMMENDED
+from channelhash.losses import LOSSES, PUBLISHED, RECOMMENDED
 from lab.grids import assert_made_again, made_result, named_grid, read_runs
 from refusals import check_refusal
 from small_runs import assert_refused, run_command, run_json, write_features
@@ -26,7 +25,7 @@ def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path
     fixed = [method for method, loss in benchmark._LOSSES.items() if loss.get("recommended")]
     assert fixed == [f"{name.upper()}, recommended" for name in RECOMMENDED]
     assert names >= set(PUBLISHED)
-    assert names == set(benchmark._CHOICES) == set(ALL_LOSSES) - {"contrastive"}
+    assert names == set(benchmark._CHOICES) == set(LOSSES) - {"contrastive"}
     assert {math.prod(map(len, keys.values())) for keys in benchmark._CHOICES.values()} == {9}
     grid = named_grid("benchmark", base, tmp_path, seeds=2)
     plan = run_json(capsys, "experiment", "benchmark", "--config", base, "--seeds", "2", "--dry-run")

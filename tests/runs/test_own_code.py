@@ -173,12 +173,11 @@ def test_a_wrong_result_of_ones_own_code_is_blamed_on_it(broken, capsys, key, na
 
 def failure(capsys, key, name):
     """Return what a training says whose loss, model or data are ``name``; those of `OWN` otherwise."""
-    settings = [f"{key}={name}"]
     others = [section for section in ("data", "model", "loss") if not key.startswith(section)]
     sections = {section: SECTIONS[section] for section in (*others, "train")}
     sections[key.partition(".")[0]] = {}
     Path("own.yaml").write_text(json.dumps(sections))
-    assert run_command("train", "own.yaml", "--set", *settings, "--out", "failed") == 1
+    assert run_command("train", "own.yaml", "--set", f"{key}={name}", "--out", "failed") == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "this is a bug" not in error

@@ -7,11 +7,9 @@ import faiss
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.search.contract import N_BITS
-from tests.search.contract import random_codes as codes_of
+from tests.search.contract import N_BITS, random_codes
 
-from channelhash.cli.index import _export_faiss as export_command
-from channelhash.cli.index import _import_faiss as import_command
+from channelhash.cli.index import _export_faiss, _import_faiss
 from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search.transfer import export_faiss, import_faiss, items_file
@@ -22,8 +20,8 @@ from refusals import check_refusal
 def store(tmp_path):
     with open_store(tmp_path / "store", n_bits=N_BITS, model="m") as opened:
         names = [f"item {row}" for row in range(30)]
-        opened.add(names, codes_of(30), metadata=[{"labels": ["dog"], "text": f"it's {row}"} for row in range(30)])
-        opened.add(["words", *names[:3]], codes_of(4, seed=1), "text")
+        opened.add(names, random_codes(30), metadata=[{"labels": ["dog"], "text": f"it's {row}"} for row in range(30)])
+        opened.add(["words", *names[:3]], random_codes(4, seed=1), "text")
         yield opened
 
 
@@ -35,7 +33,7 @@ def test_faiss_finds_the_same(store, tmp_path):
     assert (index.d, index.ntotal) == (16, 30)
     listed = pq.read_table(items_file(file))
     ids = dict(zip(*(listed.column(name).to_pylist() for name in ("number", "id")), strict=True))
-    queries = codes_of(5, seed=2)
+    queries = random_codes(5, seed=2)
     distances, numbers = index.search(queries, 30)
     found = store.search(queries, 30)
     for row in range(5):
@@ -81,7 +79,7 @@ def test_files_made_elsewhere(tmp_path, wrap):
 
 def test_files_made_elsewhere_that_do_not_fit_are_refused(store, tmp_path):
     index = faiss.IndexBinaryIDMap(faiss.IndexBinaryFlat(16))
-    index.add_with_ids(codes_of(3), np.array([7, 5, 7]))
+    index.add_with_ids(random_codes(3), np.array([7, 5, 7]))
     write(index, tmp_path / "their.index")
     with pytest.raises(InputError, match=r"their\.index: ids: '7' \(row 2\) occurs twice"):
         import_faiss(tmp_path / "their.index", str(tmp_path / "new"))
@@ -95,7 +93,7 @@ def test_files_made_elsewhere_that_do_not_fit_are_refused(store, tmp_path):
         pq.write_table(wrong, items_file(tmp_path / "codes.faiss"))
         check_refusal(message, import_faiss, tmp_path / "codes.faiss", str(tmp_path / "new"))
     index = faiss.IndexBinaryFlat(16)
-    index.add(codes_of(2))
+    index.add(random_codes(2))
     write(index, tmp_path / "their.index")
     store.close()
     import_faiss(tmp_path / "their.index", str(tmp_path / "store"))
@@ -127,7 +125,7 @@ def test_what_cannot_be_read_or_written(store, tmp_path, monkeypatch):
 
 def test_commands(store, tmp_path, capsys):
     file = tmp_path / "codes.faiss"
-    export_command(str(tmp_path / "store"), file, None, as_json=True)
+    _export_faiss(str(tmp_path / "store"), file, None, as_json=True)
     assert json.loads(capsys.readouterr().out) == {"out": str(file), "items_file": str(items_file(file)), "items": 30}
-    import_command(str(tmp_path / "new"), file, None, as_json=False)
+    _import_faiss(str(tmp_path / "new"), file, None, as_json=False)
     assert capsys.readouterr().out == f"30 codes of {file} are in {tmp_path / 'new'}\n"

@@ -6,8 +6,7 @@ from unittest.mock import Mock
 import grpc
 import pytest
 from pymilvus import MilvusClient, MilvusException
-from tests.search.contract import N_BITS, Kind
-from tests.search.contract import random_codes as codes_of
+from tests.search.contract import N_BITS, Kind, random_codes
 from tests.search.milvus_server import milvus_address, server, stop_server
 from tests.search.test_copy_store import test_everything_arrives  # noqa: F401
 from tests.search.test_store_contract import (  # noqa: F401
@@ -96,17 +95,17 @@ def test_expressions_for_a_server(where, expression):
 
 @pytest.mark.slow
 def test_more_answers_than_milvus_returns(store, monkeypatch):
-    store.add([f"{n}" for n in range(6)], codes_of(6))
+    store.add([f"{n}" for n in range(6)], random_codes(6))
     monkeypatch.setattr(milvus, "_MAX_ANSWERS", 5)
-    check_refusal("k is 6; Milvus returns at most 5", store.search, codes_of(1), 6)
-    check_refusal("limit is 6", store.search_radius, codes_of(1), 3, limit=6)
-    check_refusal("query 0 has 5 items or more within 12 bits", store.search_radius, codes_of(1), 12)
-    assert len(store.search_radius(codes_of(1), 12, limit=5).ids[0]) == 5
+    check_refusal("k is 6; Milvus returns at most 5", store.search, random_codes(1), 6)
+    check_refusal("limit is 6", store.search_radius, random_codes(1), 3, limit=6)
+    check_refusal("query 0 has 5 items or more within 12 bits", store.search_radius, random_codes(1), 12)
+    assert len(store.search_radius(random_codes(1), 12, limit=5).ids[0]) == 5
 
 
 @pytest.mark.slow
 def test_a_collection_of_somebody_else_or_in_another_format_is_refused(store, monkeypatch):
-    store.add(["a"], codes_of(1))
+    store.add(["a"], random_codes(1))
     monkeypatch.setattr(milvus, "_FORMAT", "channelhash 9")
     check_refusal("this version reads 'channelhash 9'; push it again", open_store, store.address)
     address = milvus_address("foreign")
@@ -124,14 +123,14 @@ def test_a_collection_of_somebody_else_or_in_another_format_is_refused(store, mo
     ("a", {"labels": ["x" * 65_536]}, "label 'xxx.* of 65,536 bytes"),
 ])  # fmt: skip
 def test_what_is_too_large_for_milvus(store, name, metadata, message):
-    check_refusal(message, store.add, ["b", name], codes_of(2), metadata=[{}, metadata])
+    check_refusal(message, store.add, ["b", name], random_codes(2), metadata=[{}, metadata])
     assert len(store) == 0
 
 
 @pytest.mark.slow
 def test_an_error_between_two_requests_says_how_far_it_came(store, monkeypatch):
     monkeypatch.setattr(milvus, "_ROWS", 3)
-    store.add(["first"], codes_of(1))
+    store.add(["first"], random_codes(1))
     upsert, calls = MilvusClient.upsert, []
 
     def fails_the_second_time(self, *arguments, **options):
@@ -143,15 +142,15 @@ def test_an_error_between_two_requests_says_how_far_it_came(store, monkeypatch):
     monkeypatch.setattr(MilvusClient, "upsert", fails_the_second_time)
     names = [f"n{n}" for n in range(7)]
     with pytest.raises(JobError, match="after 3 of 7 items were written: Milvus says: the disk is full"):
-        store.add(names, codes_of(7))
+        store.add(names, random_codes(7))
     assert len(store) == 4
-    store.upsert(names, codes_of(7))
+    store.upsert(names, random_codes(7))
     assert len(store) == 8
 
 
 @pytest.mark.slow
 def test_no_answer_in_time_is_told_in_one_line(store, monkeypatch):
-    store.add(["a"], codes_of(1))
+    store.add(["a"], random_codes(1))
 
     class Late(grpc.RpcError):
         def code(self):
