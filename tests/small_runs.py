@@ -84,6 +84,13 @@ def run_command(*arguments: object) -> int:
     return 0
 
 
+def train_run(config: Path, *options: object) -> Path:
+    """Train as a configuration says; return the run's folder, ``run`` beside the file."""
+    folder = config.parent / "run"
+    assert run_command("train", config, "--out", folder, *options) == 0
+    return folder
+
+
 def run_text(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     """Run a command that succeeds; return what it prints."""
     capsys.readouterr()

@@ -18,7 +18,7 @@ from channelhash.cli.main import app
 from channelhash.lab import demo, download
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
-from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_features
+from small_runs import assert_refused, feature_config, run_command, run_json, run_text, train_run, write_features
 
 COMMANDS = get_command(app).commands
 COMMANDS = {name: command for name, command in COMMANDS.items() if name not in ("index", "data", "config", "list")} | {
@@ -45,10 +45,9 @@ def test_help_and_version_do_not_import_torch_or_matplotlib(words):
 def run(tmp_path_factory) -> Path:
     """A finished feature run, evaluated."""
     root = tmp_path_factory.mktemp("run")
-    config = feature_config(root / "c.yaml", write_features(root / "f.npz"), epochs=12)
-    assert run_command("train", config, "--out", root / "run") == 0
-    assert run_command("evaluate", root / "run") == 0
-    return root / "run"
+    run = train_run(feature_config(root / "c.yaml", write_features(root / "f.npz"), epochs=12))
+    assert run_command("evaluate", run) == 0
+    return run
 
 
 def test_train_learns_and_prints_json_alone_on_stdout(tmp_path, capfd):
@@ -188,8 +187,7 @@ def table_config(path: Path, table: Path) -> Path:
 
 
 def test_a_persons_table_from_pictures_to_answers(pictures, tmp_path, capsys):
-    run = tmp_path / "run"
-    assert run_command("train", table_config(tmp_path / "c.yaml", pictures / "items.csv"), "--out", run) == 0
+    run = train_run(table_config(tmp_path / "c.yaml", pictures / "items.csv"))
     assert run_command("evaluate", run) == 0
     results = run_json(capsys, "search", run, "--text", "red", "-k", "5")["results"]
     assert {tuple(hit["labels"]) for hit in results} == {("red",)}
@@ -204,8 +202,7 @@ def test_a_persons_table_from_pictures_to_answers(pictures, tmp_path, capsys):
 
 
 def test_new_items_need_no_labels_and_may_be_skipped(pictures, tmp_path, capsys):
-    run = tmp_path / "run"
-    run_command("train", table_config(tmp_path / "c.yaml", pictures / "items.csv"), "--out", run)
+    run = train_run(table_config(tmp_path / "c.yaml", pictures / "items.csv"))
     table, out = tmp_path / "new.csv", tmp_path / "new.parquet"
     (tmp_path / "broken.png").write_bytes((pictures / "0.png").read_bytes()[:60])
     table.write_text(f"id,image,text\nx,0.png,words\ny,gone.png,words\nz,{tmp_path / 'broken.png'},words\n")

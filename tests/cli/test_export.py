@@ -12,7 +12,7 @@ from channelhash.models import load_model
 from literal_recipe import exported_codes
 from pages import DOCS, run_page
 from picture_runs import picture_config, write_pictures
-from small_runs import assert_refused, run_command, run_json
+from small_runs import assert_refused, run_command, run_json, train_run
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +20,7 @@ def run(tmp_path_factory) -> Path:
     """A finished run of the small model."""
     root = tmp_path_factory.mktemp("run")
     model = {"name": "small", "width": 8, "image_size": 24, "min_count": 1, "hidden": [32]}
-    config = picture_config(root / "c.yaml", write_pictures(root), model, epochs=5)
-    assert run_command("train", config, "--out", root / "run") == 0
-    return root / "run"
+    return train_run(picture_config(root / "c.yaml", write_pictures(root), model, epochs=5))
 
 
 def test_exported_files_give_the_runs_codes(run, capsys):

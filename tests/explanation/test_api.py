@@ -14,7 +14,7 @@ from channelhash.search import open_store
 from picture_runs import picture_records
 from refusals import check_refusal
 from serve.served import small_model, small_store
-from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_features
+from small_runs import assert_refused, feature_config, run_command, run_json, run_text, train_run, write_features
 
 FAST = MapSettings(cells=3, patch=1)
 
@@ -122,8 +122,7 @@ def test_what_cannot_be_explained_is_refused_in_a_line(folder, capsys, arguments
 
 
 def test_a_model_of_features_has_bits_and_meanings_and_says_why_no_maps(tmp_path, capsys):
-    config = feature_config(tmp_path / "config.json", write_features(tmp_path / "f.npz"))
-    assert run_command("train", config, "--out", tmp_path / "run") == 0
+    train_run(feature_config(tmp_path / "config.json", write_features(tmp_path / "f.npz")))
     assert run_command("evaluate", tmp_path / "run") == 0
     ids = open_store(tmp_path / "run").ids()[:2]
     likes = ("--like", ids[0], "--like", ids[1], "--by", "image", "--by", "text")

@@ -1,7 +1,7 @@
 import pytest
 
 from picture_runs import features_config, write_picture_features, write_pictures
-from small_runs import feature_config, grid_base, run_command, write_features
+from small_runs import feature_config, grid_base, train_run, write_features
 
 
 @pytest.fixture
@@ -14,9 +14,7 @@ def base(tmp_path):
 def teacher(tmp_path_factory):
     """A finished run on features, which no test changes."""
     folder = tmp_path_factory.mktemp("teacher")
-    config = feature_config(folder / "c.yaml", write_features(folder / "f.npz"), validate_every=0)
-    assert run_command("train", config, "--out", folder / "run") == 0
-    return folder / "run"
+    return train_run(feature_config(folder / "c.yaml", write_features(folder / "f.npz"), validate_every=0))
 
 
 @pytest.fixture(scope="session")
@@ -25,5 +23,4 @@ def pictures(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictures")
     items = write_pictures(folder)
     config = features_config(folder / "c.yaml", write_picture_features(folder / "f.npz"), epochs=20)
-    assert run_command("train", config, "--out", folder / "run") == 0
-    return folder / "run", items
+    return train_run(config), items

@@ -11,7 +11,7 @@ from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_config
 from channelhash.training.step import Steps
-from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_features
+from small_runs import assert_refused, feature_config, run_command, run_json, run_text, train_run, write_features
 from training.test_training import assert_same_run
 
 STUDENT = ("--student", "features", "--set", "model.hidden=[32]", "--set", "train.epochs=30")
@@ -151,12 +151,10 @@ def test_what_is_wrong_is_said_in_one_line(teacher, student, tmp_path, capsys):
 
 
 def test_a_student_shares_a_modality_with_its_teacher(teacher, tmp_path, capsys):
-    with np.load(teacher.parent / "f.npz") as arrays:
-        parts = {name: {key: arrays[key] for key in ("labels", "id", name)} for name in ("image", "text")}
-    for name, columns in parts.items():
-        np.savez(tmp_path / f"{name}.npz", **columns)
-    config = feature_config(tmp_path / "c.yaml", tmp_path / "image.npz", epochs=1, validate_every=0)
-    assert run_command("train", config, "--out", tmp_path / "images") == 0
+    arrays = np.load(teacher.parent / "f.npz")
+    for name in ("image", "text"):
+        np.savez(tmp_path / f"{name}.npz", **{key: arrays[key] for key in ("labels", "id", name)})
+    run = train_run(feature_config(tmp_path / "c.yaml", tmp_path / "image.npz", epochs=1, validate_every=0))
     says = "the teacher has image, the student's data text"
     out = ("--out", tmp_path / "no")
-    assert_refused(capsys, "distill", tmp_path / "images", *STUDENT, "--data", tmp_path / "text.npz", *out, says=says)
+    assert_refused(capsys, "distill", run, *STUDENT, "--data", tmp_path / "text.npz", *out, says=says)

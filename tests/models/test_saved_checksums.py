@@ -16,7 +16,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS
 from channelhash.models.description import damaged_files, model_card, read_checked, read_description
 from refusals import check_refusal
-from small_runs import feature_config, run_command, write_features
+from small_runs import feature_config, train_run, write_features
 
 TEXTS = ("a dog on the beach", "a cat on the sea", "a dog and a cat")
 
@@ -90,8 +90,7 @@ def test_a_card_says_what_the_model_is_and_how_it_was_trained():
 
 
 def test_a_trained_run_has_a_card_without_paths(tmp_path):
-    config = feature_config(tmp_path / "run.json", write_features(tmp_path / "features.npz"), epochs=2)
-    assert run_command("train", config, "--out", tmp_path / "run") == 0
+    train_run(feature_config(tmp_path / "run.json", write_features(tmp_path / "features.npz"), epochs=2))
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
     assert ch.load_model(tmp_path / "run").fingerprint() in card
     assert "kappa_q" in card

@@ -22,7 +22,7 @@ from channelhash.search.query import load_encoder
 from channelhash.utils.progress import no_progress
 from picture_runs import clip_model, picture_config, resnet_model, write_pictures
 from refusals import check_refusal
-from small_runs import assert_refused, feature_config, interrupt_at, run_command, run_json, write_features
+from small_runs import assert_refused, feature_config, interrupt_at, run_command, run_json, train_run, write_features
 
 OLD = ["--set", "data.without_labels=[label 5]", "--set", "data.queries=30", "--set", "data.train=80"]
 NEW = ["--set", "data.only_labels=[label 5]"]
@@ -178,8 +178,7 @@ def test_an_extension_is_planned_by_nobody(extended, capsys):
 
 
 def test_a_loss_without_channels_cannot_be_extended(place, tmp_path, capsys):
-    config = feature_config(tmp_path / "c.yaml", place / "f.npz", "tdsrdh", epochs=1, validate_every=0)
-    assert run_command("train", config, "--out", tmp_path / "run", *OLD) == 0
+    train_run(feature_config(tmp_path / "c.yaml", place / "f.npz", "tdsrdh", epochs=1, validate_every=0), *OLD)
     command = ["extend", tmp_path / "run", "--data", place / "f.npz", *NEW, *QUICK]
     assert_refused(capsys, *command, says="'tdsrdh' has no channels (bounds)")
 
@@ -191,9 +190,7 @@ def test_a_store_goes_on_with_the_extended_model(place, extended, tmp_path, caps
         np.savez(tmp_path / f"{name}.npz", **{key: features[key][rows] for key in features.files})
     assert run_command("index", "create", store, tmp_path / "old.npz", "--model", place / "old") == 0
     before = {item.id: item.codes for item in ch.open_store(store).get(ch.open_store(store).ids())}
-    other = tmp_path / "other"
-    config = feature_config(tmp_path / "c.yaml", place / "f.npz", epochs=1, validate_every=0)
-    assert run_command("train", config, "--out", other) == 0
+    other = train_run(feature_config(tmp_path / "c.yaml", place / "f.npz", epochs=1, validate_every=0))
     add = ["index", "add", store, tmp_path / "new.npz", "--model"]
     assert_refused(capsys, *add, other, says="made by another model")
     assert run_json(capsys, *add, extended)["added"] == int(is_new.sum())

@@ -29,7 +29,7 @@ from channelhash.training.inputs import (
 )
 from channelhash.utils.progress import no_stage_progress
 from picture_runs import clip_model, picture_config, picture_records, resnet_model, write_pictures
-from small_runs import assert_refused, run_command
+from small_runs import assert_refused, run_command, train_run
 from training.test_distributed import losses
 from training.test_training import assert_same_run, weights
 
@@ -59,9 +59,7 @@ def model_section(request, tmp_path):
 
 
 def test_both_architectures_train_and_are_evaluated(items, model_section, tmp_path):
-    config = picture_config(tmp_path / "c.yaml", items, model_section, "tdsrdh")
-    run = tmp_path / "run"
-    assert run_command("train", config, "--out", run) == 0
+    run = train_run(picture_config(tmp_path / "c.yaml", items, model_section, "tdsrdh"))
     assert run_command("evaluate", run) == 0
     tasks = json.loads((run / "metrics.json").read_text())["tasks"]
     assert len(tasks) == 4

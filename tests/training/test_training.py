@@ -26,7 +26,7 @@ from channelhash.training.inputs import TrainingSet, memory_batches, prepare_inp
 from channelhash.training.step import Steps, _epoch_batches, _image_batches, _learning_rate, epoch_steps
 from channelhash.training.trainer import selection_score, train
 from channelhash.utils.progress import no_progress
-from small_runs import assert_refused, feature_config, interrupt_at, run_command, run_json, write_features
+from small_runs import assert_refused, feature_config, interrupt_at, run_command, run_json, train_run, write_features
 
 
 def test_the_schedule_is_the_papers():
@@ -217,9 +217,7 @@ def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name, rates, terms):
 
 
 def test_a_run_folder_has_what_the_design_names(tmp_path):
-    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"))
-    run = tmp_path / "run"
-    run_command("train", config, "--out", run)
+    run = train_run(feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz")))
     run_command("evaluate", run)
     names = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
     assert {"config.yaml", "log.jsonl", "splits.json", "metrics.json", "environment.json"} <= names
@@ -260,8 +258,7 @@ def test_a_loss_that_breaks_stops_the_run_and_keeps_the_last_good_checkpoint(tmp
 
 def test_a_damaged_checkpoint_is_named(tmp_path, capsys):
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=2)
-    run = tmp_path / "run"
-    run_command("train", config, "--out", run)
+    run = train_run(config)
     checkpoint = run / "checkpoints" / "last.pt"
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
     shutil.rmtree(run / "model")
@@ -302,8 +299,7 @@ def test_a_folder_in_use_or_of_another_run_is_refused(tmp_path, capsys):
 
     features = write_features(tmp_path / "f.npz")
     config = feature_config(tmp_path / "c.yaml", features, epochs=2)
-    run = tmp_path / "run"
-    run_command("train", config, "--out", run)
+    run = train_run(config)
     assert_refused(capsys, "train", config, "--out", run, says="already holds a run; add --resume")
     other = feature_config(tmp_path / "d.yaml", features, epochs=3)
     assert_refused(capsys, "train", other, "--out", run, "--resume", says="another configuration (epochs: 3)")
