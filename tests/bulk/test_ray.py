@@ -51,13 +51,6 @@ def job(tmp_path) -> tuple[Path, str, Path]:
     return model, data, tmp_path / "whole"
 
 
-def run_script(script: str, cluster: str) -> subprocess.CompletedProcess[str]:
-    """A driver of its own on the cluster."""
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n{script}"]
-    environment = os.environ | {"RAY_ADDRESS": cluster}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
 def test_a_node_that_starts_too_slowly_is_started_again():
     slow, other = Exception("The current node timed out during startup."), ConnectionError("refused")
     for errors, starts in ([slow, slow, None], 3), ([slow] * 4, 3), ([other, None], 1):
@@ -84,7 +77,10 @@ def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
 def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path):
     model, data, whole = job
     arguments = [str(model), data, str(tmp_path / "out"), "ray", "24"]
-    ended = run_script(f"from bulk import dying; dying.encode_and_die(*{arguments!r})", cluster)
+    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+    script += f"from bulk import dying; dying.encode_and_die(*{arguments!r})"
+    environment = os.environ | {"RAY_ADDRESS": cluster}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == -9, ended.stderr
     assert len(list((tmp_path / "out").glob("codes-*.parquet"))) >= 3
     time.sleep(3)  # until Ray has ended the dead driver's workers, whose files are not taken for leftovers before

@@ -14,8 +14,6 @@ from channelhash.cli.evaluate import _ConventionName
 from channelhash.metrics.conventions import _CONVENTIONS
 from small_runs import assert_refused, run_json, run_text
 
-PLOTS = ["distances.png", "precision-recall.png", "radius.png"]
-
 
 def code_set(n: int, seed: int, k: int = 20, model: str = "") -> ch.CodeSet:
     """Codes that carry the labels plus noise."""
@@ -81,7 +79,8 @@ def test_figures_and_plots_go_into_the_folder_that_is_named(files, tmp_path, cap
     shown = run_text(capsys, "evaluate", *arguments, "--out", tmp_path / "out")
     assert all(task in shown for task in ("image → text", "text → text", "mAP tie-aware"))
     assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == result
-    assert sorted(path.name for path in (tmp_path / "out" / "plots").iterdir()) == PLOTS
+    plots = ["distances.png", "precision-recall.png", "radius.png"]
+    assert sorted(path.name for path in (tmp_path / "out" / "plots").iterdir()) == plots
 
 
 def test_an_export_with_names_of_its_own_is_read_with_array(files, tmp_path, capsys):

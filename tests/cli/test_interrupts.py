@@ -60,10 +60,8 @@ def test_a_second_signal_ends_a_command_that_does_not_come_to_its_end():
 
 
 def test_a_signal_while_python_ends_changes_nothing():
-    body = (
-        "class Last:\n            def __del__(self, write=os.write, sleep=time.sleep): write(1, b'last\\n'); sleep(1)\n"
-        f"        main.last = Last(); {SLEEPING}"
-    )
+    body = "class Last:\n            def __del__(self, write=os.write, sleep=time.sleep): "
+    body += f"write(1, b'last\\n'); sleep(1)\n        main.last = Last(); {SLEEPING}"
     process = begun(body)
     process.send_signal(signal.SIGTERM)
     assert [process.stdout.readline() for _ in range(2)] == ["closed\n", "last\n"]

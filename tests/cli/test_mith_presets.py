@@ -11,8 +11,6 @@ from data import mirflickr_tree, nuswide_tree
 from picture_runs import tiny_clip
 from small_runs import run_json
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "mith.md").read_text(encoding="utf-8")
-
 
 def write_coco(root: Path) -> Path:
     """Two parts of a collection in COCO's layout, eight images with a label and two without, as the page's table."""
@@ -29,7 +27,8 @@ def write_coco(root: Path) -> Path:
         (root / "annotations" / f"instances_{part}.json").write_text(json.dumps(document))
         captions = [{"image_id": number, "caption": f"Number {number}, with a comma."} for number in numbers]
         (root / "annotations" / f"captions_{part}.json").write_text(json.dumps({"annotations": captions}))
-    script = next(block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "coco80.csv" in block)
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "mith.md").read_text(encoding="utf-8")
+    script = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "coco80.csv" in block)
     exec(script, {})
     return root / "coco80.csv"
 

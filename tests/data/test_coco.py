@@ -124,10 +124,8 @@ def write_two_parts(root, categories=INSTANCES["categories"]):
         for kind, document, more in (("instances", INSTANCES, images), ("captions", CAPTIONS, {})):
             of_image = [entry for entry in document["annotations"] if entry["image_id"] == image]
             (root / "annotations" / f"{kind}_{part}.json").write_text(json.dumps({"annotations": of_image} | more))
-    return [[root / "annotations" / f"{kind}_{part}2014.json" for part in ("train", "val")] for kind in KINDS]
-
-
-KINDS = ("instances", "captions")
+    kinds = ("instances", "captions")
+    return [[root / "annotations" / f"{kind}_{part}2014.json" for part in ("train", "val")] for kind in kinds]
 
 
 @pytest.mark.parametrize("with_root", [True, False])

@@ -226,8 +226,7 @@ def write_parts(path, **parts):
 
 def change(path, **arrays):
     """The file with some arrays replaced, or left out where None."""
-    with np.load(path) as archive:
-        merged = {**dict(archive), **arrays}
+    merged = {**np.load(path), **arrays}
     np.savez(path, **{name: values for name, values in merged.items() if values is not None})
     return path
 

@@ -100,7 +100,6 @@ def test_a_tree_as_others_unpack_it_is_the_same(root, change):
 
 def test_tags_of_numbers_are_no_labels_and_relevant_labels_are_not_enough(root):
     (root / "mirflickr" / "meta" / "tags" / "tags1.txt").write_text("2007\n")
-    labels = root / "mirflickr25k_annotations_v080"
     for name in tree.LABELS:
-        (labels / f"{name}.txt").unlink()
+        (root / "mirflickr25k_annotations_v080" / f"{name}.txt").unlink()
     check_refusal(r"has only \*_r1\.txt files, of relevant labels; add .*sky\.txt", load_mirflickr, root)

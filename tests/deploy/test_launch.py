@@ -47,9 +47,8 @@ def test_the_slurm_script_runs_what_it_says(tmp_path):
     words = done.stdout.splitlines()
     assert words[words.index("--rdzv-endpoint") + 1] == "n7:20041"
     assert words[words.index("--nproc-per-node") + 1] == "4"
-    assert words[words.index("train") :] == [
-        "train", "a b.yaml", "--out", "runs/x", "--resume", "--set", "train.epochs=3",
-    ]  # fmt: skip
+    expected = ["train", "a b.yaml", "--out", "runs/x", "--resume", "--set", "train.epochs=3"]
+    assert words[words.index("train") :] == expected
 
 
 @pytest.mark.slow

@@ -64,11 +64,9 @@ def test_the_word_that_a_bit_looks_for_alone_matters(word):
 
 def test_a_pair_explains_itself_with_its_quadrant_and_its_word():
     picture = white_quadrant(1, 0)
-    sides = (
-        Side("image", "picture", encode_quadrants([picture])[0], picture),
-        Side("text", "words", encode_words(["the blue one"])[0], "the blue one"),
-    )
-    found = explain_pair(sides, None, {"image": encode_quadrants, "text": encode_words}, MapSettings(cells=4))
+    image = Side("image", "picture", encode_quadrants([picture])[0], picture)
+    text = Side("text", "words", encode_words(["the blue one"])[0], "the blue one")
+    found = explain_pair((image, text), None, {"image": encode_quadrants, "text": encode_words}, MapSettings(cells=4))
     assert (found.distance, found.relaxed_distance) == (0, pytest.approx(0))
     assert found.image_maps[0].influence[3, 0] > 0 == found.image_maps[0].influence[0, 4]
     assert [word.word for word in found.words[1] if word.influence > 0] == ["blue"]

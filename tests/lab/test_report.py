@@ -77,8 +77,7 @@ def page_of(folder: Path) -> ReadPage:
 def hostile_features(path: Path) -> Path:
     """Features whose captions, ids and label names try to be elements; every other picture is there."""
     write_features(path)
-    with np.load(path) as arrays:
-        known = dict(arrays)
+    known = dict(np.load(path))
     n, c = known["labels"].shape
     pictures = path.parent / "pictures"
     pictures.mkdir()

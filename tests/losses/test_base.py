@@ -119,7 +119,6 @@ def test_weights_of_a_loss_of_channels_are_one_and_nothing_is_quantised(name, va
 
 
 BITS = 8
-INFINITE = (-math.inf, math.inf)
 #: setting -> its least and greatest value, ends included; the settings of all losses that are not here have no limits.
 LIMITS = {
     "tau": (0.0, math.inf), "lambda_neg": (-math.inf, float(BITS)), "rho": (0.0, 1.0),
@@ -138,7 +137,7 @@ make_small = partial(make_loss, n_bits=BITS, n_labels=3)
 
 @pytest.mark.parametrize(("name", "setting"), NUMBERS)
 def test_ends_of_a_setting_are_allowed_and_nothing_beyond(name, setting):
-    low, high = LIMITS.get(setting, INFINITE)
+    low, high = LIMITS.get(setting, (-math.inf, math.inf))
     for end, beyond in ((low, -math.inf), (high, math.inf)):
         if math.isinf(end):
             make_small(name, **{setting: math.copysign(1e6, end)})

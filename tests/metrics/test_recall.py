@@ -63,9 +63,8 @@ def test_blocks_change_nothing(monkeypatch):
 def test_queries_without_counterpart_are_left_out_and_counted():
     codes = CodeSet(["a", "b", "c"], {"image": np.array([[0], [7], [9]], np.uint8)}, None, 8)
     texts = CodeSet(["b", "a"], {"text": np.array([[7], [0]], np.uint8)}, None, 8)
-    assert recall_at_k(codes, texts, k=[1])["image->text"] == {
-        "recall_at": {"1": 1.0}, "median_rank": 1.0, "queries": 2, "skipped": 1,
-    }  # fmt: skip
+    expected = {"recall_at": {"1": 1.0}, "median_rank": 1.0, "queries": 2, "skipped": 1}
+    assert recall_at_k(codes, texts, k=[1])["image->text"] == expected
     assert counterparts(codes.ids, texts.ids).tolist() == [[1], [0], [-1]]
 
 

@@ -23,11 +23,10 @@ TEXTS = ("a red car", "sunset over the sea", "dog", "two dogs by the sea", "red 
 @pytest.fixture
 def records(tmp_path):
     random = np.random.default_rng(0)
-    paths = []
-    for i in range(6):
-        paths.append(tmp_path / f"{i}.png")
-        Image.fromarray(random.integers(0, 255, (40, 50, 3), np.uint8)).save(paths[-1])
-    items = {"image": tuple(paths), "text": TEXTS}
+    paths = tuple(tmp_path / f"{i}.png" for i in range(6))
+    for path in paths:
+        Image.fromarray(random.integers(0, 255, (40, 50, 3), np.uint8)).save(path)
+    items = {"image": paths, "text": TEXTS}
     return Records(tuple("abcdef"), items, np.eye(6, 3, dtype=bool), ("x", "y", "z"))
 
 

@@ -47,12 +47,6 @@ def captioned(tmp_path_factory):
     return folder
 
 
-def stored(place):
-    """Return id -> (modality -> code, metadata)."""
-    with closing(ch.open_store(place)) as store:
-        return {item.id: (item.codes, item.metadata) for item in store.get(store.ids())}
-
-
 @pytest.mark.parametrize("sample", [10_000, MIN_PAIRS + 1])
 def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, tmp_path, monkeypatch, sample):
     monkeypatch.setattr(stores, "_SAMPLE", sample)
@@ -66,12 +60,12 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, 
     again = ch.open_store(tmp_path / "again", 16, model.fingerprint(), projections=True)
     encode_into(again, model, source)
     expected = {item.id: (item.codes, item.metadata) for item in again.get(again.ids())}
-    found = stored(tmp_path / "s")
-    assert found.keys() == expected.keys()
     with closing(ch.open_store(tmp_path / "s")) as made:
+        found = {item.id: (item.codes, item.metadata) for item in made.get(made.ids())}
         for item in made.get(made.ids()):  # one pass made both
             signs = {modality: ch.codes.pack(row[None] >= 0)[0].tolist() for modality, row in item.projections.items()}
             assert signs == {modality: code.tolist() for modality, code in item.codes.items()}
+    assert found.keys() == expected.keys()
     for name, (codes, metadata) in found.items():
         assert metadata == expected[name][1]
         plain = [{modality: code.tolist() for modality, code in each.items()} for each in (codes, expected[name][0])]

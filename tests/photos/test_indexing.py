@@ -85,8 +85,7 @@ def test_features_are_encoded_again_only_where_they_differ(tmp_path, store):
     source = Source.read(features)
     model = MODELS["features"].create(source.records, 12, hidden=[8])
     assert counts(encode_into(store, model, source)) == (20, 0, 0, 0, 0)
-    with np.load(features) as arrays:
-        changed = dict(arrays)
+    changed = dict(np.load(features))
     changed["text"][3] += 1
     np.savez(features, **changed)
     assert counts(encode_into(store, model, Source.read(features))) == (0, 1, 19, 0, 0)

@@ -12,7 +12,6 @@ from channelhash.serve.search import answer_page
 from channelhash.utils.seeds import generator
 
 N, MOST = 300, 250
-WORDS = ["red", "green", "blue", "sea", "dog"]
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +19,7 @@ def store(tmp_path_factory):
     drawn = generator(0, "pages")
     outputs = {modality: drawn.standard_normal((N, 16)).astype(np.float32) for modality in ("image", "text")}
     outputs["image"][1:40:3] = outputs["image"][0:39:3]  # exact duplicates
-    texts = [" ".join(drawn.choice(WORDS, 3)) for _ in range(N)]
+    texts = [" ".join(drawn.choice(["red", "green", "blue", "sea", "dog"], 3)) for _ in range(N)]
     store = open_store(tmp_path_factory.mktemp("pages") / "store", n_bits=16, projections=True)
     codes = {modality: pack(binarize(rows)) for modality, rows in outputs.items()}
     store.add([f"{n:03}" for n in range(N)], codes, metadata=[{"text": text} for text in texts], projections=outputs)

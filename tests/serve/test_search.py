@@ -342,9 +342,8 @@ def test_copies_are_decided_about_and_moved_and_moved_back(tmp_path):
             return client.post(f"/duplicates/{what}", json=body, headers={"Authorization": f"Bearer {served.TOKEN}"})
 
         found = client.get("/duplicates").json()
-        assert (found["groups"], found["keepers"], found["reasons"]) == (
-            [["a.png", "small.png"]], ["a.png"], ["most pixels"],
-        )  # fmt: skip
+        facts = found["groups"], found["keepers"], found["reasons"]
+        assert facts == ([["a.png", "small.png"]], ["a.png"], ["most pixels"])
         assert [(photo["width"], photo["height"]) for photo in found["photos"][0]] == [(180, 150), (90, 75)]
         assert str(tmp_path) not in json.dumps(found)
         asked = {"keeper": "a.png", "ids": ["small.png", "b.png"]}

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).parents[2] / "tools" / "install.py"
-
 
 @pytest.fixture
 def install(monkeypatch, tmp_path):
     """The tool on a Linux machine without a GPU and without PyTorch; what it runs is listed in ``install.ran``."""
-    spec = importlib.util.spec_from_file_location("install", FILE)
+    spec = importlib.util.spec_from_file_location("install", Path(__file__).parents[2] / "tools" / "install.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     (tmp_path / "constraints.txt").write_text("torch==2.13.0\ntorchvision==0.28.0\n")

@@ -13,12 +13,11 @@ from channelhash.utils.image_files import _LIMIT_VARIABLE, ImageError, decode, h
 from channelhash.utils.seeds import generator
 from refusals import check_refusal
 
-COLOURS = [(200, 60, 50), (60, 150, 70), (50, 80, 170), (220, 170, 120), (128, 128, 128)]
-
 
 def stripes():
     image = Image.new("RGB", (100, 20))
-    for number, colour in enumerate(COLOURS):
+    colours = [(200, 60, 50), (60, 150, 70), (50, 80, 170), (220, 170, 120), (128, 128, 128)]
+    for number, colour in enumerate(colours):
         image.paste(colour, (20 * number, 0, 20 * number + 20, 20))
     return image
 

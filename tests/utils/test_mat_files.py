@@ -59,9 +59,8 @@ def test_texts_of_a_file_of_version_7_3_are_read(tmp_path):
         write_matlab(file, "mixed", np.array([[cells[0], numbers]], h5py.ref_dtype), "cell")
     arrays = {name: values.tolist() for name, values in read_arrays(tmp_path / "f.mat").items()}
     texts = ["a dog", "Äpfel", ""]
-    assert arrays == {
-        "names": ["dog", "seal"], "none": [], "strings": "", "captions": texts, "row": texts, "mixed": ""
-    }  # fmt: skip
+    expected = {"captions": texts, "row": texts, "names": ["dog", "seal"], "none": [], "strings": "", "mixed": ""}
+    assert arrays == expected
 
 
 def test_of_hdf5_only_numbers_and_texts_are_decoded(tmp_path, monkeypatch):

@@ -10,7 +10,6 @@ from channelhash.search.items import MOST_BITS
 from refusals import check_refusal
 
 BITS = 44
-HUGE = np.iinfo(np.int64).max
 
 
 @pytest.fixture(autouse=True)
@@ -26,17 +25,11 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def put(name: str, place: object, value: object) -> object:
-    def forge(of: dict[str, np.ndarray]) -> None:
-        of[name][place] = value
-
-    return forge
+    return lambda of: of[name].__setitem__(place, value)
 
 
 def change(name: str, make) -> object:
-    def forge(of: dict[str, np.ndarray]) -> None:
-        of[name] = make(of[name])
-
-    return forge
+    return lambda of: of.update({name: make(of[name])})
 
 
 NAMES = ("codes", "starts", "rows", "cluster_pivots", "cluster_reach", "cluster_offsets", "cluster_shift")
@@ -59,7 +52,7 @@ FORGERIES = {
     "no pivots": lambda of: of.update(
         {name: of[name][:, :0].copy() if name == "cluster_pivots" else of[name][:0].copy() for name in NAMES[3:6]}
     ),
-    "a huge shift of distances": put("cluster_shift", 0, HUGE),
+    "a huge shift of distances": put("cluster_shift", 0, np.iinfo(np.int64).max),
     "a shift of distances below 0": put("cluster_shift", 0, -1),
     "an offset of a pivot behind the codes": put("cluster_offsets", (-1, -1), 301),
     "an offset of a pivot not from 0": put("cluster_offsets", (0, 0), 1),
