@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 
 from bulk.made_inputs import write_tar
 from channelhash.config import apply_overrides, read_config
-from channelhash.data.bulk import KINDS
 from channelhash.models import load_model
 from data.test_bulk import read
 from refusals import check_refusal, refusal

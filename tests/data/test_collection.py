@@ -15,7 +15,6 @@ from channelhash.data.collection import (
     Collection,
     DataSource,
     Partners,
-    _recognise,
     _with_labels,
     describe,
     labels_as,

@@ -21,7 +21,6 @@ from channelhash.training.inputs import (
     _augmented_features,
     _bank_batches,
     _cached_features,
-    _collection_hash,
     _disk_batches,
     encode_items,
     feature_records,
