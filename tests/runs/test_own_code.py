@@ -2,19 +2,25 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from channelhash.bulk.workers import _Worker
 from channelhash.config import make_config, read_run_config
-from channelhash.errors import InputError
+from channelhash.errors import InputError, JobError
 from channelhash.models import HashModel, load_model
 from channelhash.runs.evaluate import evaluate
 from channelhash.runs.folder import open_run
 from channelhash.runs.train import start_run
-from channelhash.utils.typed_settings import check_trusted, python_names, trusting
+from channelhash.search import open_store
+from channelhash.serve import create_app
+from channelhash.utils import watch
+from channelhash.utils.typed_settings import check_trusted, python_names, resolve, trusting
+from channelhash.utils.watch import Report
 from refusals import check_refusal, refusal
-from small_runs import run_command
+from small_runs import grid_base, run_command
 
 OWN = {"code_of_mine": """
 import numpy as np
@@ -137,6 +143,9 @@ def no_file(path: str = ""):
     return open("gone.txt")  # line 30
 
 MODEL = ModelKind(create, create)
+
+def encoder():
+    return {}["side"]  # line 35
 """
 
 
@@ -169,6 +178,33 @@ def test_a_wrong_result_of_ones_own_code_is_blamed_on_it(broken, capsys, key, na
     error = failure(capsys, key, f"python:broken_code:{name}")
     assert says in error
     assert f"python:broken_code:{name} ({broken}, line {line})" in error
+
+
+def test_a_wrong_result_is_blamed_on_ones_own_loss_by_a_grid_too(broken, capsys):
+    words = ["experiment", "losses", "--losses", "python:broken_code:Number", "--bits", 8, "--seeds", 1]
+    assert run_command(*words, "--out", "grid", "--config", grid_base(broken.parent)) == 1
+    assert f"probably the fault of your python:broken_code:Number ({broken}, line 13)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "architecture", "line"), [
+    ("python:broken_code:MODEL", {"train": "", "n_bits": 8}, "24, in create: KeyError: 'width'"),
+    ("fitted", {"encoder": "python:broken_code:encoder", "widths": {}}, "35, in encoder: KeyError: 'side'"),
+])  # fmt: skip
+def test_a_saved_model_is_not_blamed_for_code_that_it_names(broken, name, architecture, line):
+    saved = {"name": name, "n_bits": 8, "architecture": architecture}
+    (broken.parent / "config.json").write_text(json.dumps(saved))
+    check_refusal(f"^in {broken}, line {line}", load_model, broken.parent, trust_code=True, error=JobError)
+
+
+def test_an_error_in_ones_own_code_has_its_line_in_another_process(broken, monkeypatch):
+    """Of workers of a server and of Ray, and of the process that indexes what changes: its traceback ends there."""
+    fail, worker, store = resolve("python:broken_code:encoder"), _Worker(), open_store(broken.parent / "store", 8)
+    worker._work = lambda task: fail()
+    monkeypatch.setattr(watch, "_report", Report.new(), raising=False)
+    service = create_app(store, None, load=fail).state.service
+    for call in (service.encoding.result, partial(worker.work, [], 0), partial(watch._work, lambda progress: fail())):
+        check_refusal(f"^in {broken}, line 35, in encoder: KeyError: 'side'; your python:", call, error=JobError)
+    service.close()
 
 
 def failure(capsys, key, name):

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from channelhash.errors import InputError, JobError
 from channelhash.utils.optional_imports import library
-from channelhash.utils.typed_settings import pick
+from channelhash.utils.typed_settings import naming_own_code, pick
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -130,14 +130,15 @@ class _Worker:
 
     def work(self, make_refs: list[Any], task: Any) -> Any:
         """Do a task; the reference to ``make`` is in a list because Ray would fetch it anew each time."""
-        if self._work is None:  # not in __init__: what fails there arrives as the death of an actor, without the error
-            import ray
+        with naming_own_code():
+            if self._work is None:  # not in __init__: what fails there arrives as an actor's death, without the error
+                import ray
 
-            from channelhash.utils.compiled import limit_threads
+                from channelhash.utils.compiled import limit_threads
 
-            limit_threads(1)  # there are as many workers as cores
-            self._work = ray.get(make_refs[0])()
-        return self._work(task)
+                limit_threads(1)  # there are as many workers as cores
+                self._work = ray.get(make_refs[0])()
+            return self._work(task)
 
 
 def _start_ray(ray: Any, address: str | None, starts: int = 3, **options: Any) -> Any:

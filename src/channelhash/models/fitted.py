@@ -27,7 +27,7 @@ from channelhash.utils.files import reading, write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
-from channelhash.utils.typed_settings import check_trusted, trusting
+from channelhash.utils.typed_settings import check_trusted, naming_own_code, trusting
 
 _Array = NDArray[np.float64]
 _Rows = NDArray[np.floating[Any]]
@@ -296,7 +296,9 @@ class FittedModel:
             with trusting(trust_code):
                 check_trusted(config, file)
             form = dict(config["architecture"])
-            encoder = open_encoder(form.get("extractors") or form["encoder"], form["widths"], form.get("seen"))
+            word, widths = form.get("extractors") or form["encoder"], form["widths"]
+            with naming_own_code():
+                encoder = open_encoder(word, widths, form.get("seen"))
             arrays = description.read_arrays(folder / "model.safetensors")
             heads = Head.read_all(arrays)
             sides = {name: side._replace(head=heads.get(name)) for name, side in encoder.sides.items()}

@@ -25,7 +25,7 @@ from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import reading
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress, no_progress
-from channelhash.utils.typed_settings import check_trusted, read_settings, settings_of, trusting
+from channelhash.utils.typed_settings import check_trusted, naming_own_code, read_settings, settings_of, trusting
 
 _ENCODE_BATCH = 256
 _DAMAGED = "weights are damaged or the training broke, train again"
@@ -324,7 +324,9 @@ class HashModel(nn.Module, ModelHubMixin):
             fields = settings_of(build)  # what it annotates is checked against these types
             arguments = {key: value for key, value in architecture.items() if key in fields.model_fields}
             try:
-                branches = build(**architecture | vars(read_settings(fields, arguments, "architecture")))
+                settings = vars(read_settings(fields, arguments, "architecture"))
+                with naming_own_code():
+                    branches = build(**architecture | settings)
             except InputError as error:
                 raise ValueError(str(error)) from error
             if not branches:

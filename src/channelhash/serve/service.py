@@ -33,6 +33,7 @@ from channelhash.search.query import check_model, encode_items, has_unknown_word
 from channelhash.search.store import Item, Store
 from channelhash.serve.images import Thumbnails, open_upload
 from channelhash.serve.middleware import Metrics, Tokens
+from channelhash.utils.typed_settings import naming_own_code
 from channelhash.utils.watch import Report
 
 _Given = TypeVar("_Given")
@@ -246,6 +247,7 @@ class Service:
         self.searching, self.drawing, self.monitoring = (CapacityLimiter(4) for _ in range(3))
         self.grouping = CapacityLimiter(1)
 
+    @naming_own_code()
     def _make_encoding(self) -> _Encoding:
         """Load the model, and encode a first text and mostly a first image: no request waits while it loads."""
         model = self.load()

@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from channelhash.errors import InputError
+from channelhash.errors import InputError, JobError
 
 
 class Settings(BaseModel):
@@ -249,10 +249,16 @@ def failing_line(error: BaseException) -> str:
     return ""
 
 
-def failing_code(error: BaseException) -> str:
-    """Return a line about an error in whose process a person's own code takes part; empty if there is none."""
-    places = []
+def failing_code(error: BaseException, values: object = None) -> str:
+    """Return a line about an error in whose process a person's own code takes part, of ``values`` if there are any;
+    empty if there is none, and for errors that name their cause.
+    """
+    if isinstance(error, InputError | JobError | OSError | MemoryError):
+        return ""
+    places, named = [], None if values is None else python_names(values)
     for name in _own_names():
+        if named is not None and name not in named:
+            continue
         target = resolved[name]
         target = target if inspect.isclass(target) or inspect.isfunction(target) else type(target)
         module = sys.modules.get(split_python_name(name)[0])
@@ -262,6 +268,25 @@ def failing_code(error: BaseException) -> str:
                 place += f", line {inspect.getsourcelines(target)[1]}"
         places.append(f"{name} ({place})")
     return f"{_reason(error)}; probably the fault of your {' or '.join(places)}" if places else ""
+
+
+@contextmanager
+def naming_own_code() -> Iterator[None]:
+    """Raise an error of a person's own code as `JobError` with its line, where another process or `reading` gets it.
+
+    >>> with naming_own_code():
+    ...     raise ValueError("not of anyone's own code")
+    Traceback (most recent call last):
+    ValueError: not of anyone's own code
+    """
+    try:
+        yield
+    except (InputError, JobError, MemoryError):
+        raise
+    except Exception as error:
+        if line := failing_line(error):
+            raise JobError(line) from error
+        raise
 
 
 def _own_names() -> list[str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from channelhash.utils.optional_imports import library
 from channelhash.utils.processes import interrupts_held, process_pool
 from channelhash.utils.progress import Progress, StageProgress
+from channelhash.utils.typed_settings import naming_own_code
 
 #: Milliseconds between two looks at what the system has noticed; without a change until the job runs; and between two
 #: looks at all files, where the system notices nothing, or not in so many folders.
@@ -177,4 +178,5 @@ def _begin(report: Report) -> None:
 
 
 def _work(job: _Job) -> tuple[Sequence[str], str]:
-    return job(_report.progress)
+    with naming_own_code():
+        return job(_report.progress)

@@ -30,7 +30,7 @@ from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked_folder, sweep, write_text
 from channelhash.utils.processes import interrupts_held, process_pool
 from channelhash.utils.progress import StageProgress, no_stage_progress, note
-from channelhash.utils.typed_settings import check_trusted, failing_line, python_names, trusting
+from channelhash.utils.typed_settings import check_trusted, failing_code, failing_line, python_names, trusting
 
 #: What the process of a job is in until it ends.
 _JOB = ExitStack()
@@ -165,7 +165,8 @@ def _run_and_evaluate(
             start_run(config, run, resume, progress)
             _evaluate(config, run, start, only_validation)
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
-        line = " ".join((failing_line(error) or f"{type(error).__name__}: {error}").split())
+        cause = failing_line(error) or failing_code(error, yaml.safe_load(configuration))
+        line = " ".join((cause or f"{type(error).__name__}: {error}").split())
         write_text(run / "failed.txt", line)
         return line
     return ""
