@@ -37,14 +37,15 @@ def described(client) -> dict[tuple[str, str], dict]:
     return {(method.upper(), path): says for path, methods in paths.items() for method, says in methods.items()}
 
 
-def test_every_call_of_the_description_needs_a_token_but_health(guarded):
+def test_every_call_of_the_description_needs_a_token_but_probes(guarded):
     for (method, path), says in described(guarded).items():
         address = path.replace("{item_id}", "item001")
         for sent in ("", "Bearer wrong", f"Basic {READ_TOKEN}", f"Bearer {READ_TOKEN}x", READ_TOKEN, "Bearer ü"):
             headers = {"Authorization": sent.encode("latin-1")} if sent else {}
             answer = guarded.request(method, address, headers=headers)
-            assert (answer.status_code == 401) == (path != "/health") == bool(says.get("security")), (method, path)
-            if path != "/health":
+            needs = path not in ("/health", "/ready")
+            assert (answer.status_code == 401) == needs == bool(says.get("security")), (method, path)
+            if needs:
                 assert "token" in answer.json()["error"].lower()
                 assert answer.headers["www-authenticate"] == "Bearer"
                 assert "401" in says["responses"]

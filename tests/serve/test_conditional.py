@@ -48,11 +48,12 @@ def test_refusals_are_sent_whatever_a_client_has(client):
     assert client.get("/images/item001?size=1", headers={"If-None-Match": "*"}).status_code == 422
 
 
-def test_health_answers_under_any_name_and_nothing_else_does(client):
+def test_probes_answer_under_any_name_and_nothing_else_does(client):
     for host in ("10.0.3.7:8080", "elsewhere"):
         for method in ("GET", "HEAD"):
             assert client.request(method, "/health", headers={"Host": host}).status_code == 200
-        for path in ("/", "/info", "/health/", "/items"):
+            assert client.request(method, "/ready", headers={"Host": host}).status_code in (200, 503)
+        for path in ("/", "/info", "/health/", "/ready/", "/items"):
             assert client.get(path, headers={"Host": host}).status_code == 400
 
 

@@ -137,6 +137,17 @@ def test_an_error_inside_is_one_line_and_not_the_end(client, monkeypatch):
     assert client.get("/labels").status_code == 200
 
 
+def test_the_log_has_a_line_for_each_request_where_it_is_asked_for(client, caplog):
+    client.get("/health")
+    assert not caplog.messages
+    with caplog.at_level("INFO", "channelhash.serve"):
+        client.head("/items/a%20b%0Ac?where=secret")
+        client.get("/info", headers={"Host": "elsewhere"})
+    lines = [r"method=HEAD path=/items/a%20b%0Ac status=404 ms=\d+\.\d", r"method=GET path=/info status=400 ms=\d+\.\d"]
+    assert all(map(re.fullmatch, lines, caplog.messages)), caplog.messages
+    assert len(caplog.messages) == 2
+
+
 HALF = head("POST", "/search", "Content-Type: application/json", "Content-Length: 99") + b"{"
 
 
@@ -223,7 +234,8 @@ def check_order(process) -> str:
 
 def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
     small_store(tmp_path, model).close()
-    with started(tmp_path / "store", *model_and_token(tmp_path, model)) as (process, address):
+    options = model_and_token(tmp_path, model)
+    with started(tmp_path / "store", *options, "--log-level", "info") as (process, address):
         assert ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}, TOKEN) == {"items": 1}
         question = b'{"id": "item001"}'
         with socket.create_connection(place_of(address), timeout=60) as connection:  # a request under way is answered
@@ -234,7 +246,9 @@ def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
             time.sleep(0.5)
             connection.sendall(question[5:])
             assert connection.recv(12) == b"HTTP/1.1 200"
-        check_order(process)
+        written = check_order(process)
+    lines = re.findall(r"^\d{4}-\S+ \S+ INFO method=(\w+) path=(\S+) status=20\d ms=", written, re.MULTILINE)
+    assert lines == [("POST", "/items"), ("POST", "/search")]
     assert "late" in open_store(tmp_path / "store")
 
 
@@ -272,9 +286,16 @@ def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_
     model = small_model(tmp_path)
     with TestClient(create_app(small_store(tmp_path, model), model)) as client:
         assert client.get("/info").json()["loading"] == ["one", "two", "three"]
+        early = client.get("/ready")
+        refused(early, 503, says="still loading one, two, three;")
+        assert early.headers["retry-after"] == "1"
+        assert client.head("/ready").status_code == 503
+        assert client.get("/health").status_code == 200
         asked.set()
         warm_up.join()
         assert client.get("/info").json()["loading"] == []
+        assert client.get("/ready").json() == client.get("/health").json()
+        assert (client.head("/ready").status_code, client.head("/ready").content) == (200, b"")
 
 
 def ask(address: str, path: str, body: object = None, token: str = "") -> dict:
@@ -308,7 +329,8 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
     small_store(tmp_path, model).close()
     with open_store(tmp_path / "store") as store:
         store.make_snapshot()
-    with started(tmp_path / "store", *model_and_token(tmp_path, model), "--workers", 2) as (process, address):
+    options = (*model_and_token(tmp_path, model), "--workers", 2, "--log-level", "info")
+    with started(tmp_path / "store", *options) as (process, address):
         workers = children(process.pid)
         assert len(workers) == 2
         question = {"text": "a red picture", "k": 40}
@@ -330,7 +352,10 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
         assert f"channelhash_items {n_items + 1}.0" in metrics
         assert "channelhash_running_requests 1.0" in metrics
         process.send_signal(signal.SIGTERM)
-        assert "another one takes its place" in check_order(process)
+        written = check_order(process)
+        assert all(
+            line in written for line in ("another one takes its place", " INFO method=POST path=/search status=200")
+        )
     assert "late" in open_store(tmp_path / "store")
 
 

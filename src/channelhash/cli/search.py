@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _By = Literal["all", "image", "text", "words"]
 # Typer takes no list of literals.
+_LogLevel = Literal["error", "warning", "info"]
 _Side = StrEnum("_Side", ["image", "text"])
 Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
 StoreModel = Annotated[Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")]
@@ -315,6 +316,7 @@ def serve(
     captions: options.Captions = None,
     exclude: options.Exclude = [],
     watch: bool = typer.Option(True, "--watch/--no-watch", help="Index what changes in the folder of the pictures."),
+    log_level: _LogLevel = typer.Option("warning", help="What goes to stderr; info has a line for each request."),
     trust_code: options.TrustCode = False,
 ) -> None:
     """Serve a store, or a plain folder of pictures, over HTTP, with a search page for the browser, until Ctrl-C.
@@ -339,11 +341,11 @@ def serve(
             typer.echo(f"Searching {store} at {format_address(listening)}")
 
         if workers > 1:
-            answer = partial(run_workers, workers, make, trust_code, listening, ready)
+            answer = partial(run_workers, workers, make, trust_code, listening, ready, log_level)
         else:
             app = make()
             app.state.service.encoding.add_done_callback(_say_problems)
-            answer = partial(run_server, app, listening, ready)
+            answer = partial(run_server, app, listening, ready, log_level)
         try:
             with background:
                 answer()

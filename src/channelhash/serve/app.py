@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
@@ -151,7 +151,7 @@ class _MonitoringRoute(Route):
 _STATUSES: dict[int | str, dict[str, Any]] = {500: PROBLEMS[500], 503: PROBLEMS[503]}
 _MEDIA_TYPES = {"html": "text/html", "css": "text/css", "svg": "image/svg+xml", "js": "text/javascript"}
 _router = APIRouter(tags=["server"], responses=_STATUSES, route_class=Route)
-#: ``/health`` needs no token: a balancer or a container's check has none.
+#: ``/health`` and ``/ready`` need no token: a balancer or a container's check has none.
 _health_router = APIRouter(tags=["server"], responses=_STATUSES)
 
 
@@ -185,6 +185,14 @@ async def health(service: CurrentService) -> Health:
     """Return ``ok`` if the server works and its store can be read. Needs no token and waits for no other request."""
     items = await run_sync(len, service.store, limiter=service.monitoring)
     return Health(status="ok", items=items)
+
+
+@_health_router.get("/ready")
+async def ready(service: CurrentService) -> Health:
+    """Return what ``/health`` does once nothing is loading, and 503 before. Needs no token, waits for no request."""
+    if steps := list(service.warm_up.steps):
+        raise HTTPException(503, f"still loading {', '.join(steps)}; ask again in a second", {"Retry-After": "1"})
+    return await health(service)
 
 
 async def _metrics(service: CurrentService) -> Response:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -43,6 +44,8 @@ _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 #: The number of items, which is the same in every process and so no counter of the client.
 _ITEMS = "# HELP channelhash_items Items in the store.\n# TYPE channelhash_items gauge\nchannelhash_items {:.1f}\n"
+#: Addresses that a balancer or a container's check asks, which knows no name of the server.
+_PROBES = ("/health", "/ready")
 _log = logging.getLogger("channelhash.serve")
 
 
@@ -107,8 +110,8 @@ class Tokens:
 def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) -> ASGIApp:
     """Count and time every request, by its route's pattern; check its host name, and protect browsers in its answer.
 
-    Other host names are refused with status 400, but for ``/health``: probes name an address of the machine. A page
-    from elsewhere can point a name of its own at this machine and then has the same origin (DNS rebinding); the header
+    Other host names are refused with status 400, but for `_PROBES`: they name an address of the machine. A page from
+    elsewhere can point a name of its own at this machine and then has the same origin (DNS rebinding); the header
     ``Host`` reveals it.
     """
     refusal = JSONResponse(
@@ -120,7 +123,7 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
             await app(scope, receive, send)
             return
         status, start = 500, time.perf_counter()
-        is_refused = hosts is not None and scope["path"] != "/health" and _host(scope) not in hosts
+        is_refused = hosts is not None and scope["path"] not in _PROBES and _host(scope) not in hosts
 
         async def send_on(message: Message) -> None:
             nonlocal status
@@ -136,7 +139,11 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
                 route = getattr(scope.get("route"), "path_format", "other")  # ids are no endless number of labels
                 method = scope["method"] if scope["method"] in ("GET", "POST", "DELETE", "HEAD") else "other"
                 metrics.requests.labels(route, method, str(status)).inc()
-                metrics.seconds.labels(route).observe(time.perf_counter() - start)
+                seconds = time.perf_counter() - start
+                metrics.seconds.labels(route).observe(seconds)
+                if _log.isEnabledFor(logging.INFO):
+                    path = quote(scope["path"])
+                    _log.info("method=%s path=%s status=%d ms=%.1f", scope["method"], path, status, 1000 * seconds)
 
     return middleware
 

@@ -40,6 +40,13 @@ _HEADER_BYTES = 16_384
 _TURN = 16_384
 # Open files, and so connections, that a process may have where the system lets it choose.
 _FILES = 8192
+# One line each, on stderr, in every process.
+_LOGS: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+}
 # Seconds after which a thread that works lets the event loop go on; Python's own 0.005 add up.
 _SWITCH = 0.001
 
@@ -132,14 +139,14 @@ class _Connection(H11Protocol):
             self._timer = None
 
 
-def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
+def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None], log_level: str = "warning") -> None:
     """Answer requests until SIGTERM or SIGINT; then finish the running ones and end the application.
 
     The signal that stopped the server is raised again after that.
     """
     _prepare(app)
     ready()
-    server = uvicorn.Server(_server_config(app))
+    server = uvicorn.Server(_server_config(app, log_level))
     encoding: Future[Any] = app.state.service.encoding
 
     def end_without_model(loaded: Future[Any]) -> None:
@@ -153,7 +160,12 @@ def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]
 
 
 def run_workers(
-    number: int, make: Callable[[], FastAPI], trust_code: bool, listening: socket.socket, ready: Callable[[], None]
+    number: int,
+    make: Callable[[], FastAPI],
+    trust_code: bool,
+    listening: socket.socket,
+    ready: Callable[[], None],
+    log_level: str = "warning",
 ) -> None:
     """Answer requests in several processes until SIGTERM or SIGINT, which is raised again after that.
 
@@ -166,7 +178,8 @@ def run_workers(
     reports = context.SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="channelhash-") as counters:
         os.environ[SHARED] = counters
-        config = _server_config(partial(_make_worker, make, trust_code, reports), factory=True, workers=number)
+        worker = partial(_make_worker, make, trust_code, reports)
+        config = _server_config(worker, log_level, factory=True, workers=number)
         workers = _Workers(config, listening, reports, ready)
         workers.run()
     for each, handler in former.items():
@@ -236,12 +249,14 @@ def _make_worker(make: Callable[[], FastAPI], trust_code: bool, reports: Any) ->
     return app
 
 
-def _server_config(app: Any, **options: Any) -> uvicorn.Config:
-    """Return how Uvicorn runs an application, or what makes one."""
+def _server_config(app: Any, log_level: str = "warning", **options: Any) -> uvicorn.Config:
+    """Return how Uvicorn runs an application, or what makes one, and what it logs."""
+    loggers = {name: {"level": log_level.upper(), "handlers": ["stderr"]} for name in ("uvicorn", "channelhash.serve")}
     return uvicorn.Config(
         app,
         http=_Connection,
         ws="none",
+        log_config={**_LOGS, "loggers": loggers},
         log_level="error",
         access_log=False,
         server_header=False,

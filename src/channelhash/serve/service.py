@@ -204,7 +204,7 @@ class Service:
         searching: other searches at one time; more threads would only keep the event loop from the interpreter.
         decoding: images that are decoded at one time.
         drawing: thumbnails that are drawn at one time.
-        monitoring: threads for ``/health`` and ``/metrics``, which wait for no other request.
+        monitoring: threads for ``/health``, ``/ready`` and ``/metrics``, which wait for no other request.
         grouping: duplicates are looked for one request at a time: of many codes that takes seconds.
         explaining: an explanation encodes hundreds of items, so only a few run at one time.
     """
