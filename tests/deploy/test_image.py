@@ -8,13 +8,18 @@ import subprocess
 import sys
 import urllib.request
 
+import httpx
 import numpy as np
 import pytest
 import yaml
+from tests.search.postgres_server import postgres_address
 
 import channelhash as ch
 from channelhash.search.milvus import _TOKEN_VARIABLE, _parse_address
 from pages import ROOT
+from serve.served import small_model, small_store, started
+from small_runs import run_command
+from utils.test_watch import until
 
 FILE = ROOT / "deploy" / "docker" / "Dockerfile"
 
@@ -107,24 +112,50 @@ def test_its_commands_serve_a_store_where_only_the_store_and_tmp_can_be_written(
     assert process.returncode in (143, -15)
 
 
-def test_compose_serves_a_collection_of_its_milvus():
-    services = yaml.safe_load((ROOT / "deploy" / "docker-compose.yaml").read_text())["services"]
-    assert set(services) == {"etcd", "minio", "milvus", "search"}
+def compose(kind: str) -> dict[str, dict]:
+    """The services of a file: ``-folder``, ``-postgres``, or those of Milvus without a word."""
+    return yaml.safe_load((ROOT / "deploy" / f"docker-compose{kind}.yaml").read_text())["services"]
+
+
+@pytest.mark.parametrize(("kind", "others"), [
+    ("", {"etcd", "minio", "milvus"}), ("-folder", set()), ("-postgres", {"postgres"}),
+])  # fmt: skip
+def test_compose_starts_what_is_pinned_and_reached_from_this_machine_alone(kind, others):
+    services = compose(kind)
+    assert set(services) == {"search", *others}
     for name, service in services.items():
         assert "build" in service or service["healthcheck"]["test"], name
         assert "build" in service or ":latest" not in service["image"], name
-        for other in service.get("depends_on", {}):
-            assert other in services
+        assert set(service.get("depends_on", {})) <= others
         for port in service.get("ports", []):
-            assert port.startswith("127.0.0.1:"), "reached from this machine alone"
+            assert port.startswith("127.0.0.1:")
+    search = services["search"]
+    dockerfile = ROOT / "deploy" / search["build"]["context"] / search["build"]["dockerfile"]
+    assert all(f"ARG {argument}=" in dockerfile.read_text() for argument in search["build"].get("args", {}))
+    assert (search["read_only"], search["tmpfs"]) == (True, ["/tmp"])
+
+
+def test_compose_serves_a_collection_of_its_milvus():
+    services = compose("")
     assert services["milvus"]["environment"]["COMMON_SECURITY_AUTHORIZATIONENABLED"] == "true"
     search = services["search"]
     assert _parse_address(search["command"][0])[0] == "http://milvus:19530"
     assert _TOKEN_VARIABLE in search["environment"]
     secrets = [word for word in search["command"] if "token-file" in word]
     assert secrets == [f"--token-file=/run/secrets/{search['secrets'][0]}"]
-    dockerfile = ROOT / "deploy" / search["build"]["context"] / search["build"]["dockerfile"]
-    assert f"ARG {next(iter(search['build']['args']))}=" in dockerfile.read_text()
     assert "milvus" in search["build"]["args"]["EXTRAS"].split(",")
-    assert search["read_only"]
-    assert search["tmpfs"] == ["/tmp"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the image is one of Linux")
+@pytest.mark.parametrize("kind", ["-folder", "-postgres"])
+def test_the_commands_of_compose_serve_a_store(kind, tmp_path):
+    small_store(tmp_path, model := small_model(tmp_path)).close()
+    model.save_pretrained(tmp_path / "store" / "model")
+    places = {"/stores/photos.store": tmp_path / "store", "--model=/model": f"--model={tmp_path / 'store'}"}
+    if kind == "-postgres":
+        places["postgresql://postgres@postgres/postgres"] = postgres_address(tmp_path)
+        assert run_command("index", "push", tmp_path / "store", postgres_address(tmp_path)) == 0
+    with started(*[places[word] for word in compose(kind)["search"]["command"]]) as (_, address):
+        until(lambda: httpx.get(f"{address}ready").status_code == 200)
+        answer = httpx.post(f"{address}search", json={"text": "a red picture"})
+        assert answer.json()["results"]
