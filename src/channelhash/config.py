@@ -16,17 +16,7 @@ from channelhash.losses import Terms, expand_settings, loss_settings, resolve_lo
 from channelhash.models import resolve_model
 from channelhash.utils import typed_settings
 from channelhash.utils.files import read_yaml_sections
-from channelhash.utils.typed_settings import (
-    Settings,
-    absolute,
-    apply_overrides,
-    check_trusted,
-    python_names,
-    read_both,
-    read_settings,
-    settings_of,
-    trusting,
-)
+from channelhash.utils.typed_settings import Settings, absolute, read_settings, settings_of
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")
 _CHOICES = ("only_labels", "without_labels")
@@ -171,14 +161,14 @@ class RunConfig:
     @property
     def sources(self) -> list[DataSource]:
         """Sources of the run's collection: those of the extended run, if any, then the section ``data``."""
-        with trusting(self.python_names):  # as this one names them too
+        with typed_settings.trusting(self.python_names):  # as this one names them too
             old = [] if self.extend is None else read_run_config(self.extend.run).sources
         return [*old, DataSource(self.kind, vars(self.source), self.split.only_labels, self.split.without_labels)]
 
     @property
     def python_names(self) -> list[str]:
         """Names of a person's own code in the configuration."""
-        return python_names(self.sections())
+        return typed_settings.python_names(self.sections())
 
     def sections(self) -> dict[str, dict[str, Any]]:
         """Return the complete configuration as plain values, which `make_config` takes."""
@@ -222,7 +212,7 @@ def read_sections(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[s
             raise InputError(f"{path}: no such configuration file; `channelhash config list` names those that ship")
         path = shipped
     values = read_yaml_sections(path, f"a configuration has the sections {', '.join(_SECTIONS)}, each with keys")
-    apply_overrides(values, *overrides)
+    typed_settings.apply_overrides(values, *overrides)
     return values
 
 
@@ -244,7 +234,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     loss_class = resolve_loss(loss_name)
     own_keys = loss_settings(loss_class)
     loss = expand_settings(loss_name, loss, n_bits)
-    own, terms = read_both(own_keys, settings_of(Terms), loss, "loss", f"loss {loss_name!r}")
+    own, terms = typed_settings.read_both(own_keys, settings_of(Terms), loss, "loss", f"loss {loss_name!r}")
     if problem := Terms(**terms.model_dump()).problem(loss_class):
         raise InputError(f"loss.{problem}")
     return RunConfig(
@@ -268,7 +258,7 @@ def read_run_config(folder: Path) -> RunConfig:
     path = folder / "config.yaml"
     if not path.exists():
         raise InputError(f"{folder}: not a run's folder (no config.yaml); give the folder that `train` wrote")
-    check_trusted(read_sections(path), path)
+    typed_settings.check_trusted(read_sections(path), path)
     return read_config(path)
 
 

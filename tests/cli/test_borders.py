@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bulk.made_inputs import write_tar
-from channelhash.config import apply_overrides, read_config
+from channelhash.config import read_config
 from channelhash.models import load_model
+from channelhash.utils.typed_settings import apply_overrides
 from data.test_bulk import read
 from refusals import check_refusal, refusal
 from small_runs import assert_refused
