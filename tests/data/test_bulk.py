@@ -281,7 +281,7 @@ def test_a_disk_that_fails_ends_the_job_but_a_missing_image_does_not(tmp_path, m
     (PermissionError("Forbidden"), InputError,
      r"memory://none/a\.jpg: no access \(Forbidden\); check the credentials"),
     (TimeoutError("no answer"), JobError,
-     r"memory://none/a\.jpg: the server failed \(no answer\); run the same command"),
+     r"memory://none/a\.jpg: the server failed \(no answer\); run the command again"),
 ])  # fmt: skip
 def test_an_object_store_that_refuses_or_fails_ends_the_job_and_makes_no_item_bad(monkeypatch, failure, kind, says):
     monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", Mock(side_effect=failure))
