@@ -61,9 +61,8 @@ def narrow(store: Store, text: str, where: str | None = None, today: date | None
     if where is not None:
         store.check_filter(where)  # alone: what is unbalanced may be balanced among the others
     text = unicodedata.normalize("NFC", text)
-    places = {_fold_name(value): (key, value) for key in ("place", "country") for value in store.value_counts(key)}
     rest, passed, phrases = text, where, list[Phrase]()
-    for found in reversed(find_phrases(text, today or date.today(), places)):
+    for found in reversed(_phrases_of(store, text, today or date.today())):
         test = store.date_filter(found.test) if found.kind == "date" else found.test
         both = " AND ".join(f"({part})" for part in (test, passed) if part)
         if test and store.ids(both):
@@ -73,6 +72,25 @@ def narrow(store: Store, text: str, where: str | None = None, today: date | None
     if rest and all(part[0].startswith("-") for part in _PART.finditer(rest)):
         return Narrowed(text, where, [])  # what is not wanted is no question
     return Narrowed(rest, passed, phrases)
+
+
+def leave_plain(store: Store, text: str) -> Narrowed | None:
+    """Return a question that names no date and no place, as `narrow` would; None for others, of which no item is read.
+
+    >>> import numpy as np, channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8))
+    >>> leave_plain(store, "a dog "), leave_plain(store, "dogs in 2019")
+    (Narrowed(text='a dog', where=None, phrases=[]), None)
+    """
+    text = unicodedata.normalize("NFC", text)
+    return None if _phrases_of(store, text, date.today()) else Narrowed(text.strip(), None, [])
+
+
+def _phrases_of(store: Store, text: str, today: date) -> list[Phrase]:
+    """Return what a question says of dates and of the places of a store's items."""
+    places = {_fold_name(value): (key, value) for key in ("place", "country") for value in store.value_counts(key)}
+    return find_phrases(text, today, places)
 
 
 def find_phrases(text: str, today: date, places: Mapping[str, tuple[str, str]]) -> list[Phrase]:

@@ -23,13 +23,13 @@ from channelhash.search.hits import DEPTH, Hits, answer, list_hits
 from channelhash.search.hits import Query as SearchQuery
 from channelhash.search.hits import SearchOptions as StoreOptions
 from channelhash.search.items import choose_modality, date_of
-from channelhash.search.narrow import Narrowed, narrow
+from channelhash.search.narrow import Narrowed, leave_plain, narrow
 from channelhash.search.store import Item, Store
 from channelhash.serve import schemas
 from channelhash.serve.images import WHOLE, open_upload
 from channelhash.serve.middleware import PROBLEMS
 from channelhash.serve.routing import Route
-from channelhash.serve.service import CurrentService, Service
+from channelhash.serve.service import CurrentService, Service, Words
 from channelhash.utils.image_files import RAW_ENDINGS, STORED_FORMATS, open_image
 
 router = APIRouter(responses=PROBLEMS, route_class=Route)
@@ -53,7 +53,7 @@ async def _read(service: Service, options: schemas.SearchRequest | schemas.Image
         where = service.browser.narrow(options.where, options.label, options.folder, options.month)
         return narrow(service.store, text, where)
 
-    narrowed = await service.narrow(work) if text.strip() else Narrowed("", None, [])
+    narrowed = await run_sync(work, limiter=service.searching) if text.strip() else Narrowed("", None, [])
     words = queries.parse_question(narrowed.text) if narrowed.text else []
     return _Asked(options, narrowed, words, start)
 
@@ -61,6 +61,10 @@ async def _read(service: Service, options: schemas.SearchRequest | schemas.Image
 @router.post("/search", tags=["search"], response_model=schemas.SearchResponse)
 async def search(request: schemas.SearchRequest, service: CurrentService) -> Response:
     """Return the items that answer words, an item of the store or a code, or words and one of the others together."""
+    if _is_plain(service, request):
+        response = await service.quick_searches(partial(_plain_words, service, request, time.perf_counter()))
+        if response is not None:
+            return response
     asked = await _read(service, request)
     if not (asked.words or request.minus or request.minus_ids or request.id or request.code):  # only dates and places
         nothing = SearchQuery(np.zeros(0, np.uint8))
@@ -156,6 +160,29 @@ async def _search_parts(service: Service, asked: _Asked, parts: list[queries.Par
             other = (narrowed.suggest(corrected), await query_of(wanted))
     call = partial(_search, service, asked, query, modality, queries.unread(model, text), other)
     return await service.search(call, other is None and not narrowed.phrases and _is_quick(options))
+
+
+def _is_plain(service: Service, request: schemas.SearchRequest) -> bool:
+    """Return whether a search is for words alone, by their codes, and takes milliseconds unless they name a date."""
+    others = (request.id, request.code, request.minus, request.minus_ids)
+    if not (request.text or "").strip() or any(others) or request.by == "words" or not _is_quick(request):
+        return False
+    return service.encoding.done() and not service.encoding.exception() and "text" in service.encoding.result().batchers
+
+
+def _plain_words(service: Service, request: schemas.SearchRequest, start: float) -> Words | None:
+    """Return the words of a question to encode; None where it takes more: dates, places or unknown words."""
+    narrowed = leave_plain(service.store, request.text or "")
+    model = service.encoding.result().model
+    if narrowed is None or queries.has_unknown_words(model, narrowed.text):
+        return None
+    asked = _Asked(request, narrowed, queries.parse_question(narrowed.text), start)
+    parts = queries.check_parts(asked.words)
+
+    def answer_with(outputs: list[Outputs]) -> Response:
+        return _search(service, asked, queries.make_query(parts, outputs), "text", queries.unread(model, narrowed.text))
+
+    return Words([part.content for part in parts], answer_with)
 
 
 def _is_quick(options: schemas.SearchOptions) -> bool:

@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from anyio import CapacityLimiter, from_thread, to_thread
@@ -28,7 +29,6 @@ from channelhash.search.hits import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.items import Catalogue, Order
 from channelhash.search.match import find_reference
-from channelhash.search.narrow import Narrowed
 from channelhash.search.query import check_model, encode_items, has_unknown_words
 from channelhash.search.store import Item, Store
 from channelhash.serve.images import Thumbnails, open_upload
@@ -143,8 +143,11 @@ class _Batcher(Generic[_Given, _Result]):
                 future.set_result(result)
 
 
-def _call_all(calls: Sequence[Callable[[], _Result]]) -> list[_Result]:
-    return [call() for call in calls]
+class Words(NamedTuple):
+    """What a quick search has to encode, and how it is answered with the outputs."""
+
+    texts: list[str]
+    answer: Callable[[list[Outputs]], Response]
 
 
 @dataclass(frozen=True)
@@ -189,14 +192,12 @@ class Service:
         metrics: counters.
         thread: thread that runs the model.
         search_thread: thread of quick searches.
-        narrow_thread: thread that takes dates and places out of questions.
         encoding: how new items become codes, perhaps still on its way.
         thumbnails: small copies of the images of stored items.
         browser: the items in an order, and how many are of each folder and month.
         places: places for requests at one time.
         quick_searches: searches that take milliseconds: those that arrive while some run are answered together by
-            one thread, as each change of threads costs as much as a search.
-        narrow: questions whose dates and places are looked for, likewise.
+            one thread, which encodes their words too, as each change of threads costs as much as a search.
         warm_up: what is made ready when the server starts.
         uploading: places for large bodies at one time, which are kept in memory.
         large_images: places for uploaded images of many pixels at one time.
@@ -220,7 +221,6 @@ class Service:
     def __post_init__(self) -> None:
         self.metrics = Metrics(lambda: len(self.store))
         self.thread, self.search_thread = ThreadPoolExecutor(1, "encode"), ThreadPoolExecutor(1, "search")
-        self.narrow_thread = ThreadPoolExecutor(1, "narrow")
         # With the caller's consent to code that a model's folder names.
         self.encoding = self.thread.submit(copy_context().run, self._make_encoding)
         self.thumbnails = Thumbnails(self.limits.pixels)
@@ -229,10 +229,10 @@ class Service:
         self.browser = _Browser(self.store)
         self.places = asyncio.Semaphore(self.limits.concurrency)
         self.uploading, self.large_images = asyncio.Semaphore(8), asyncio.Semaphore(2)
-        self.quick_searches: _Batcher[Callable[[], Response], Response] = _Batcher(
-            _call_all, self.search_thread, _TOGETHER
+        self.quick_searches: _Batcher[Callable[[], Response | Words | None], Response | None] = _Batcher(
+            self._answer_together, self.search_thread, _TOGETHER
         )
-        self.narrow: _Batcher[Callable[[], Narrowed], Narrowed] = _Batcher(_call_all, self.narrow_thread, _TOGETHER)
+        self._encoding = {modality: threading.Lock() for modality in _MODALITIES}
         self.warm_up = _WarmUp(
             {
                 "the model": partial(wait, [self.encoding]),
@@ -259,17 +259,25 @@ class Service:
         has_unknown_words(model, "words")  # which reads the words that it knows
         problems = {modality: problem for modality in _MODALITIES if (problem := _problem(model, modality))}
         batchers: dict[str, _Batcher[Any, Outputs]] = {
-            modality: _Batcher(
-                partial(encode_items, model, modality),
-                self.thread,
-                _MAX_BATCH,
-                self.metrics.batches.labels(modality).observe,
-            )
+            modality: _Batcher(partial(self._encode_batch, model, modality), self.thread, _MAX_BATCH)
             for modality in _MODALITIES
             if model is not None and modality not in problems
         }
         words_alone = model is not None and "text" not in model.modalities and store.has_words
         return _Encoding(model, batchers, problems, words_alone)
+
+    def _encode_batch(self, model: QueryEncoder, modality: str, items: Sequence[Any]) -> NDArray[np.float32]:
+        with self._encoding[modality]:  # the thread of quick searches encodes texts, too
+            self.metrics.batches.labels(modality).observe(len(items))
+            return encode_items(model, modality, items)
+
+    def _answer_together(self, calls: Sequence[Callable[[], Response | Words | None]]) -> list[Response | None]:
+        """Call all, encode the words of all in one batch, and answer with these."""
+        done = [call() for call in calls]
+        texts = [text for words in done if isinstance(words, Words) for text in words.texts]
+        model = self.encoding.result().model if texts else None
+        rows = iter(self._encode_batch(model, "text", texts) if model else ())
+        return [each.answer(list(islice(rows, len(each.texts)))) if isinstance(each, Words) else each for each in done]
 
     def _find_references(self) -> None:
         """Find out what fits the questions that can be encoded; see `channelhash.search.match`."""
@@ -304,7 +312,9 @@ class Service:
         """Answer a search in a thread; what ``call`` raises is raised here."""
         if not quick:
             return await to_thread.run_sync(call, limiter=self.searching)
-        return await self.quick_searches(call)
+        response = await self.quick_searches(call)
+        assert response is not None
+        return response
 
     def encode_from_thread(self, modality: str, items: Sequence[Any]) -> Outputs:
         """Encode ``n`` items to ``(n, k)`` from a worker thread of the application."""
@@ -352,7 +362,6 @@ class Service:
         self.warm_up.stop()
         self.thread.shutdown(cancel_futures=True)
         self.search_thread.shutdown(cancel_futures=True)
-        self.narrow_thread.shutdown(cancel_futures=True)
         try:
             self.store.close()
         except JobError as error:
