@@ -12,7 +12,7 @@ import channelhash as ch
 from channelhash.search.filters import parse_filter, passes
 from channelhash.search.hits import SearchOptions
 from channelhash.search.items import date_filter
-from channelhash.search.narrow import find_phrases, narrow
+from channelhash.search.narrow import find_phrases, leave_plain, narrow
 from channelhash.search.query import _TOKEN, _WORD, search_store
 from refusals import check_refusal
 
@@ -92,6 +92,8 @@ WORDS = ["dogs", "in", "summer", "2019", "last", "Porto", ",", "-2018", '"', "20
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=4), max_size=9).map(" ".join))
 def test_any_question_is_covered_and_what_stands_apart_is_left_alone(store, question):
     phrases = find_phrases(question, TODAY, PLACES)
+    plain, narrowed = leave_plain(store, question), narrow(store, question)
+    assert plain in (None, narrowed._replace(text=narrowed.text.strip()))
     rest = question
     for phrase in reversed(phrases):
         assert question[phrase.start :].startswith(phrase.words)
@@ -100,7 +102,7 @@ def test_any_question_is_covered_and_what_stands_apart_is_left_alone(store, ques
     for token in _TOKEN.finditer(question.replace("“", '"').replace("”", '"')):
         if not token[4] or (token[4][0] != '"' and any(_WORD.fullmatch(token[4]).group(1, 3))):
             assert all(p.start + len(p.words) <= token.start() or p.start >= token.end() for p in phrases), token
-    assert narrow(store, question).text.split() or not question.strip() or phrases
+    assert narrowed.text.split() or not question.strip() or phrases
 
 
 def test_searches_are_narrowed_and_what_is_left_is_compared(store):

@@ -17,7 +17,7 @@ from channelhash.search import open_store
 from channelhash.search.duplicates import find_duplicates
 from channelhash.search.hits import SearchOptions
 from channelhash.search.query import search_store
-from channelhash.serve import Limits, create_app
+from channelhash.serve import Limits, create_app, search
 from serve import served
 from serve.served import N_BITS, ODD_ID, WRITER, serving, small_model, small_store
 
@@ -54,6 +54,15 @@ def test_words_are_answered_by_all_there_is_and_parts_are_added_up(client, model
     answer = client.post("/search/image", files={"image": path.read_bytes()}, data=form)
     hits = search_store(store, image=path, text="red -blue", minus=["dark"], model=model)
     assert [name for _, name in found(answer)] == [hit.id for hit in hits]
+
+
+@pytest.mark.parametrize("text", ["a dark red picture", ' "red"^2 -blue ', "red \u0301", "-blue", "red -", '"red'])
+def test_plain_words_are_answered_like_all_others(client, monkeypatch, text):
+    quick = client.post("/search", json={"text": text, "k": 7})
+    monkeypatch.setattr(search, "_is_plain", lambda *_: False)
+    other = client.post("/search", json={"text": text, "k": 7})
+    assert quick.status_code == other.status_code
+    assert {**quick.json(), "seconds": 0} == {**other.json(), "seconds": 0}
 
 
 def test_an_uploaded_picture_finds_itself_first_by_the_code_that_its_file_has(client, model, folder):
