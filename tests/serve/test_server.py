@@ -49,7 +49,7 @@ def test_items_that_come_while_the_model_is_busy_are_encoded_together_and_fail_a
 
     async def ask():
         with ThreadPoolExecutor(1) as thread:
-            batcher = _Batcher(encode, thread, 3, lambda _: None)
+            batcher = _Batcher(encode, thread, 3)
             first = asyncio.create_task(batcher(0))
             await asyncio.to_thread(busy.wait, 30)
             others = [asyncio.create_task(batcher(item)) for item in range(1, 7)]

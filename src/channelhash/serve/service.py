@@ -89,23 +89,18 @@ class _Batcher(Generic[_Given, _Result]):
     No item waits for others: a single item is taken at once, and those that arrive meanwhile are the next batch. All
     calls come from one event loop.
 
-    >>> async def encode_both():
+    >>> async def measure_both():
     ...     with ThreadPoolExecutor(1) as thread:
-    ...         batcher = _Batcher(lambda words: np.array([[len(word)] for word in words]), thread, 64, print)
+    ...         batcher = _Batcher(lambda words: [(len(word), len(words)) for word in words], thread, 64)
     ...         return await asyncio.gather(batcher("a"), batcher("dog"))
-    >>> [outputs.tolist() for outputs in asyncio.run(encode_both())]
-    2
-    [[1], [3]]
+    >>> asyncio.run(measure_both())
+    [(1, 2), (3, 2)]
     """
 
     def __init__(
-        self,
-        work: Callable[[Sequence[_Given]], Sequence[_Result] | NDArray[Any]],
-        thread: Executor,
-        max_items: int,
-        observe: Callable[[int], None] = lambda _: None,
+        self, work: Callable[[Sequence[_Given]], Sequence[_Result] | NDArray[Any]], thread: Executor, max_items: int
     ) -> None:
-        self._work, self._thread, self._max_items, self._observe = work, thread, max_items, observe
+        self._work, self._thread, self._max_items = work, thread, max_items
         self._waiting: list[tuple[_Given, asyncio.Future[_Result]]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -126,7 +121,6 @@ class _Batcher(Generic[_Given, _Result]):
     async def _answer(self, batch: list[tuple[_Given, asyncio.Future[_Result]]]) -> None:
         if not batch:
             return
-        self._observe(len(batch))
         loop = asyncio.get_running_loop()
         try:
             results = await loop.run_in_executor(self._thread, self._work, [item for item, _ in batch])
@@ -232,7 +226,7 @@ class Service:
         self.quick_searches: _Batcher[Callable[[], Response | Words | None], Response | None] = _Batcher(
             self._answer_together, self.search_thread, _TOGETHER
         )
-        self._encoding = {modality: threading.Lock() for modality in _MODALITIES}
+        self._locks = {modality: threading.Lock() for modality in _MODALITIES}
         self.warm_up = _WarmUp(
             {
                 "the model": partial(wait, [self.encoding]),
@@ -267,7 +261,7 @@ class Service:
         return _Encoding(model, batchers, problems, words_alone)
 
     def _encode_batch(self, model: QueryEncoder, modality: str, items: Sequence[Any]) -> NDArray[np.float32]:
-        with self._encoding[modality]:  # the thread of quick searches encodes texts, too
+        with self._locks[modality]:  # the thread of quick searches encodes texts, too
             self.metrics.batches.labels(modality).observe(len(items))
             return encode_items(model, modality, items)
 
