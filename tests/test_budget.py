@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 23_000,
-    "code lines of lab": 3285,
+    "code lines of src without lab": 22_770,
+    "code lines of lab": 3150,
     "Python files in src": 199,
     "imports, % of code": 9.8,
     "public names per 100 code lines": 3.5,
-    "lines of tests": 29_000,
+    "lines of tests": 28_630,
     "lines of tools and benchmarks": 2968,
     "words of docs": 45_000,
 }
