@@ -167,7 +167,7 @@ def _is_plain(service: Service, request: schemas.SearchRequest) -> bool:
     others = (request.id, request.code, request.minus, request.minus_ids)
     if not (request.text or "").strip() or any(others) or request.by == "words" or not _is_quick(request):
         return False
-    return service.encoding.done() and not service.encoding.exception() and "text" in service.encoding.result().batchers
+    return service.encoding.done() and not service.encoding.exception() and service.encoding.result().quick
 
 
 def _plain_words(service: Service, request: schemas.SearchRequest, start: float) -> Words | None:

@@ -41,6 +41,8 @@ _Result = TypeVar("_Result")
 _MODALITIES = ("text", "image")
 # Items that go through the model together; quick searches that one thread answers before the next that arrived.
 _MAX_BATCH, _TOGETHER = 64, 16
+# Seconds that a text takes at most which quick searches encode themselves.
+_QUICK_TEXT = 0.002
 # Words of codes that a search compares on one core, in about 0.3 ms.
 _ON_ONE_CORE = 1 << 21
 # Pixels of an uploaded image beyond which only two are decoded at one time.
@@ -153,6 +155,7 @@ class _Encoding:
         batchers: modality -> encoder of its items.
         problems: modality -> why the model cannot encode its items, where it cannot.
         words_alone: whether texts, which the model does not encode, are looked for by their words.
+        quick: whether a text is encoded in less time than another thread takes to wake.
 
     >>> _Encoding(None, {}, {"image": "it has no model"}, False).refuse("image")
     Traceback (most recent call last):
@@ -163,6 +166,7 @@ class _Encoding:
     batchers: Mapping[str, _Batcher[Any, Outputs]]
     problems: Mapping[str, str]
     words_alone: bool
+    quick: bool = False
 
     def refuse(self, modality: str) -> None:
         """Raise `InputError` if new items of a modality cannot be encoded."""
@@ -258,7 +262,11 @@ class Service:
             if model is not None and modality not in problems
         }
         words_alone = model is not None and "text" not in model.modalities and store.has_words
-        return _Encoding(model, batchers, problems, words_alone)
+        start = time.thread_time()  # of this thread: a busy machine makes no model slow
+        if model is not None and "text" in batchers:
+            encode_items(model, "text", ["a picture"])
+        quick = "text" in batchers and time.thread_time() - start < _QUICK_TEXT
+        return _Encoding(model, batchers, problems, words_alone, quick)
 
     def _encode_batch(self, model: QueryEncoder, modality: str, items: Sequence[Any]) -> NDArray[np.float32]:
         with self._locks[modality]:  # the thread of quick searches encodes texts, too
