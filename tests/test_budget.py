@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 22_770,
+    "code lines of src without lab": 22_780,
     "code lines of lab": 3150,
     "Python files in src": 199,
     "imports, % of code": 9.8,
