@@ -58,9 +58,11 @@ def test_words_are_answered_by_all_there_is_and_parts_are_added_up(client, model
 
 @pytest.mark.parametrize("text", ["a dark red picture", ' "red"^2 -blue ', "red \u0301", "-blue", "red -", '"red'])
 def test_plain_words_are_answered_like_all_others(client, monkeypatch, text):
-    quick = client.post("/search", json={"text": text, "k": 7})
-    monkeypatch.setattr(search, "_is_plain", lambda *_: False)
-    other = client.post("/search", json={"text": text, "k": 7})
+    answers = []
+    for is_plain in (True, False):
+        monkeypatch.setattr(search, "_is_plain", lambda *_, is_plain=is_plain: is_plain)
+        answers.append(client.post("/search", json={"text": text, "k": 7}))
+    quick, other = answers
     assert quick.status_code == other.status_code
     assert {**quick.json(), "seconds": 0} == {**other.json(), "seconds": 0}
 

@@ -396,9 +396,10 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     for ranked in coded.values():
         nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ranked.ids, ranked.distances, strict=True)}
     code_rankings = {modality: Ranking(ranked.ids, ranked.keys) for modality, ranked in coded.items()}
-    if _WORDS in rankings:
-        places = [place for place, name in enumerate(words.ids) if options.radius is None or name in nearest]
+    if options.radius is not None:
+        places = [place for place, name in enumerate(words.ids) if name in nearest]
         words = Ranking([words.ids[place] for place in places], [words.keys[place] for place in places])
+    if _WORDS in rankings:
         code_rankings[_WORDS] = words
     scores = fuse_partial(code_rankings, _lacking(store, code_rankings))
     order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))

@@ -140,10 +140,11 @@ def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> l
                 raise InputError(f"metadata of {name!r}: {problem}")
             keys.add(key)
             problem = _value_problem(value)
-            if not problem and value is not None and key in ("text", "image") and not isinstance(value, str):
-                problem = f" is a string, not {value!r}"
-            if not problem and value is not None and key == "labels" and not isinstance(value, list):
-                problem = f" are a list of strings, not {value!r}"
+            if not problem and value is not None:
+                if key in ("text", "image") and not isinstance(value, str):
+                    problem = f" is a string, not {value!r}"
+                elif key == "labels" and not isinstance(value, list):
+                    problem = f" are a list of strings, not {value!r}"
             if problem:
                 raise InputError(f"metadata of {name!r}: {key}{problem}")
     return [_with_composed_labels(values) for values in metadata]

@@ -105,8 +105,9 @@ def _check_values() -> list[list[Any]]:
         k = int(random.integers(1, 17)) * 8
         lambda_neg, tau = float(random.uniform(0, k)), float(random.uniform(0, 16))
         gamma_w, gamma_l = float(random.uniform(0.5, 16)), float(random.uniform(0.5, 3))
-        losses: list[_ChannelLoss] = [DSCHLoss(k, lambda_neg, tau, gamma_w, gamma_l), SCHLoss(k, tau)]
-        for name, loss in zip(("dsch", "sch"), losses, strict=True):
+        dsch, sch = DSCHLoss(k, lambda_neg, tau, gamma_w, gamma_l), SCHLoss(k, tau)
+        losses: dict[str, _ChannelLoss] = {"dsch": dsch, "sch": sch}
+        for name, loss in losses.items():
             value = float(pair_loss(loss, S, share * k))
             rows.append([name, k, lambda_neg, tau, gamma_w, gamma_l, S, share * k, value])
     return rows

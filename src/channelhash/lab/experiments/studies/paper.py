@@ -357,8 +357,7 @@ def _architectures_grid(design: Design) -> list[GridRun]:
             settings = experiment.paper_configuration(model, kind)["model"]
         elif kind == "synthetic":
             settings = {"name": model, "backbone": backbone, "pretrained": None}
-        settings = {**settings, **(of_clip if model == "cliphash" else {})}
-        with_model = replace(design, base={**design.base, "model": settings})
+        with_model = replace(design, base={**design.base, "model": settings | (of_clip if model == "cliphash" else {})})
         for method, loss in design.losses.items():
             runs += with_model.runs(method, loss, prefix=f"{model}-")
     return runs
