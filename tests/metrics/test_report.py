@@ -164,7 +164,10 @@ def test_all_rows_of_a_querys_id_are_left_out():
 
 def test_numbers_that_count_rows_are_not_the_same_items():
     query, database = many(9, 0, ""), many(30, 1, "")
-    assert "own_left_out" not in ch.metrics.evaluate(query, database)["text->text"]
-    assert ch.metrics.evaluate(database.take(range(9)), database)["text->text"]["own_left_out"] == 9
+    reports = ch.metrics.evaluate(query, database)
+    assert "own_left_out" not in reports["text->text"]
+    assert reports["image->text"]["recall_items"] == 9
+    reports = ch.metrics.evaluate(database.take(range(9)), database)
+    assert (reports["text->text"]["own_left_out"], reports["image->text"]["recall_items"]) == (9, 30)
     with pytest.raises(ValueError, match="the id 'photo0' is of a query and of a database item with other labels"):
         ch.metrics.evaluate(many(9, 0), many(30, 1))

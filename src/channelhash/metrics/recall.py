@@ -204,6 +204,32 @@ def counterparts(query_names: Sequence[str], database_names: Sequence[str]) -> N
     return rows
 
 
+def own_pairs(query: CodeSet, database: CodeSet) -> NDArray[np.int64] | None:
+    """Return the rows ``(p, 2)`` of queries and of items with the same id; None if there are none.
+
+    Numbers as ids may be those of rows on each side: they mean the same items where all of these have the same labels.
+    """
+    ids = set(query.ids)
+    shared = [row for row, name in enumerate(database.ids) if name in ids]
+    if not shared:
+        return None
+    rows = counterparts(query.ids, [database.ids[row] for row in shared])
+    queries, places = np.nonzero(rows >= 0)
+    items = np.array(shared, dtype=np.int64)[rows[queries, places]]
+    sides = query.labels, database.labels
+    if sides[0] is not None and sides[1] is not None and sides[0].shape[1] == sides[1].shape[1]:
+        same = (sides[0][queries] == sides[1][items]).all(axis=1)
+        differing = np.setdiff1d(queries, queries[same])
+        if len(differing) and all(query.ids[row].isdecimal() for row in differing):
+            return None
+        if len(differing):
+            raise ValueError(
+                f"the id {query.ids[differing[0]]!r} is of a query and of a database item with other labels; an item "
+                "has one id on both sides and different items have different ids"
+            )
+    return np.stack([queries, items], axis=1)
+
+
 def _first_groups(similarities: Callable[[slice], NDArray[Any]], shape: tuple[int, int], pairs: _Rows) -> FirstGroup:
     """Find the group of each query's first counterpart by any similarity.
 
@@ -269,7 +295,8 @@ def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _InstanceRep
     images = (*(query.images or ()), *(database.images or ()))
     names: Sequence[str] = pairs_by_image(rows, images) if len(images) == len(rows) else rows
     query_names, searched = names[: len(query)], names[len(query) :]
-    if not set(query_names) & set(searched):
+    apart = own_pairs(query, database) is None if names is rows else not set(query_names) & set(searched)
+    if apart:
         database, searched = query, query_names
     reports: dict[str, _InstanceReport] = {}
     for a in query.codes:
