@@ -12,9 +12,9 @@ from cli.test_kills import obeys
 #: A command of the command line's that is in the middle of its work: it waits for the signal.
 WAITING = """
 import os, sys, time
-from channelhash.cli import main, interrupts
+from channelhash.cli import main, when_stopped
 def wait():
-    interrupts.when_stopped("the half is kept")
+    when_stopped("the half is kept")
     try:
         {body}
     finally:

@@ -7,15 +7,15 @@ import time
 import pytest
 from rich.console import Console
 
-from channelhash.cli import output
+from channelhash.cli import shared
 from channelhash.utils.progress import note
 
 
 def test_a_line_says_how_far_a_stage_is_its_rate_and_the_time_left(monkeypatch):
     """Time since the last report counts as work on what comes next."""
     now = 100.0
-    monkeypatch.setattr(output.time, "monotonic", lambda: now)
-    log = output._Log()
+    monkeypatch.setattr(shared.time, "monotonic", lambda: now)
+    log = shared._Log()
     stage = log("train")
     lines = [stage.line("0:00:00 so far")]
     for done, seconds in ((0, 10), (3, 31), (6, 65), (9, 80)):
@@ -37,9 +37,9 @@ def test_a_line_says_how_far_a_stage_is_its_rate_and_the_time_left(monkeypatch):
 @pytest.mark.parametrize("width", [80, 140])
 def test_a_bar_shows_loss_speed_and_time_left_in_one_line(width, monkeypatch):
     terminal = Console(force_terminal=True, width=width, record=True, file=io.StringIO())
-    monkeypatch.setattr(output, "_messages", terminal)
+    monkeypatch.setattr(shared, "_messages", terminal)
     monkeypatch.delenv("JPY_PARENT_PID", raising=False)
-    with output.progress_bars() as progress:
+    with shared.progress_bars() as progress:
         advance = progress("measure steps and more")
         note(advance, "loss 0.1234")
         advance(100, 200)
@@ -51,8 +51,8 @@ def test_a_bar_shows_loss_speed_and_time_left_in_one_line(width, monkeypatch):
 
 def test_lines_come_although_nothing_reports_and_in_a_notebooks_terminal_too(monkeypatch, capsys):
     monkeypatch.setenv("JPY_PARENT_PID", "1")
-    monkeypatch.setattr(output, "_SECONDS", 0.02)
-    monkeypatch.setattr(output, "_messages", Console(force_terminal=True, stderr=True, highlight=False))
+    monkeypatch.setattr(shared, "_SECONDS", 0.02)
+    monkeypatch.setattr(shared, "_messages", Console(force_terminal=True, stderr=True, highlight=False))
     printed = ""
 
     def wait_for(line):
@@ -63,7 +63,7 @@ def test_lines_come_although_nothing_reports_and_in_a_notebooks_terminal_too(mon
             time.sleep(0.01)
             printed += capsys.readouterr().err
 
-    with output.progress_bars() as progress:
+    with shared.progress_bars() as progress:
         wait_for(r"0:00:\d\d so far")
         progress("train")(2, 4)
         wait_for(r"train: 2 of 4, [\d.,]+/s, 0:00:00 left")

@@ -1,1 +1,114 @@
-"""The command line: parse, call one function, print."""
+"""The command line: parse, call one function, print.
+
+Here: end a command that Ctrl-C or SIGTERM stops: say what was kept and how to go on, and exit with 130 or 143.
+"""
+
+import atexit
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+#: Seconds that a command has to close its files and end its workers. Every file is whole even if these do not suffice.
+_GRACE = 10.0
+
+
+class _Stopped(BaseException):
+    """SIGINT or SIGTERM arrived. Only `obey_signals` catches it."""
+
+
+def same_command() -> list[str]:
+    """Return the words of the command that runs."""
+    return ["channelhash", *sys.argv[1:]]
+
+
+class _Ending:
+    """What a signal finds: whether it must unwind anything, what to say, and the signal that came first (0: none).
+
+    Not a dataclass, as the module that makes these takes longer to import than everything before the handlers.
+    """
+
+    def __init__(self) -> None:
+        self.begun, self.kept, self.go_on = False, "nothing half is left", same_command
+        self.signal, self.said = 0, False
+
+    def say(self) -> None:
+        """Write the one line; past `sys.stderr`, whose lock the interrupted code may hold."""
+        if self.said or int(os.environ.get("RANK", 0)) > 0:  # of a distributed training the first process speaks
+            return
+        self.said = True
+        name = "Ctrl-C" if self.signal == signal.SIGINT else "SIGTERM"
+        line = f"stopped by {name}: {self.kept}; continue with: {shlex.join(self.go_on())}\n"
+        cursor = "\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides the cursor
+        os.write(2, (cursor + line).encode(errors="backslashreplace"))
+
+    def leave(self) -> NoReturn:
+        """End the process wherever it is."""
+        self.say()
+        os._exit(128 + self.signal)
+
+
+_ending = _Ending()
+
+
+def when_stopped(message: str, go_on: Callable[[], list[str]] = same_command) -> None:
+    """Declare what a signal leaves from now on; a command calls this before it writes.
+
+    Args:
+        message: what is kept, without a full stop.
+        go_on: returns the words of the command that goes on, asked when the signal has come.
+    """
+    _ending.begun, _ending.kept, _ending.go_on = True, message, go_on
+
+
+def next_command() -> list[str]:
+    """Return the words of the command that goes on where the one that runs ends."""
+    return _ending.go_on()
+
+
+@contextmanager
+def obey_signals() -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the process from now on, the block in order.
+
+    While a command only imports and reads, the process ends at once. Later `_Stopped` unwinds the block: files are
+    closed, temporary files go. The process ends wherever it is at a second signal, and after `_GRACE`, also where
+    Python or a library swallows `_Stopped`.
+    """
+    listen()
+    try:
+        yield
+    finally:
+        if _ending.signal:
+            _ending.say()
+            sys.exit(128 + _ending.signal)
+        _ending.begun = False
+
+
+def listen() -> None:
+    """Install the handlers, in the main thread only, as Python demands."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    global _ending
+    _ending = _Ending()
+    owner = os.getpid()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if os.getpid() != owner:  # a forked worker: its parent ends it and speaks
+            os._exit(128 + number)
+        again, _ending.signal = _ending.signal, _ending.signal or number
+        if again or not _ending.begun:
+            _ending.leave()
+        watchdog = threading.Timer(_GRACE, _ending.leave)
+        watchdog.daemon = True
+        watchdog.start()
+        raise _Stopped
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
+        # Python takes its handlers away while it ends; a signal would then change the exit status.
+        atexit.register(signal.signal, number, signal.SIG_IGN)

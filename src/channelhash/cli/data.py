@@ -5,18 +5,17 @@ from typing import Any
 
 import typer
 
-from channelhash.cli.options import AsJson, Seed, SkipBad, command_group
-from channelhash.cli.output import percent, print_either, print_table, progress_bars, say, show
+from channelhash.cli import shared
 
-app = command_group("Make, inspect and check data sets.")
+app = shared.command_group("Make, inspect and check data sets.")
 
 
 @app.command("synthesize")
 def _synthesize(
     root: Path = typer.Argument(..., help="Folder to write to."),
     images: int = typer.Option(3000, "--images", help="Number of pictures."),
-    seed: Seed = 0,
-    as_json: AsJson = False,
+    seed: shared.Seed = 0,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Draw the embedded data set in MIRFLICKR-25k's own file layout. The same command continues an interrupted job.
 
@@ -24,18 +23,18 @@ def _synthesize(
     """
     from channelhash.data import synthetic
 
-    with progress_bars(f"finished pictures are kept in {root}") as progress:
+    with shared.progress_bars(f"finished pictures are kept in {root}") as progress:
         synthetic.synthesize(root, images, seed, progress("draw pictures"))
     drawn = f"{images} pictures with hashtags and labels in {root}"
     command = f"Next: channelhash data describe synthetic --root {root} --set n_images={images}"
-    show({"root": str(root), "images": images, "seed": seed}, as_json, drawn, command)
+    shared.show({"root": str(root), "images": images, "seed": seed}, as_json, drawn, command)
 
 
 @app.command("download")
 def _download(
     name: str = typer.Argument(..., help="Data set: mirflickr25k or nuswide."),
     root: Path = typer.Option(..., help="Folder of the data set."),
-    as_json: AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Fetch and unpack the official archives. An interrupted download is resumed; complete files stay.
 
@@ -47,7 +46,7 @@ def _download(
     from channelhash.data.nuswide import IMAGE_LAYOUTS, count_images
     from channelhash.lab import download as archives
 
-    with progress_bars(f"all bytes fetched so far are kept in {root}") as progress:
+    with shared.progress_bars(f"all bytes fetched so far are kept in {root}") as progress:
         fetched = archives.download(name, root, progress=progress)
     result: dict[str, object] = {"root": str(root), "fetched": fetched}
     lines = [f"Fetched {', '.join(fetched)}" if fetched else f"Everything is already in {root}"]
@@ -57,11 +56,11 @@ def _download(
         found = f"{n_images} of {n_listed} pictures found"
         lines.append(f"{found}. They have no official address: ask the authors, or use a")
         lines.append(f"copy of your own, as one of {', '.join(IMAGE_LAYOUTS)} below {root}")
-    show(result, as_json, *lines, f"Next: channelhash data describe {name} --root {root}")
+    shared.show(result, as_json, *lines, f"Next: channelhash data describe {name} --root {root}")
 
 
 @app.command("explain-text")
-def _explain_text(text: str = typer.Argument(..., help="Hashtags or words."), as_json: AsJson = False) -> None:
+def _explain_text(text: str = typer.Argument(..., help="Hashtags or words."), as_json: shared.AsJson = False) -> None:
     """Show how words are read: kept, corrected, split, or dropped. The vocabulary is SymSpell's English words.
 
     Example: channelhash data explain-text "goldengate brigde 2007"
@@ -71,7 +70,7 @@ def _explain_text(text: str = typer.Argument(..., help="Hashtags or words."), as
     words = [reading._asdict() for reading in english_reader().read(text)]
     rows = [[word["word"], word["outcome"], " ".join(word["tokens"]), " ".join(word["unknown"])] for word in words]
     header = ["word", "outcome", "tokens", "unknown parts"]
-    print_either({"words": words}, as_json, print_table, "Reading", header, rows)
+    shared.print_either({"words": words}, as_json, shared.print_table, "Reading", header, rows)
 
 
 @app.command("describe")
@@ -80,9 +79,9 @@ def _describe(
     root: Path | None = typer.Option(None, help="Folder of the data (for a table: of its pictures)."),
     path: Path | None = typer.Option(None, help="File of the data, for kinds that are a file."),
     settings: list[str] = typer.Option([], "--set", help="Further key of the section data: key=value."),
-    skip_bad: SkipBad = False,
+    skip_bad: shared.SkipBad = False,
     decode: bool = typer.Option(False, "--decode", help="Decode every picture to find unreadable ones."),
-    as_json: AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Count the items and labels of a data set, and list its problems.
 
@@ -100,7 +99,7 @@ def _describe(
     source, split = check_data(name, values["data"])
     problems = []
     splits = None
-    with progress_bars() as progress:
+    with shared.progress_bars() as progress:
         data = collection.DataSource(name, vars(source), split.only_labels, split.without_labels)
         records = data.load(progress("read"))
         try:
@@ -111,7 +110,7 @@ def _describe(
             records, splits, resolve_data_kind(name).expected, decode, progress("decode pictures") if decode else None
         )
     result["problems"] += problems
-    print_either(result, as_json, _print_description, result)
+    shared.print_either(result, as_json, _print_description, result)
 
 
 def _print_description(result: dict[str, Any]) -> None:
@@ -119,22 +118,23 @@ def _print_description(result: dict[str, Any]) -> None:
     if result["protocol"]:
         typer.echo(result["protocol"])
     if result["labels"]:
-        typer.echo(f"A random pair shares a label with probability {percent(result['chance'])} %")
+        typer.echo(f"A random pair shares a label with probability {shared.percent(result['chance'])} %")
     elif result["measures"]:
         typer.echo("No labels: pairs of an image and a text can be learned (loss contrastive, dsch …), and measured by")
         typer.echo("Recall@1, 5, 10 and the median rank of each query's own counterpart; mAP needs labels")
     if result["removed"]:
-        print_table("Removed", ["reason", "samples"], [[reason, str(n)] for reason, n in result["removed"].items()])
+        removed = [[reason, str(n)] for reason, n in result["removed"].items()]
+        shared.print_table("Removed", ["reason", "samples"], removed)
     expected = result["expected"]
     counts = {"found": result["found"], "usable": result["usable"], **result["partitions"]}
     rows = [[name, str(n), str(expected.get(name, ""))] for name, n in counts.items()]
-    print_table("Counts", ["what", "rows", "official"], rows)
+    shared.print_table("Counts", ["what", "rows", "official"], rows)
     labels = sorted(result["labels"].items(), key=lambda pair: -pair[1])
-    rows = [[label, str(n), percent(n / result["usable"])] for label, n in labels]
+    rows = [[label, str(n), shared.percent(n / result["usable"])] for label, n in labels]
     if rows:
-        print_table("Labels", ["label", "samples", "%"], rows)
+        shared.print_table("Labels", ["label", "samples", "%"], rows)
     for key in ("labels_per_item", "words_per_text"):
         if result[key] and (result["labels"] or key != "labels_per_item"):
             typer.echo(f"{key.replace('_', ' ')}: " + ", ".join(f"{k} {v:.1f}" for k, v in result[key].items()))
     for line in result["problems"]:
-        say(f"problem: {line}")
+        shared.say(f"problem: {line}")

@@ -10,10 +10,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from channelhash.cli import output
-from channelhash.cli.interrupts import when_stopped
-from channelhash.cli.options import AsJson, Overrides, Quick, SavedModel, SkipBad, TrustCode
-from channelhash.cli.output import percent
+from channelhash.cli import shared, when_stopped
+from channelhash.cli.shared import percent
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.studies import EXPERIMENTS
 from channelhash.utils.addresses import Place, place
@@ -28,16 +26,16 @@ _Workers = Annotated[int | None, typer.Option(min=1, help="With --engine ray: wo
 
 
 def encode(
-    run: SavedModel,
+    run: shared.SavedModel,
     data: str = typer.Option(..., help="A table, a file of features or a folder of pictures; for shards any address."),
     out: str = typer.Option(..., help="Parquet file to write, or a folder of shards (a name without ending)."),
     root: str | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
-    skip_bad: SkipBad = False,
+    skip_bad: shared.SkipBad = False,
     engine: _EngineName = None,
     workers: _Workers = None,
     shard_items: int | None = typer.Option(None, min=1, help="For shards: items per shard, 16384 by default."),
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    trust_code: shared.TrustCode = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Write the hash codes of a table, of features, or of pictures, as one file or as shards.
 
@@ -60,7 +58,7 @@ def encode(
         if skip_bad:
             raise InputError("--skip-bad: bad items never stop the encoding of shards; leave it out")
         on = bulk.workers.Workers(engine or "local", workers)
-        with output.progress_bars(f"finished shards are kept in {out}") as progress:
+        with shared.progress_bars(f"finished shards are kept in {out}") as progress:
             items = shard_items or bulk.SHARD_ITEMS
             result = bulk.encode_bulk(run, data, target, on, root, items, progress("encode"))
     codes = " and ".join(result["modalities"])
@@ -68,7 +66,7 @@ def encode(
     lines = [f"{result['items']} items, {result['n_bits']} bits, {codes} codes in {where}"]
     if result.get("bad"):
         lines.append(f"{result['bad']} items could not be encoded: {target / 'bad.jsonl'}")
-    output.show(result, as_json, *lines)
+    shared.show(result, as_json, *lines)
 
 
 def _encode_one(run: Path, data: Path, out: Place, root: Path | None, skip_bad: bool) -> dict[str, Any]:
@@ -82,10 +80,10 @@ def _encode_one(run: Path, data: Path, out: Place, root: Path | None, skip_bad: 
     records = load_any(data, root, skip_bad)
     if skip_bad and not data.is_dir():  # those of a folder are decoded as they are found
         records = readable(records)
-    with output.progress_bars() as progress:
+    with shared.progress_bars() as progress:
         codes = encode_records(model, records, progress("encode"))
     codes.save(out)
-    output.say_left_out(records.problems)
+    shared.say_left_out(records.problems)
     return {
         "out": str(out),
         "items": len(codes),
@@ -110,8 +108,8 @@ def evaluate(
     task: str | None = typer.Option(None, help='With --codes: modalities of B_q and B_r, such as "image->text".'),
     out: Path | None = typer.Option(None, help="With --query or --codes: folder for metrics.json and plots."),
     convention: list[_ConventionName] = typer.Option([], help="Also what others' code prints."),
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    trust_code: shared.TrustCode = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Compute all scores of all tasks, tie-aware, for a run, for code files, or for another toolbox's codes.
 
@@ -141,7 +139,7 @@ def evaluate(
         from channelhash.runs.evaluate import evaluate_run, plots_folder
 
         split, checkpoint = split or "test", checkpoint or "last"
-        with output.progress_bars() as progress:
+        with shared.progress_bars() as progress:
             result = evaluate_run(run, split, checkpoint, leak_free, progress, convention)
         title = f"{run}, {split} split, {'training rows left out of' if leak_free else 'all of'} the retrieval set"
         written = f"Plots in {plots_folder(run, split, checkpoint, leak_free)}"
@@ -156,7 +154,7 @@ def evaluate(
             from channelhash import bulk
 
             on = bulk.workers.Workers(engine or "local", workers)
-            with output.progress_bars() as progress:
+            with shared.progress_bars() as progress:
                 result = bulk.evaluate_shards(*files, on, out, progress("evaluate"), convention)
         else:
             from channelhash.metrics.report import evaluate_code_files
@@ -164,7 +162,7 @@ def evaluate(
             result = evaluate_code_files(*files, out, convention)
     else:
         raise InputError("--query and --database go together; one of them is missing")
-    output.print_either(result, as_json, _print_result, result, title, written)
+    shared.print_either(result, as_json, _print_result, result, title, written)
 
 
 def _print_result(result: dict[str, Any], title: str, written: str) -> None:
@@ -206,8 +204,8 @@ def recall(
     data: Path = typer.Argument(..., help="A table of images and texts; of a run's own only test queries ask."),
     images: int | None = typer.Option(None, min=1, help="Images of a test, e.g. 1000: means of all such tests."),
     checkpoint: _Checkpoint = typer.Option("last", help="For a run: the last epoch, or the best."),
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    trust_code: shared.TrustCode = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Say how often texts find their images and images their texts: by real values, by bits, and by both.
 
@@ -215,9 +213,9 @@ def recall(
     """
     from channelhash.runs.evaluate import evaluate_pairs
 
-    with output.progress_bars("features of images are kept, scores are printed at the end") as progress:
+    with shared.progress_bars("features of images are kept, scores are printed at the end") as progress:
         result = evaluate_pairs(model, data, images, checkpoint, progress)
-    output.print_either(result, as_json, _print_recall, result)
+    shared.print_either(result, as_json, _print_recall, result)
 
 
 def _print_scores(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
@@ -233,7 +231,7 @@ def _print_scores(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
     if "recall_at" in reports[0]:
         for label, key in {"median rank": "median_rank", "items of Recall@": "recall_items"}.items():
             rows.append([label, *(f"{report[key]:,.10g}" if key in report else "–" for report in reports)])
-    output.print_table(title, ["score", *map(_arrow, tasks)], rows, numeric=True)
+    shared.print_table(title, ["score", *map(_arrow, tasks)], rows, numeric=True)
 
 
 def _convention_rows(reports: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -258,7 +256,7 @@ def _print_recall(result: Mapping[str, Any]) -> None:
             recall, rank = scores[task]["recall_at"], scores[task]["median_rank"]
             rows.append([ranking, *map(percent, recall.values()), f"{rank:.1f}"])
         title = f"{_arrow(task)}, recall in %, {result['images']:,} images{tests}"
-        output.print_table(title, ["ranking", *(f"R@{k}" for k in recall), "median rank"], rows, numeric=True)
+        shared.print_table(title, ["ranking", *(f"R@{k}" for k in recall), "median rank"], rows, numeric=True)
 
 
 def _arrow(task: str) -> str:
@@ -289,16 +287,16 @@ def experiment(
     config: Path | None = typer.Option(None, help="Base configuration as a YAML file, instead of --dataset."),
     preset: str | None = typer.Option(None, help="Base configuration by its name (config list), instead of --dataset."),
     data: list[str] = typer.Option([], help="Folder or file of the data; for benchmark also several PRESET=PLACE."),
-    settings: Overrides = [],
+    settings: shared.Overrides = [],
     bits: str | None = typer.Option(None, help="Code lengths, e.g. 16,32; the paper's by default."),
     seeds: int = typer.Option(3, min=1, help="Runs per cell of the grid, with the seeds 0, 1, ..."),
-    quick: Quick = False,
+    quick: shared.Quick = False,
     out: Path | None = typer.Option(None, help="The grid's folder; experiments/<name>-<data> by default."),
     jobs: int = typer.Option(1, min=1, help="Number of runs at a time."),
     devices: str | None = typer.Option(None, help="Devices that the jobs use in turn, e.g. cuda:0,cuda:1."),
     losses: str | None = typer.Option(None, help="Losses instead of the experiment's: dsch,python:mymodule:MyLoss."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Check all, count runs and trials, time a few steps."),
-    as_json: AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Train and evaluate a grid of runs, and write its tables and plots. Finished runs are never repeated.
 
@@ -334,17 +332,17 @@ def experiment(
         runs = [run.name for grid in grids.values() for run in grid.runs]
         total = {"runs": len(runs), "trials": sum(map(len, trials.values())), "seconds": round(seconds, 1)}
         found = {"runs": runs, "plans": plans, "total": total}
-        output.print_either(found, as_json, _print_plans, plans, total, seconds)
+        shared.print_either(found, as_json, _print_plans, plans, total, seconds)
         return
     places = devices.split(",") if devices else ()
     kept = f"finished runs and the last checkpoints of the others are kept in {folder}"
     code = [name for grid in grids.values() for name in grid.python_names]
-    with trusting(code), output.progress_bars(kept) as progress:
-        results, tables = lab.run_grids(study, grids, folder, Execution(jobs, places, output.say, progress))
+    with trusting(code), shared.progress_bars(kept) as progress:
+        results, tables = lab.run_grids(study, grids, folder, Execution(jobs, places, shared.say, progress))
     summary = {"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]}
     table = next(path for path in tables if path.suffix == ".md").read_text(encoding="utf-8")
     written = f"All tables, plots and scores are in {folder}. Next: channelhash report {folder / next(iter(grids))}"
-    output.show(summary, as_json, table, written)
+    shared.show(summary, as_json, table, written)
     if failed := [result for result in results if result.status != "finished"]:
         raise JobError(f"{len(failed)} of {len(results)} runs failed, the first: {failed[0].name}: {failed[0].error}")
 
@@ -353,7 +351,7 @@ def _print_plans(plans: Sequence[Mapping[str, Any]], total: Mapping[str, Any], s
     """Print what grids would train, and for how long."""
     for plan in plans:
         each = {key: value for key, value in plan.items() if key not in ("title", "runs", "model")}
-        output.print_plan(f"{plan['title']}: {plan['runs']} trainings of {plan['model']}, each", each)
+        shared.print_plan(f"{plan['title']}: {plan['runs']} trainings of {plan['model']}, each", each)
     time = timedelta(seconds=round(seconds))
     typer.echo(f"{total['runs']} runs and {total['trials']} trials: about {time} of training; scores come on top")
 
@@ -367,8 +365,8 @@ def _numbers(text: str) -> list[int]:
 
 def report(
     folder: Path = typer.Argument(..., metavar="DIR", help="Folder of a run or of an experiment."),
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
+    trust_code: shared.TrustCode = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Write one HTML page about a run or an experiment, DIR/report.html, that needs no other file.
 
@@ -381,10 +379,12 @@ def report(
 
     when_stopped("the page is written at the end")
     path = write_report(folder)
-    output.show({"report": path}, as_json, f"Report in {path}")
+    shared.show({"report": path}, as_json, f"Report in {path}")
 
 
-def landscape(out: Path = typer.Option(Path("landscape.html"), help="Page to write."), as_json: AsJson = False) -> None:
+def landscape(
+    out: Path = typer.Option(Path("landscape.html"), help="Page to write."), as_json: shared.AsJson = False
+) -> None:
     """Draw what a pair costs under SCH and DSCH, over similarity and distance, on a page with sliders.
 
     The page is one file and needs no network: open it in a browser.
@@ -396,4 +396,4 @@ def landscape(out: Path = typer.Option(Path("landscape.html"), help="Page to wri
     if out.is_dir():
         raise InputError(f"--out {out}: is a folder; name the page, such as {out / 'landscape.html'}")
     write_page(out)
-    output.show({"page": str(out)}, as_json, f"Page in {out}; open it in a browser")
+    shared.show({"page": str(out)}, as_json, f"Page in {out}; open it in a browser")

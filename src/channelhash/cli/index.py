@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from channelhash.cli import options
-from channelhash.cli.interrupts import same_command
-from channelhash.cli.output import print_either, print_table, progress_bars, say, say_left_out, show
+from channelhash.cli import same_command, shared
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
     from channelhash.photos.encode import Indexed
 
-app = options.command_group("Create stores of codes, add items and delete them; check, repair and back up.")
+app = shared.command_group("Create stores of codes, add items and delete them; check, repair and back up.")
 
 _CodesMethod = Literal["auto", "learned", "sign", "itq", "cca-itq"]
 _STORE = typer.Argument(..., help="A store's folder, its pictures' folder, or postgresql://… or milvus+http://….")
@@ -28,18 +26,18 @@ _SOURCE = "Folder of pictures (any depth), table, file of features or codes, or 
 def _create(
     store: str = _STORE,
     source: Path | None = typer.Argument(None, help=_SOURCE),
-    encoder: options.Encoder = [],
+    encoder: shared.Encoder = [],
     model: Path | None = typer.Option(None, help="A run's folder or a saved model; the same as --encoder RUN."),
     codes: _CodesMethod = typer.Option("auto", help="auto: the encoder's own, else cca-itq or itq, fitted."),
     bits: int = typer.Option(256, min=1, help="Code length."),
-    seed: options.Seed = 0,
+    seed: shared.Seed = 0,
     projections: bool | None = typer.Option(None, help="Keep outputs beside the bits; by default with fitted codes."),
-    root: options.TableRoot = None,
-    exclude: options.Exclude = [],
-    captions: options.Captions = None,
-    ocr: options.Ocr = None,
-    trust_code: options.TrustCode = False,
-    as_json: options.AsJson = False,
+    root: shared.TableRoot = None,
+    exclude: shared.Exclude = [],
+    captions: shared.Captions = None,
+    ocr: shared.Ocr = None,
+    trust_code: shared.TrustCode = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Create a store with the items of SOURCE; codes are fitted to them, or are those of a run or of a file of codes.
 
@@ -70,7 +68,7 @@ def _create(
         words = (str(word) for name, value in options if value for word in (name, value))
         return ["channelhash", "index", "add", store, str(source), *words]
 
-    with progress_bars(f"{store} keeps the items written so far", go_on) as progress:
+    with shared.progress_bars(f"{store} keeps the items written so far", go_on) as progress:
         named = source is not None or exclude or captions is not None or ocr
         items = read_again(store, source, root, exclude, captions, ocr) if named else None
         done = create_store(store, new, items, progress, projections)
@@ -84,13 +82,13 @@ def _add(
     model: Path | None = typer.Option(
         None, help="For a store without a model: the run of its codes, or one extending it."
     ),
-    root: options.TableRoot = None,
-    exclude: options.Exclude = [],
-    captions: options.Captions = None,
-    ocr: options.Ocr = None,
+    root: shared.TableRoot = None,
+    exclude: shared.Exclude = [],
+    captions: shared.Captions = None,
+    ocr: shared.Ocr = None,
     prune: bool = typer.Option(False, "--prune", help="Remove items whose picture is no longer in the folder."),
-    trust_code: options.TrustCode = False,
-    as_json: options.AsJson = False,
+    trust_code: shared.TrustCode = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Encode what is new or changed in SOURCE and leave the rest as it is; the same command continues a killed job.
 
@@ -102,7 +100,7 @@ def _add(
     with naming_extra("train" if model else "photos"):
         from channelhash.photos.stores import add_to_store, read_again
 
-    with progress_bars(f"{store} keeps the items written so far") as progress:
+    with shared.progress_bars(f"{store} keeps the items written so far") as progress:
         items = read_again(store, source, root, exclude, captions, ocr)
         done = add_to_store(store, items, model, progress, prune)
     _report(store, done, as_json)
@@ -112,8 +110,8 @@ def _add(
 def _delete(
     store: str = _STORE,
     ids: list[str] = typer.Argument(None, metavar="ID", help="Ids of items to remove; or give --where."),
-    where: options.Where = None,
-    as_json: options.AsJson = False,
+    where: shared.Where = None,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Remove items with all their codes; their picture files stay.
 
@@ -127,15 +125,15 @@ def _delete(
     unknown = [name for name in ids or [] if name not in opened]
     deleted = opened.delete(list(dict.fromkeys(ids)) if ids else opened.ids(where))
     for name in unknown:
-        say(f"no item has the id {name}")
+        shared.say(f"no item has the id {name}")
     left = len(opened)
     opened.close()
     result = {"deleted": deleted, "unknown": unknown, "items": left}
-    show(result, as_json, f"{deleted} items deleted, {left} left in {store}")
+    shared.show(result, as_json, f"{deleted} items deleted, {left} left in {store}")
 
 
 @app.command("info")
-def _info(store: options.SearchableStore, as_json: options.AsJson = False) -> None:
+def _info(store: shared.SearchableStore, as_json: shared.AsJson = False) -> None:
     """Describe what a store holds.
 
     Example: channelhash index info photos.store
@@ -148,14 +146,14 @@ def _info(store: options.SearchableStore, as_json: options.AsJson = False) -> No
     facts = {**opened.info(), **fit_facts(described_fit(opened)), "labels": opened.label_counts()}
     opened.close()
     rows = [[name, _in_words(value)] for name, value in facts.items() if name != "address"]
-    print_either(facts, as_json, print_table, str(facts["address"]), ["", ""], rows)
+    shared.print_either(facts, as_json, shared.print_table, str(facts["address"]), ["", ""], rows)
 
 
 @app.command("push")
 def _push(
     store: Path = typer.Argument(..., help="A store's folder."),
     target: str = typer.Argument(..., help="Another store, such as postgresql://USER@HOST/DATABASE."),
-    as_json: options.AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Write all items of a store into another store; after a kill, run it again.
 
@@ -165,20 +163,20 @@ def _push(
     """
     from channelhash.search.transfer import push as move
 
-    with progress_bars(f"{target} keeps the items written so far") as progress:
+    with shared.progress_bars(f"{target} keeps the items written so far") as progress:
         done = move(store, target, progress("push"))
     lines = [f"{done.items} items of {store} are in {target}; it holds {done.target_items}"]
     if done.without_projections:
         lines.append(f"{target} keeps no projections: it ranks by bits alone")
-    show({"target": target, **asdict(done)}, as_json, *lines)
+    shared.show({"target": target, **asdict(done)}, as_json, *lines)
 
 
 @app.command("export-faiss")
 def _export_faiss(
-    store: options.SearchableStore,
+    store: shared.SearchableStore,
     out: Path = typer.Argument(..., help="FAISS file to write; FILE.items.parquet beside it holds the items' ids."),
     modality: str | None = typer.Option(None, help="Modality to export; image if there are any."),
-    as_json: options.AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Write a store's codes as a FAISS file (IndexBinaryIDMap2 over IndexBinaryFlat).
 
@@ -186,10 +184,10 @@ def _export_faiss(
     """
     from channelhash.search import open_store, transfer
 
-    with progress_bars(f"{out} is not half written") as progress, closing(open_store(store)) as opened:
+    with shared.progress_bars(f"{out} is not half written") as progress, closing(open_store(store)) as opened:
         count = transfer.export_faiss(opened, out, modality, progress("export"))
     result = {"out": str(out), "items_file": str(transfer.items_file(out)), "items": count}
-    show(result, as_json, f"{count} codes in {out}, their ids in {transfer.items_file(out)}")
+    shared.show(result, as_json, f"{count} codes in {out}, their ids in {transfer.items_file(out)}")
 
 
 @app.command("import-faiss")
@@ -197,7 +195,7 @@ def _import_faiss(
     store: str = typer.Argument(..., help="Store to write to; it is created if it does not exist."),
     file: Path = typer.Argument(..., help="FAISS file; without FILE.items.parquet beside it, the ids are its numbers."),
     modality: str | None = typer.Option(None, help="Modality of the codes; by default the file's own, or image."),
-    as_json: options.AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Write the codes of a FAISS file into a store, replacing those with the same ids.
 
@@ -205,13 +203,13 @@ def _import_faiss(
     """
     from channelhash.search.transfer import import_faiss as read
 
-    with progress_bars(f"{store} keeps the items written so far") as progress:
+    with shared.progress_bars(f"{store} keeps the items written so far") as progress:
         count = read(file, store, modality, progress("import"))
-    show({"store": store, "items": count}, as_json, f"{count} codes of {file} are in {store}")
+    shared.show({"store": store, "items": count}, as_json, f"{count} codes of {file} are in {store}")
 
 
 @app.command("check")
-def _check(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
+def _check(store: str = _FOLDER, as_json: shared.AsJson = False) -> None:
     """Read all of a store and list what is damaged; exit 1 if anything is. Others may use the store meanwhile.
 
     Example: channelhash index check photos.store
@@ -220,15 +218,15 @@ def _check(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
 
     damaged = check_store(_folder(store))
     result = {"store": store, "ok": not damaged, "damaged": [finding._asdict() for finding in damaged]}
-    show(result, as_json, *(dict.fromkeys(map(str, damaged)) or [f"{store} is whole"]))
+    shared.show(result, as_json, *(dict.fromkeys(map(str, damaged)) or [f"{store} is whole"]))
     if damaged:
         if not as_json:
-            say(f"put back a backup, or keep what is whole: channelhash index repair {store}")
+            shared.say(f"put back a backup, or keep what is whole: channelhash index repair {store}")
         raise typer.Exit(1)
 
 
 @app.command("repair")
-def _repair(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
+def _repair(store: str = _FOLDER, as_json: shared.AsJson = False) -> None:
     """Keep all whole items of a damaged store, list the others, and make anew what can be made from them.
 
     A damaged database is kept beside the new one, as items.sqlite.damaged. Nobody else may have the store open.
@@ -242,14 +240,14 @@ def _repair(store: str = _FOLDER, as_json: options.AsJson = False) -> None:
     done = f"is whole again, {len(lost)} items or codes are lost" if damaged else "was whole"
     lines = [f"was damaged: {line}" for line in dict.fromkeys(damaged)] + [f"lost: {line}" for line in lost]
     lines.append(f"{store} {done}; it holds {repaired.n_items} items")
-    show({"store": store, "damaged": damaged, "lost": lost, "items": repaired.n_items}, as_json, *lines)
+    shared.show({"store": store, "damaged": damaged, "lost": lost, "items": repaired.n_items}, as_json, *lines)
 
 
 @app.command("backup")
 def _backup(
     store: str = _FOLDER,
     to: Path = typer.Argument(..., help="New folder to write; it is a store, which can be searched."),
-    as_json: options.AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Copy a store with its model as it is now, while others may go on writing to it, and check the copy.
 
@@ -259,7 +257,7 @@ def _backup(
 
     n_items, n_bytes = backup_store(_folder(store), to)
     result = {"store": store, "to": str(to), "items": n_items, "bytes": n_bytes}
-    show(result, as_json, f"{n_items} items of {store} are in {to}, checked")
+    shared.show(result, as_json, f"{n_items} items of {store} are in {to}, checked")
 
 
 def _in_words(value: Any) -> str:
@@ -286,20 +284,20 @@ def _holds_codes(source: Path, option: object) -> bool:
 def _put_codes(store: str, file: Path, is_new: bool, as_json: bool) -> None:
     from channelhash.photos.code_files import add_codes, create_from_codes
 
-    with progress_bars() as progress:
+    with shared.progress_bars() as progress:
         done = (create_from_codes if is_new else add_codes)(store, file, progress("write"))
     _report(store, done, as_json)
 
 
 def _report(store: str, done: "Indexed", as_json: bool) -> None:
-    say_left_out([*done.problems, *(f"{count:,} × {reason}" for reason, count in done.skipped.items())])
+    shared.say_left_out([*done.problems, *(f"{count:,} × {reason}" for reason, count in done.skipped.items())])
     counts = f"{done.added} items added, {done.replaced} replaced, {done.unchanged} unchanged"
     for what, count in {"moved": done.moved, "pruned": done.pruned, "left out": len(done.problems)}.items():
         if count:
             counts += f", {count} {what}"
     rate = f" ({done.rate:,.0f} items/s)" if done.added + done.replaced else ""
     lines = f"{counts}; {done.seconds:.1f} s{rate}", f"{done.items} items in {store}"
-    show({"store": store, **asdict(done)}, as_json, *lines)
+    shared.show({"store": store, **asdict(done)}, as_json, *lines)
 
 
 def _folder(store: str) -> Path:

@@ -8,10 +8,7 @@ from collections.abc import Callable
 
 import typer
 
-from channelhash.cli import data, duplicates, evaluate, index, mcp, search, train
-from channelhash.cli.interrupts import next_command, obey_signals
-from channelhash.cli.options import command_group
-from channelhash.cli.output import printable
+from channelhash.cli import data, evaluate, index, next_command, obey_signals, search, serve, shared, train
 from channelhash.errors import InputError, JobError, NoSpaceError, check_address, hide_secrets
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.typed_settings import failing_code, failing_line, resolved
@@ -19,9 +16,9 @@ from channelhash.utils.typed_settings import failing_code, failing_line, resolve
 #: The commands in the order of the help: search, train, measure; a group of commands by its name.
 _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "search": search.search,
-    "serve": search.serve,
-    "mcp": mcp.mcp,
-    "duplicates": duplicates.duplicates,
+    "serve": serve.serve,
+    "mcp": serve.mcp,
+    "duplicates": search.duplicates,
     "index": index.app,
     "encode": evaluate.encode,
     "explain": search.explain,
@@ -40,7 +37,7 @@ _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "landscape": evaluate.landscape,
 }
 
-app = command_group(
+app = shared.command_group(
     "Train, evaluate and search short binary codes for pictures and their words.",
     name="channelhash",
     pretty_exceptions_enable=False,
@@ -102,7 +99,7 @@ def main() -> None:
 def _fail(message: str, status: int, debug: bool) -> None:
     if debug:
         typer.echo(hide_secrets(traceback.format_exc()), err=True, nl=False)
-    typer.echo(f"error: {printable(hide_secrets(' '.join(message.split())))}", err=True)
+    typer.echo(f"error: {shared.printable(hide_secrets(' '.join(message.split())))}", err=True)
     sys.exit(status)
 
 

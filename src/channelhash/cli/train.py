@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from channelhash.cli import options, output
-from channelhash.cli.interrupts import same_command
-from channelhash.cli.output import percent
+from channelhash.cli import same_command, shared
+from channelhash.cli.shared import percent
 from channelhash.errors import InputError
 from channelhash.utils.progress import StageProgress
 
@@ -22,8 +21,8 @@ _Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted
 
 def demo(
     out: Path = typer.Option(Path("demo"), help="Folder for everything that the demo writes."),
-    quick: options.Quick = False,
-    as_json: options.AsJson = False,
+    quick: shared.Quick = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Run the whole job on the embedded data set: draw it, train three losses, compare them, answer queries.
 
@@ -33,10 +32,10 @@ def demo(
     """
     from channelhash.lab.demo import run_demo
 
-    with output.progress_bars(f"finished parts are kept in {out}") as progress:
-        result = run_demo(out, quick, progress, output.say)
+    with shared.progress_bars(f"finished parts are kept in {out}") as progress:
+        result = run_demo(out, quick, progress, shared.say)
     if as_json:
-        output.print_json(result)
+        shared.print_json(result)
         return
     rows = result["rows"]
     title = f"Tie-aware mAP in %, {rows['query']} queries against {rows['retrieval']} items, {rows['train']} trained on"
@@ -45,13 +44,13 @@ def demo(
     cells = [[name, *(percent(report["map_tie_aware"]) for report in tasks.values())] for name, tasks in losses.items()]
     chance = ["chance", *(percent(report["chance"]) for report in reports.values())]
     header = ["loss", *(task.replace("->", " → ") for task in reports)]
-    output.print_table(title, header, cells, chance, numeric=True)
+    shared.print_table(title, header, cells, chance, numeric=True)
     answered = []
     for text, fit in result["texts"].items():
         shares = [percent(fit["fitting"] / fit["shown"]), percent(fit["chance"])]
         answered.append([text, f"{fit['fitting']} of {fit['shown']}", *shares])
     title = "Pictures found that show all of what the words ask for"
-    output.print_table(title, ["words", "fit", "%", "chance, %"], answered, numeric=True)
+    shared.print_table(title, ["words", "fit", "%", "chance, %"], answered, numeric=True)
     run = Path(result["runs"]["dsch"])
     typer.echo(f"Took {result['seconds']:.0f} s. Written:")
     typer.echo(f"  {result['sheets']['text']}  answers to typed words")
@@ -71,7 +70,7 @@ def _run(start: Callable[[StageProgress], dict[str, Any]], folder: Path) -> dict
     """Train and return the result; end the command where another process of a distributed training speaks for all."""
     from channelhash.training.distributed import launched_rank
 
-    with output.progress_bars(f"{folder} keeps all up to its last checkpoint", _resumed_command) as progress:
+    with shared.progress_bars(f"{folder} keeps all up to its last checkpoint", _resumed_command) as progress:
         result = start(progress)
     if launched_rank() > 0:
         raise typer.Exit
@@ -85,12 +84,12 @@ def train(
     images: Path | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
     epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the configuration's."),
     out: Path | None = typer.Option(None, help="The run's folder; runs/<name of the file> by default."),
-    settings: options.Overrides = [],
+    settings: shared.Overrides = [],
     resume: _Resume = False,
-    skip_bad: options.SkipBad = False,
+    skip_bad: shared.SkipBad = False,
     dry_run: bool = typer.Option(False, "--dry-run", help="Check all, time a few steps, print sizes and estimates."),
-    trust_code: options.TrustCode = False,
-    as_json: options.AsJson = False,
+    trust_code: shared.TrustCode = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Train a model into a run's folder.
 
@@ -109,11 +108,11 @@ def train(
     resolved = read_config(config, [*short, *_read_overrides(settings, skip_bad)])
     if dry_run:
         plan = plan_run(resolved)
-        output.print_either(plan, as_json, output.print_plan, "Plan", plan)
+        shared.print_either(plan, as_json, shared.print_plan, "Plan", plan)
         return
     folder = out or Path("runs") / config.stem
     result = _run(lambda progress: start_run(resolved, folder, resume, progress).as_dict(), folder)
-    output.print_either(result, as_json, _print_trained, result, folder)
+    shared.print_either(result, as_json, _print_trained, result, folder)
 
 
 def _read_overrides(settings: Sequence[str], skip_bad: bool) -> list[str]:
@@ -131,7 +130,7 @@ def _print_trained(result: Mapping[str, Any], folder: Path) -> None:
         from channelhash.training.trainer import MEASURES  # PyTorch, which has just trained
 
         measure = MEASURES[result["measure"]]
-        output.print_table(f"Validation, {measure} in %", ["task", measure.removeprefix("tie-aware ")], rows)
+        shared.print_table(f"Validation, {measure} in %", ["task", measure.removeprefix("tie-aware ")], rows)
     typer.echo(f"Next: channelhash evaluate {folder}")
 
 
@@ -152,12 +151,12 @@ def extend(
     run: Path = typer.Argument(..., help="A finished run's folder."),
     data: Path = typer.Option(..., help="The new items: a table, features, or a YAML file with the section data."),
     out: Path | None = typer.Option(None, help="The new run's folder; <RUN>-extended by default."),
-    root: options.TableRoot = None,
-    settings: options.Overrides = [],
+    root: shared.TableRoot = None,
+    settings: shared.Overrides = [],
     resume: _Resume = False,
-    skip_bad: options.SkipBad = False,
-    trust_code: options.TrustCode = False,
-    as_json: options.AsJson = False,
+    skip_bad: shared.SkipBad = False,
+    trust_code: shared.TrustCode = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Train a run further on new items, with new labels if they have any; its existing codes stay valid.
 
@@ -171,7 +170,7 @@ def extend(
     result = _run(lambda progress: start_run(config, folder, resume, progress).as_dict(), folder)
     description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     if as_json:
-        output.print_json({**result, "extension": description})
+        shared.print_json({**result, "extension": description})
         return
     items, labels = description["items"], description["labels"]
     typer.echo(f"{items['new']} new items beside {items['old']}; new labels: {', '.join(labels['new']) or 'none'}")
@@ -184,10 +183,10 @@ def distill(
     data: Path | None = typer.Option(None, help="Another source of the same items, joined by id."),
     modalities: _Modalities = [],
     out: Path | None = typer.Option(None, help="The student's folder; runs/<run>-<student> by default."),
-    settings: options.Overrides = [],
+    settings: shared.Overrides = [],
     resume: _Resume = False,
-    trust_code: options.TrustCode = False,
-    as_json: options.AsJson = False,
+    trust_code: shared.TrustCode = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Train a small model to reproduce a large model's codes, and compare the two.
 
@@ -205,14 +204,14 @@ def distill(
     folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
     result = _run(partial(student_runs.distill, teacher, config, folder, modalities, resume), folder)
     if as_json:
-        output.print_json(result)
+        shared.print_json(result)
         return
     typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f} bits. The student is in {folder}")
     if result["problems"]:
         typer.echo(f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}")
     rows = result["rows"]
     title = f"{rows['query']} queries, {rows['retrieval']} items, {result['n_bits']} bits; tie-aware mAP in %"
-    output.print_table(title, ["", "teacher", "student", "student asks teacher", "chance"], _comparison(result))
+    shared.print_table(title, ["", "teacher", "student", "student asks teacher", "chance"], _comparison(result))
     typer.echo(f"Next: channelhash search {run} --model {folder} --text …")
 
 
@@ -233,12 +232,12 @@ def _comparison(result: Mapping[str, Any]) -> list[list[str]]:
 
 
 def export(
-    run: options.SavedModel,
+    run: shared.SavedModel,
     onnx: bool = typer.Option(False, "--onnx", help="Write one ONNX file per modality, described by export.json."),
     modalities: _Modalities = [],
     out: Path | None = typer.Option(None, help="Folder to write, new or empty; RUN/onnx by default."),
-    trust_code: options.TrustCode = False,
-    as_json: options.AsJson = False,
+    trust_code: shared.TrustCode = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Export a trained model's encoders for programs without PyTorch; each file is run and compared with the model.
 
@@ -260,21 +259,21 @@ def export(
     result |= {key: description[key] for key in ("model", "fingerprint", "n_bits")}
     result |= {"largest_difference": differences}
     lines = [f"{files[name]}: {name}, outputs equal the model's within {differences[name]:.0e}" for name in files]
-    output.show(result, as_json, *lines, f"How to use them: {folder / DESCRIPTION}")
+    shared.show(result, as_json, *lines, f"How to use them: {folder / DESCRIPTION}")
 
 
-configurations = options.command_group("Show the configurations that ship with the package.")
+configurations = shared.command_group("Show the configurations that ship with the package.")
 
 
 @configurations.command("list")
-def _list(as_json: options.AsJson = False) -> None:
+def _list(as_json: shared.AsJson = False) -> None:
     """List the configurations that `channelhash train --preset NAME` takes.
 
     Example: channelhash config list
     """
     from channelhash.presets import presets, summary
 
-    output.print_names({name: summary(path) for name, path in presets().items()}, as_json)
+    shared.print_names({name: summary(path) for name, path in presets().items()}, as_json)
 
 
 @configurations.command("show")
@@ -291,12 +290,12 @@ def _show(name: str = typer.Argument(..., help="Name of a configuration, as conf
 _Kind = Literal["losses", "models", "encoders", "data", "stores", "experiments"]
 
 
-def names(kind: _Kind = typer.Argument(..., help="What to list."), as_json: options.AsJson = False) -> None:
+def names(kind: _Kind = typer.Argument(..., help="What to list."), as_json: shared.AsJson = False) -> None:
     """List the losses, models, encoders, kinds of data, stores or experiments that a configuration or command may name.
 
     Example: channelhash list losses
     """
-    output.print_names(_meanings(kind), as_json)
+    shared.print_names(_meanings(kind), as_json)
 
 
 _STORES = {

@@ -1,0 +1,232 @@
+"""``channelhash serve`` and ``mcp``: a folder of photographs, or another store, for browsers and language models."""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from channelhash._version import __version__
+from channelhash.cli import shared, when_stopped
+from channelhash.cli.search import Making, StoreModel, bring_up_to_date, describe_changes
+from channelhash.errors import InputError, JobError
+from channelhash.utils.image_files import decode, jpeg, open_image
+from channelhash.utils.optional_imports import naming_extra
+from channelhash.utils.typed_settings import trusting
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
+    from channelhash.search.store import Store
+    from channelhash.utils.progress import StageProgress
+    from channelhash.utils.watch import Report
+
+_LogLevel = Literal["error", "warning", "info"]
+_PURPOSE = (
+    "Search photographs by what they show. Words find photographs and captions; `where` narrows by labels, dates and "
+    "other metadata, such as: label = 'dog' AND taken >= '2019-06' AND taken < '2019-09'. `fit` is the probability "
+    "that a photograph shows what was asked for. Look at photographs with `show`."
+)
+# Pixels of the long side of a photograph that is shown.
+_SIDE = 1024
+
+
+def serve(
+    store: shared.SearchableStore,
+    model: StoreModel = None,
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; by default only this machine has access."),
+    port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes any free port."),
+    token_file: Path | None = typer.Option(None, help="File with the token for requests that add or delete items."),
+    read_token_file: Path | None = typer.Option(None, help="File with a token that all other requests need."),
+    allow_host: list[str] = typer.Option([], help="Another host name of this server. May be repeated."),
+    max_upload: float = typer.Option(16, min=0.001, help="Largest request, in MB."),
+    workers: int = typer.Option(1, min=1, help="Number of processes that answer, up to one for each core."),
+    encoder: shared.Encoder = [],
+    captions: shared.Captions = None,
+    exclude: shared.Exclude = [],
+    watch: bool = typer.Option(True, "--watch/--no-watch", help="Index what changes in the folder of the pictures."),
+    log_level: _LogLevel = typer.Option("warning", help="What goes to stderr; info has a line for each request."),
+    trust_code: shared.TrustCode = False,
+) -> None:
+    """Serve a store, or a plain folder of pictures, over HTTP, with a search page for the browser, until Ctrl-C.
+
+    Example: channelhash serve photos --port 8080
+    """
+    from channelhash.serve.app import open_app
+    from channelhash.serve.server import allowed_hosts, format_address, listen, run_server, run_workers
+    from channelhash.serve.service import Limits
+    from channelhash.utils.watch import Report
+
+    # Between two questions, PyTorch's threads would keep a core busy with waiting.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    limits = Limits(upload_bytes=round(max_upload * 1e6))
+    when_stopped(f"{store} keeps every write that was answered")
+    with listen(host, port) as listening:
+        report, hosts = Report.new(), allowed_hosts(host, allow_host)
+        background = _watch_store(store, report, trust_code, Making(model, encoder, captions, exclude), watch)
+        make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1, report)
+
+        def ready() -> None:
+            typer.echo(f"Searching {store} at {format_address(listening)}")
+
+        if workers > 1:
+            answer = partial(run_workers, workers, make, trust_code, listening, ready, log_level)
+        else:
+            app = make()
+            app.state.service.encoding.add_done_callback(_say_problems)
+            answer = partial(run_server, app, listening, ready, log_level)
+        try:
+            with background:
+                answer()
+        finally:
+            typer.echo("Stopped.")
+
+
+def _watch_store(
+    store: str, report: "Report", trust_code: bool, making: Making, watch: bool = True
+) -> AbstractContextManager[None]:
+    """Bring a store of photographs up to date, and again within the block that is returned whenever they change.
+
+    Where it was made before, and is to be as it was made, the first time is within the block, too. Nothing is done for
+    other stores, and those that can only be read. Errors as in `bring_up_to_date`.
+
+    Example::
+
+        with _watch_store("photos", report, False, Making()):
+            run_server(app, listening, ready)
+    """
+    from channelhash.utils.watch import Watch
+
+    watched = _watched(store) if watch else None
+    photos = None if watched and not any(making) else bring_up_to_date(store, making)
+    if photos:
+        photos.store.close()
+        watched = _watched(store) if watch else None
+    said = photos.indexed.problems if photos else ()
+    index_again = partial(_index_again, store, trust_code)
+    return Watch(*watched, index_again, report, shared.say, said) if watched else nullcontext()
+
+
+def _watched(store: str) -> tuple[Path, Path] | None:
+    """Return the folder of the photographs that a store was made of, and the store's own; None where there is none that
+    can be watched, or the store can only be read.
+    """
+    from channelhash.photos.source import PhotoSource
+    from channelhash.search import find_or_keep
+    from channelhash.search.sqlite.folder import StoreFolder
+
+    place = find_or_keep(Path(store))
+    photos = None if "://" in store or not StoreFolder(place).writable else PhotoSource.read(place)
+    return None if photos is None else (photos.folder, place)
+
+
+def _index_again(store: str, trust_code: bool, progress: "StageProgress") -> tuple[Sequence[str], str]:
+    """Bring a store of photographs up to date by what it was made of; return what was left out and what has changed."""
+    with trusting(trust_code), naming_extra("photos"):
+        from channelhash.photos.stores import add_to_store, read_again
+
+        done = add_to_store(store, read_again(store, None), None, progress, prune=True)
+    return done.problems, describe_changes(done, store)
+
+
+def _say_problems(encoding: Future[Any]) -> None:
+    """Say which searches a server cannot answer, once its model is loaded."""
+    if encoding.cancelled() or encoding.exception():
+        return
+    for modality, problem in encoding.result().problems.items():
+        alone = modality == "text" and encoding.result().words_alone
+        what = "texts are searched by their words" if alone else f"no search with a new {modality}"
+        shared.say(f"{what}: {problem}")
+
+
+def mcp(
+    store: shared.SearchableStore,
+    model: StoreModel = None,
+    encoder: shared.Encoder = [],
+    exclude: shared.Exclude = [],
+    trust_code: shared.TrustCode = False,
+) -> None:
+    """Let a language model search a folder of pictures, or a store, over the Model Context Protocol (stdio).
+
+    Programs that use language models start it. Example: channelhash mcp photos
+    """
+    from mcp.server.mcpserver import MCPServer
+
+    from channelhash.search.query import open_filled_store
+    from channelhash.utils.watch import Report
+
+    server: MCPServer[None] = MCPServer("channelhash", version=__version__, instructions=_PURPOSE, log_level="WARNING")
+    making = Making(model, encoder, exclude=exclude)
+    with _watch_store(store, Report.new(), trust_code, making), closing(open_filled_store(store)) as opened:
+        _add_tools(server, opened, model)
+        server.run()
+
+
+def _add_tools(server: "MCPServer[None]", store: "Store", model: Path | None) -> None:
+    """Let a server search a store, with its own model or another one."""
+    from mcp.server.mcpserver import Image
+
+    from channelhash.search.duplicates import find_duplicates
+    from channelhash.search.hits import SearchOptions
+    from channelhash.search.query import load_query_encoder, search_store
+
+    load = cache(lambda: load_query_encoder(store, model))
+
+    @server.tool()
+    @_one_at_a_time()
+    def search(text: str, k: int = 10, where: str | None = None) -> dict[str, Any]:
+        """Find the k photographs that a text describes, best first; -word is not wanted."""
+        hits = search_store(store, SearchOptions(k, where=where), text=text, model=load())
+        said = {"close": hits.close, "did_you_mean": hits.suggestion, "note": hits.note}
+        return {"results": [hit.as_dict() for hit in hits], **said}
+
+    @server.tool()
+    @_one_at_a_time()
+    def similar(id: str, k: int = 10) -> dict[str, Any]:
+        """Find the k photographs most like one of them."""
+        hits = search_store(store, replace(SearchOptions(k), k=k + 1), like=id)
+        return {"results": [hit.as_dict() for hit in hits if hit.id != id][:k]}
+
+    @server.tool()
+    @_one_at_a_time()
+    def duplicates(k: int = 10) -> dict[str, Any]:
+        """Return the ids of the first k groups of near-duplicates, and how many groups there are."""
+        groups = find_duplicates(store)
+        return {"groups": [list(group.ids) for group in groups[: SearchOptions(k).k]], "found": len(groups)}
+
+    @server.tool(structured_output=False)
+    @_one_at_a_time()
+    def show(id: str) -> list[Any]:
+        """Return what is known of a photograph, and the photograph, its long side at most 1024 pixels."""
+        facts = {"id": id, **store.get([id])[0].metadata}
+        return [facts, Image(data=_draw(str(facts["image"])), format="jpeg")] if facts.get("image") else [facts]
+
+
+_calls = Lock()
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Let one call of a tool run, as the networks are not made for several; what is wrong is its answer."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    try:
+        with _calls:
+            yield
+    except (InputError, JobError) as error:
+        raise ToolError(str(error)) from None
+
+
+def _draw(path: str) -> bytes:
+    """Return a photograph as a JPEG file to look at."""
+    try:
+        with open_image(path) as opened:
+            return jpeg(decode(opened, 2 * _SIDE), _SIDE)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
