@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, Route, expect, sync_playwright
 
-from channelhash.serve import Limits, create_app, local
+from channelhash.serve import Limits, create_app, items
 from channelhash.serve.middleware import Tokens
 from serve.served import ODD_ID, TOKEN, on_loopback, small_model, small_store, store_of_copies
 
@@ -478,7 +478,7 @@ def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(p
 
 
 def test_new_photographs_appear_and_people_at_the_machine_see_where(page, address, model, tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "_runs", lambda _: False)  # no window opens
+    monkeypatch.setattr(items, "_runs", lambda _: False)  # no window opens
     app = create_app(small_store(tmp_path, model), model, hosts={"127.0.0.1"})
     report = app.state.service.report
     with on_loopback(app) as here:

@@ -19,7 +19,6 @@ from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
     from channelhash.explanation.api import Explanation
-    from channelhash.explanation.bit_labels import Bit
     from channelhash.photos.encode import Indexed
     from channelhash.photos.stores import Index
     from channelhash.search.duplicates import DuplicateGroup
@@ -209,17 +208,16 @@ def _print_explanation(explanation: "Explanation") -> None:
     first, second = explanation.sides
     typer.echo(f"{first.modality} {first.name!r} and {second.modality} {second.name!r}")
     typer.echo(f"{explanation.summary()} Relaxed distance {explanation.relaxed_distance:.1f} bits.")
-    rows = [
-        [
-            str(bit.number),
-            " ".join(str(int(value)) for value in bit.values),
-            "agrees" if bit.agrees else "differs",
-            " ".join("–" if value is None else f"{value:.2f}" for value in bit.strengths),
-            f"{bit.share:+.3f}",
-            _describe_bit(explanation, bit),
-        ]
-        for bit in sorted(explanation.bits, key=lambda bit: -abs(bit.share))
-    ]
+    rows = []
+    for bit in sorted(explanation.bits, key=lambda bit: -abs(bit.share)):
+        values = " ".join(str(int(value)) for value in bit.values)
+        strengths = " ".join("–" if value is None else f"{value:.2f}" for value in bit.strengths)
+        sign = 1 if bit.values[0] else -1  # labels that the first item's value speaks for and against, with |φ|
+        labels = explanation.bit_labels(bit)[:3]
+        names = [f"{'' if sign * phi > 0 else 'not '}{name} {abs(phi):.2f}" for name, phi in labels]
+        meaning = ", ".join(names) or "no clear meaning"
+        agrees = "agrees" if bit.agrees else "differs"
+        rows.append([str(bit.number), values, agrees, strengths, f"{bit.share:+.3f}", meaning])
     header = ["bit", "values", "", "strength", "share", "meaning"]
     shared.print_table("The bits, those that count most first", header, rows)
     for side, words in zip(explanation.sides, explanation.words, strict=True):
@@ -228,14 +226,6 @@ def _print_explanation(explanation: "Explanation") -> None:
             shared.print_table(f"Without a word of {side.name!r}", ["word", "bits farther", "bits that flip"], table)
     for remark in explanation.remarks:
         typer.echo(f"({remark})")
-
-
-def _describe_bit(explanation: "Explanation", bit: "Bit") -> str:
-    """Return the labels that the first item's value of a bit speaks for and against, with |φ|."""
-    sign = 1 if bit.values[0] else -1
-    labels = explanation.bit_labels(bit)[:3]
-    names = [f"{'' if sign * phi > 0 else 'not '}{name} {abs(phi):.2f}" for name, phi in labels]
-    return ", ".join(names) or "no clear meaning"
 
 
 def _open_searched(store: str, making: Making, words_alone: bool = False) -> tuple["Store", Sequence[str]]:

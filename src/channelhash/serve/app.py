@@ -21,7 +21,7 @@ from channelhash.models.description import QueryEncoder
 from channelhash.search import STORES, find_or_keep, open_store
 from channelhash.search.query import load_encoder, load_query_encoder
 from channelhash.search.store import Store
-from channelhash.serve import duplicates, items, local, middleware, search
+from channelhash.serve import items, middleware, search
 from channelhash.serve.middleware import PROBLEMS, Tokens
 from channelhash.serve.routing import Route
 from channelhash.serve.schemas import MOST, Health, Indexing, Info, Labels
@@ -45,7 +45,7 @@ def create_app(
 ) -> FastAPI:
     """Create a web application that searches a store, and closes the store when it ends."""
     tokens = token if isinstance(token, Tokens) else Tokens(token)
-    is_local = hosts is not None and all(map(local.is_loopback, hosts))
+    is_local = hosts is not None and all(map(middleware.is_loopback, hosts))
     limits, report = limits or Limits(), report or Report.new()
     service = Service(store, limits, tokens, image_folder, load or (lambda: model), report, is_local)
     if load is None:
@@ -68,8 +68,8 @@ def create_app(
     )
     app.state.service = service
     needs_token: dict[str, Any] = {"dependencies": [Depends(_BEARER)], "responses": middleware.TOKEN_PROBLEM}
-    readers, page = (search.router, duplicates.readers, items.readers, local.router, _router), _make_page_router()
-    writers = (items.writers, duplicates.writers)
+    readers, page = (search.router, items.duplicates, items.readers, _router), _make_page_router()
+    writers = (items.writers, items.decided)
     for router in readers:
         app.include_router(router, **(needs_token if tokens.read else {}))
     for router in writers:
@@ -160,6 +160,9 @@ def info(request: Request, service: CurrentService) -> Info:
     """Return what is searched, which queries can be encoded, and the limits of requests."""
     report = service.report
     encoding = service.encoding.result() if service.encoding.done() else None
+    is_local, problem = service.is_local(request), report.problem.decode(errors="replace")
+    if problem and not is_local:  # lines about files are for this machine alone
+        problem = "the folder could not be read; the server's log says why"
     return Info(
         **service.store.info(),
         asks=list(encoding.batchers) if encoding else ["text", "image"],
@@ -168,8 +171,8 @@ def info(request: Request, service: CurrentService) -> Info:
         loading=list(service.warm_up.steps),
         version=service.store.version,
         indexing=Indexing.model_validate(report, from_attributes=True) if report.stage else None,
-        problem=local.describe_problem(request, service),
-        local=local.is_local(request, service),
+        problem=problem,
+        local=is_local,
         limits=asdict(service.limits) | MOST,
     )
 

@@ -1,14 +1,22 @@
-"""``/items`` and ``/facets``: read, browse, add and delete items; ``/images`` and ``/originals``: their images."""
+"""Items: ``/items`` and ``/facets`` read, browse, add and delete them, ``/images`` and ``/originals`` are their images.
+
+``/reveal`` says where a photograph lies, and shows it in its folder, for the person at this machine alone;
+``/duplicates`` are items alike, and what becomes of them.
+"""
 
 import asyncio
 import hashlib
+import subprocess
+import sys
+import time
 from email.utils import formatdate
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, File, HTTPException, Query, Response
+from fastapi import APIRouter, File, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse
 from PIL import Image
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -16,6 +24,8 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.explanation.bit_labels import Outputs
+from channelhash.search.duplicates import find_duplicates
+from channelhash.search.sqlite import decisions
 from channelhash.serve import schemas
 from channelhash.serve.images import WHOLE
 from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, content_tag
@@ -37,8 +47,15 @@ _MAX_SIDE = 1280
 _CACHED = {"Cache-Control": "private, max-age=300"}
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _UNCHANGED = {"description": "The client has it already, as its header If-None-Match says."}
+#: Seconds that a program has to fail; one that runs longer is the window.
+_SECONDS = 3
+_MANAGER = "org.freedesktop.FileManager1"
+# Items that the response has of one group.
+_SHOWN = 100
 readers = APIRouter(tags=["items"], responses=PROBLEMS, route_class=Route)
 writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS, route_class=WriteRoute)
+duplicates = APIRouter(prefix="/duplicates", tags=["duplicates"], responses=PROBLEMS, route_class=Route)
+decided = APIRouter(prefix="/duplicates", tags=["duplicates"], responses=WRITE_PROBLEMS, route_class=WriteRoute)
 
 
 @readers.get("/items")
@@ -74,7 +91,8 @@ async def _facets(service: CurrentService) -> schemas.Facets:
 @readers.get("/items/{item_id:id}")
 def _get_item(item_id: str, service: CurrentService) -> schemas.ItemResponse:
     """Return one item: its codes and metadata. Percent-encode the id, slashes too."""
-    return schemas.ItemResponse.of(service.get_item(item_id))
+    item = service.get_item(item_id)
+    return schemas.ItemResponse.of(item, codes={name: code.tobytes().hex() for name, code in item.codes.items()})
 
 
 @readers.get(
@@ -121,17 +139,54 @@ def _get_original(item_id: str, service: CurrentService) -> Response:
     return FileResponse(str(path), media_type=media_type, headers=_CACHED)
 
 
+@readers.post("/reveal", responses={403: WRITE_PROBLEMS[403]})
+def _reveal(wanted: schemas.Reveal, request: Request, service: CurrentService) -> dict[str, str]:
+    """Return where the picture of an item lies, and perhaps show it there; only to the page, on the server's machine.
+
+    Whatever another site or a proxy lets a browser send has another ``Origin`` than the address of the server.
+    """
+    page = f"http://{request.headers.get('host')}"
+    if not service.is_local(request) or request.headers.get("origin") != page:
+        raise HTTPException(403, "where files lie is only told to the page of this server, on its own machine")
+    path = Path(str(service.get_item(wanted.id).metadata.get("image") or "")).absolute()
+    if not path.is_file():
+        raise HTTPException(404, "the picture of this item is not there any more")
+    if wanted.show:
+        _show_in_folder(path)
+    return {"path": str(path)}
+
+
+def _show_in_folder(path: Path) -> None:
+    """Open the folder of a file with the file manager of this system, the file selected where that is possible."""
+    ask = ["dbus-send", "--print-reply", f"--dest={_MANAGER}", f"/{_MANAGER.replace('.', '/')}"]
+    commands = [[*ask, f"{_MANAGER}.ShowItems", f"array:string:{path.as_uri()}", "string:"]]
+    commands.append(["xdg-open", str(path.parent)])
+    others = {"darwin": ["open", "-R", str(path)], "win32": ["explorer", "/select,", str(path)]}
+    if not any(map(_runs, [others[sys.platform]] if sys.platform in others else commands)):
+        raise InputError("this machine has no file manager that could be opened")
+
+
+def _runs(command: list[str]) -> bool:
+    """Start a program without a shell; return whether it works, as far as that shows soon."""
+    no = subprocess.DEVNULL
+    try:  # in a session of its own, which Ctrl-C in the server's terminal does not end
+        status = subprocess.Popen(command, stdin=no, stdout=no, stderr=no, start_new_session=True).wait(_SECONDS)
+    except subprocess.TimeoutExpired:
+        return True
+    except OSError:
+        return False
+    return status == 0 or sys.platform == "win32"  # where explorer always returns 1
+
+
 @writers.post("/items", status_code=201)
 async def _add_items(new: schemas.NewItems, service: CurrentService) -> schemas.WriteResponse:
     """Add items, all of them or none: texts are encoded here, codes are stored as they are."""
     encoded = await asyncio.gather(*[_encode_item(service, item) for item in new.items])
     for item, codes in zip(new.items, encoded, strict=True):
         if codes.keys() != encoded[0].keys():
-            raise HTTPException(
-                422,
-                f"items: {new.items[0].id!r} has codes of {' and '.join(sorted(encoded[0]))}, {item.id!r} of "
-                f"{' and '.join(sorted(codes))}; send such items in requests of their own",
-            )
+            first, other = (" and ".join(sorted(each)) for each in (encoded[0], codes))
+            line = f"items: {new.items[0].id!r} has codes of {first}, {item.id!r} of {other}"
+            raise HTTPException(422, f"{line}; send such items in requests of their own")
     metadata = [item.metadata | ({} if item.text is None else {"text": item.text}) for item in new.items]
     ids = [item.id for item in new.items]
 
@@ -219,3 +274,67 @@ def _write(
             projections[modality] = np.stack(outputs)
     write = service.store.upsert if replace else service.store.add
     write(ids, packed, None, metadata, projections or None)
+
+
+@duplicates.get("")
+async def _find(
+    service: CurrentService,
+    radius: Annotated[int | None, Query(ge=0, description="Bits that codes are apart at most.")] = None,
+    modality: Annotated[schemas.Modality | None, Query(description="Whose codes count; images if any.")] = None,
+    where: Annotated[schemas.Text | None, Query(description="Filter: label = 'dog' AND year > 2015.")] = None,
+    pictures: Annotated[bool, Query(description="Compare pictures, too; without, near codes are enough.")] = True,
+    k: Annotated[schemas.Count, Query(description="Number of groups, at most.")] = 100,
+) -> schemas.DuplicatesResponse:
+    """Return groups of items whose pictures are all alike; where there are none to compare, codes are near."""
+    start = time.perf_counter()
+
+    def work() -> schemas.DuplicatesResponse:
+        store = service.store
+        groups = service.retry(partial(find_duplicates, store, radius, modality, where or None, pictures))
+        first = groups[:k]
+        return schemas.DuplicatesResponse(
+            groups=[group.ids[:_SHOWN] for group in first],
+            distances=[group.distances[:_SHOWN] for group in first],
+            photos=[[schemas.CopyFacts.of(photo) for photo in group.photos[:_SHOWN]] for group in first],
+            keepers=[group.keeper for group in first],
+            reasons=[group.reason for group in first],
+            sizes=[len(group.ids) for group in first],
+            found=len(groups),
+            modality=modality or (store.choose_modality() if store.modalities else "image"),
+            radius=radius,
+            seconds=time.perf_counter() - start,
+        )
+
+    return await run_sync(work, limiter=service.grouping)
+
+
+@decided.post("/decisions", status_code=201)
+async def _decide(new: schemas.NewDecision, service: CurrentService) -> schemas.WriteResponse:
+    """Keep that items are different, or that all stay: such a group is not returned again unless another joins."""
+    await run_sync(decisions.decide, service.store, new.kind, new.ids, limiter=service.grouping)
+    return schemas.WriteResponse(items=len(new.ids))
+
+
+@decided.post("/move")
+async def _move(new: schemas.NewMove, service: CurrentService) -> schemas.Decided:
+    """Move the files of copies to a folder beside that of all pictures, and take them out of the store."""
+
+    def work() -> schemas.Decided:
+        # A request cannot choose any part of the folder.
+        home = decisions.folder_of(service.get_item(new.keeper))
+        if not home.name:
+            raise HTTPException(422, "keeper: is of no folder of pictures; `channelhash duplicates --move` takes any")
+        folder = home.with_name(f"{home.name} duplicates")
+        moved = decisions.move_rest(service.store, {new.keeper: new.ids}, folder, new.dry_run)
+        return schemas.Decided(kind="move", ids=list(moved.paths), problems=moved.problems, folder=folder.name)
+
+    return await run_sync(work, limiter=service.grouping)
+
+
+@decided.post("/undo")
+async def _undo(service: CurrentService) -> schemas.Decided:
+    """Take the last decision or move back."""
+    undone = await run_sync(decisions.undo, service.store, limiter=service.grouping)
+    if undone is None:
+        raise HTTPException(404, "there is no decision to take back")
+    return schemas.Decided(kind=undone.kind, ids=list(undone.paths), problems=undone.problems)

@@ -6,6 +6,7 @@ imported, and any process can then add up those of all.
 
 import hashlib
 import hmac
+import ipaddress
 import logging
 import os
 import re
@@ -146,6 +147,18 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
                     _log.info("method=%s path=%s status=%d ms=%.1f", scope["method"], path, status, 1000 * seconds)
 
     return middleware
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a name or an address is this machine's own.
+
+    >>> is_loopback("127.0.0.2"), is_loopback("localhost"), is_loopback("192.0.2.1"), is_loopback("photos.local")
+    (True, True, False, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _host(scope: Scope) -> str:

@@ -18,8 +18,6 @@ from channelhash.utils.image_files import open_image, upright_size
 
 #: Most results of a search, nearest codes that it may rank again, items of a write, characters of a text.
 MOST = {"k": 1000, "rerank": 10_000, "items": 1000, "characters": 2000}
-# Sizes of pictures that are kept, of which the store knows none.
-_SIZES = 1 << 16
 
 
 def _check_words(text: str) -> str:
@@ -143,22 +141,36 @@ class SearchRequest(SearchOptions):
         return self
 
 
-class _Photograph(BaseModel):
-    """What is known of a picture beside what it shows."""
+class _BrowsedItem(BaseModel):
+    """One item without its codes."""
 
     date: str = Field("", description="YYYY-MM-DD hh:mm:ss or a beginning of that; empty if unknown.")
     width: int | None = Field(None, description="Pixels of the upright picture; null without one.")
     height: int | None = None
-
-
-class _BrowsedItem(_Photograph):
-    """One item without its codes."""
-
     id: str
     text: str
     labels: list[str]
     image: str = Field(description="Address of its thumbnail relative to the API's root, empty without a picture.")
     metadata: dict[str, Any]
+
+    @classmethod
+    def of(cls, item: Item, **codes: Any) -> Self:
+        """Describe one item.
+
+        >>> _BrowsedItem.of(Item("17", {}, {"taken": "2019-07-14 10:20:30", "labels": ["dog"]})).date
+        '2019-07-14 10:20:30'
+        """
+        metadata = dict(item.metadata)
+        text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
+        return cls(
+            id=item.id,
+            text=str(text or ""),
+            labels=labels if isinstance(labels, list) else [],
+            image=_image(item.id, image),
+            metadata=metadata,
+            **_photograph(metadata, str(image or "")),
+            **codes,
+        )
 
 
 class _Result(_BrowsedItem):
@@ -325,12 +337,6 @@ class ItemResponse(_BrowsedItem):
 
     codes: dict[str, str]
 
-    @classmethod
-    def of(cls, item: Item) -> Self:
-        """Describe one item."""
-        codes = {modality: code.tobytes().hex() for modality, code in item.codes.items()}
-        return cls(codes=codes, **_facts(item))
-
 
 class BrowsedItems(BaseModel):
     """Some of the items that a request selects."""
@@ -342,7 +348,7 @@ class BrowsedItems(BaseModel):
     @classmethod
     def of(cls, items: Iterable[Item], total: int, offset: int) -> Self:
         """Describe items, of ``total``, that begin with number ``offset``."""
-        return cls(total=total, offset=offset, items=[_BrowsedItem(**_facts(item)) for item in items])
+        return cls(total=total, offset=offset, items=[_BrowsedItem.of(item) for item in items])
 
 
 class Facet(BaseModel):
@@ -467,27 +473,8 @@ def make_result(hit: Hit) -> _Result:
     >>> make_result(Hit("a/1", 2, "a dog", ["dog"], "photos/1.jpg")).image
     'images/a%2F1'
     """
-    values = {"image": _image(hit.id, hit.image), "code": hit.code.tobytes().hex(), "modalities": list(hit.modalities)}
-    values["quote"] = hit.quote
-    return _Result(**hit.as_dict() | values | _photograph(hit.metadata, hit.image))
-
-
-def _facts(item: Item) -> dict[str, Any]:
-    """Return what a response says of an item beside its codes.
-
-    >>> _facts(Item("17", {}, {"taken": "2019-07-14 10:20:30", "labels": ["dog"]}))["date"]
-    '2019-07-14 10:20:30'
-    """
-    metadata = dict(item.metadata)
-    text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
-    return {
-        "id": item.id,
-        "text": str(text or ""),
-        "labels": labels if isinstance(labels, list) else [],
-        "image": _image(item.id, image),
-        "metadata": metadata,
-        **_photograph(metadata, str(image or "")),
-    }
+    values = hit.as_dict() | {"image": _image(hit.id, hit.image)} | _photograph(hit.metadata, hit.image)
+    return _Result(**values, code=hit.code.tobytes().hex(), modalities=list(hit.modalities), quote=hit.quote)
 
 
 def _photograph(metadata: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -501,7 +488,7 @@ def _photograph(metadata: Mapping[str, Any], path: str) -> dict[str, Any]:
     return {"date": date_of(metadata), "width": width if path else None, "height": height if path else None}
 
 
-@lru_cache(_SIZES)
+@lru_cache(1 << 16)  # of pictures whose size the store does not know
 def _size(path: str, _changed: int) -> tuple[int, int]:
     with open_image(path) as opened:
         return upright_size(opened)

@@ -102,10 +102,8 @@ def _unpack_hex(service: Service, code: str) -> PackedCodes:
     try:
         check_packed(packed[None], n_bits)
     except ValueError:
-        raise HTTPException(
-            422,
-            f"code: {len(code)} hexadecimal digits; {n_bits} bits are {2 * -(-n_bits // 8)}, the rest of the last 0",
-        ) from None
+        line = f"code: {len(code)} hexadecimal digits; {n_bits} bits are {2 * -(-n_bits // 8)}, the rest of the last 0"
+        raise HTTPException(422, line) from None
     return packed
 
 
@@ -153,11 +151,8 @@ async def _search_parts(service: Service, asked: _Asked, parts: list[queries.Par
     if words and queries.has_unknown_words(model, text):
         corrected = await run_sync(queries.correct, service.store, text, limiter=service.searching)
         if corrected != text:
-            wanted = [
-                *queries.parse_question(corrected),
-                *(part for part in parts if not any(part is word for word in words)),
-            ]
-            other = (narrowed.suggest(corrected), await query_of(wanted))
+            others = (part for part in parts if not any(part is word for word in words))
+            other = (narrowed.suggest(corrected), await query_of([*queries.parse_question(corrected), *others]))
     call = partial(_search, service, asked, query, modality, queries.unread(model, text), other)
     return await service.search(call, other is None and not narrowed.phrases and _is_quick(options))
 

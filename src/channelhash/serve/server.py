@@ -21,8 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from channelhash.errors import InputError, JobError
-from channelhash.serve.local import is_loopback
-from channelhash.serve.middleware import SHARED
+from channelhash.serve.middleware import SHARED, is_loopback
 from channelhash.utils.processes import end_with_parent, interrupts_held
 from channelhash.utils.typed_settings import trusting
 

@@ -32,7 +32,7 @@ from channelhash.search.match import find_reference
 from channelhash.search.query import check_model, encode_items, has_unknown_words
 from channelhash.search.store import Item, Store
 from channelhash.serve.images import Thumbnails, open_upload
-from channelhash.serve.middleware import Metrics, Tokens
+from channelhash.serve.middleware import Metrics, Tokens, is_loopback
 from channelhash.utils.typed_settings import naming_own_code
 from channelhash.utils.watch import Report
 
@@ -52,6 +52,8 @@ _CHANGE = 0.1
 # A catalogue that takes longer to make than this is made again when it is this many times as old: an indexing run
 # changes the store every few seconds.
 _QUICK, _TIMES = 0.2, 10
+#: A proxy on this machine adds one of them: its clients are elsewhere.
+_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 _log = logging.getLogger("channelhash.serve")
 
 
@@ -297,6 +299,11 @@ class Service:
             line = "this store can only be read: make one to write to with `channelhash index create`"
             raise HTTPException(403, line)
         self.tokens.check(authorization, writes)
+
+    def is_local(self, request: Request) -> bool:
+        """Return whether a request comes from this machine, to a server that no other one reaches."""
+        forwarded = any(name in request.headers for name in _FORWARDED)
+        return self.local and not forwarded and is_loopback(request.client.host if request.client else "")
 
     async def get_encoding(self) -> _Encoding:
         """Return how new items become codes, once the model is there; raise what its loading raised."""
