@@ -58,29 +58,28 @@ def serve(
 
     Example: channelhash serve photos --port 8080
     """
+    from channelhash.serve import Limits, server
     from channelhash.serve.app import open_app
-    from channelhash.serve.server import allowed_hosts, format_address, listen, run_server, run_workers
-    from channelhash.serve.service import Limits
     from channelhash.utils.watch import Report
 
     # Between two questions, PyTorch's threads would keep a core busy with waiting.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     limits = Limits(upload_bytes=round(max_upload * 1e6))
     when_stopped(f"{store} keeps every write that was answered")
-    with listen(host, port) as listening:
-        report, hosts = Report.new(), allowed_hosts(host, allow_host)
+    with server.listen(host, port) as listening:
+        report, hosts = Report.new(), server.allowed_hosts(host, allow_host)
         background = _watch_store(store, report, trust_code, Making(model, encoder, captions, exclude), watch)
         make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, workers > 1, report)
 
         def ready() -> None:
-            typer.echo(f"Searching {store} at {format_address(listening)}")
+            typer.echo(f"Searching {store} at {server.format_address(listening)}")
 
         if workers > 1:
-            answer = partial(run_workers, workers, make, trust_code, listening, ready, log_level)
+            answer = partial(server.run_workers, workers, make, trust_code, listening, ready, log_level)
         else:
             app = make()
             app.state.service.encoding.add_done_callback(_say_problems)
-            answer = partial(run_server, app, listening, ready, log_level)
+            answer = partial(server.run_server, app, listening, ready, log_level)
         try:
             with background:
                 answer()

@@ -21,10 +21,9 @@ from channelhash.models.description import QueryEncoder
 from channelhash.search import STORES, find_or_keep, open_store
 from channelhash.search.query import load_encoder, load_query_encoder
 from channelhash.search.store import Store
-from channelhash.serve import items, middleware, search
+from channelhash.serve import items, middleware, schemas, search
 from channelhash.serve.middleware import PROBLEMS, Tokens
 from channelhash.serve.routing import Route
-from channelhash.serve.schemas import MOST, Health, Indexing, Info, Labels
 from channelhash.serve.service import CurrentService, Limits, Service
 from channelhash.utils.watch import Report
 
@@ -156,42 +155,42 @@ _health_router = APIRouter(tags=["server"], responses=_STATUSES)
 
 
 @_router.get("/info")
-def info(request: Request, service: CurrentService) -> Info:
+def info(request: Request, service: CurrentService) -> schemas.Info:
     """Return what is searched, which queries can be encoded, and the limits of requests."""
     report = service.report
     encoding = service.encoding.result() if service.encoding.done() else None
     is_local, problem = service.is_local(request), report.problem.decode(errors="replace")
     if problem and not is_local:  # lines about files are for this machine alone
         problem = "the folder could not be read; the server's log says why"
-    return Info(
+    return schemas.Info(
         **service.store.info(),
         asks=list(encoding.batchers) if encoding else ["text", "image"],
         words_alone=encoding is not None and encoding.words_alone,
         writable=service.tokens.write is not None and service.store.writable,
         loading=list(service.warm_up.steps),
         version=service.store.version,
-        indexing=Indexing.model_validate(report, from_attributes=True) if report.stage else None,
+        indexing=schemas.Indexing.model_validate(report, from_attributes=True) if report.stage else None,
         problem=problem,
         local=is_local,
-        limits=asdict(service.limits) | MOST,
+        limits=asdict(service.limits) | schemas.MOST,
     )
 
 
 @_router.get("/labels")
-def labels(service: CurrentService) -> Labels:
+def labels(service: CurrentService) -> schemas.Labels:
     """Return the labels of all items."""
-    return Labels(labels=service.store.label_counts())
+    return schemas.Labels(labels=service.store.label_counts())
 
 
 @_health_router.get("/health")
-async def health(service: CurrentService) -> Health:
+async def health(service: CurrentService) -> schemas.Health:
     """Return ``ok`` if the server works and its store can be read. Needs no token and waits for no other request."""
     items = await run_sync(len, service.store, limiter=service.monitoring)
-    return Health(status="ok", items=items)
+    return schemas.Health(status="ok", items=items)
 
 
 @_health_router.get("/ready")
-async def ready(service: CurrentService) -> Health:
+async def ready(service: CurrentService) -> schemas.Health:
     """Return what ``/health`` does once nothing is loading, and 503 before. Needs no token, waits for no request."""
     if steps := list(service.warm_up.steps):
         raise HTTPException(503, f"still loading {', '.join(steps)}; ask again in a second", {"Retry-After": "1"})

@@ -18,7 +18,7 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 #: Formats whose files `PIL.Image.Image.draft` decodes to a fraction of their size.
 _REDUCIBLE = ("JPEG", "MPO")
 #: Side of a thumbnail as large as its image.
-WHOLE = 1 << 16
+_WHOLE = 1 << 16
 _KEPT = 640  # of what is kept: copies of uploads, and thumbnails in memory
 _CACHED = 1024
 
@@ -36,9 +36,8 @@ def open_upload(content: bytes, max_pixels: float, max_side: int, formats: Seque
     checked = _opened(content, formats)
     width, height = checked.size
     if width * height > max_pixels:
-        raise HTTPException(
-            413, f"image: {width} x {height} pixels are more than {max_pixels / 1e6:g} million, this server's limit"
-        )
+        line = f"image: {width} x {height} pixels are more than {max_pixels / 1e6:g} million, this server's limit"
+        raise HTTPException(413, line)
     if max(width, height) > max_side:
         raise HTTPException(413, f"image: {width} x {height} pixels; a side may have {max_side}, this server's limit")
     try:
@@ -65,7 +64,7 @@ class Thumbnails:
         self._max_pixels, self._large = max_pixels, Lock()
         self._cached = lru_cache(maxsize=_CACHED)(self._draw)
 
-    def jpeg(self, path: Path, size: int) -> tuple[bytes, float]:
+    def jpeg(self, path: Path, size: int = _WHOLE) -> tuple[bytes, float]:
         """Return an image upright, its long side at most ``size`` pixels, and the time of its file's last change."""
         try:
             status = path.stat()

@@ -27,7 +27,6 @@ from channelhash.explanation.bit_labels import Outputs
 from channelhash.search.duplicates import find_duplicates
 from channelhash.search.sqlite import decisions
 from channelhash.serve import schemas
-from channelhash.serve.images import WHOLE
 from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, content_tag
 from channelhash.serve.routing import Route, WriteRoute
 from channelhash.serve.service import CurrentService, Service
@@ -135,7 +134,7 @@ def _get_original(item_id: str, service: CurrentService) -> Response:
     except OSError:
         raise HTTPException(404, "this item has no picture, or it cannot be read any more") from None
     if is_raw:  # no browser shows it
-        return Response(service.thumbnails.jpeg(Path(str(path)), WHOLE)[0], media_type="image/jpeg", headers=_CACHED)
+        return Response(service.thumbnails.jpeg(Path(str(path)))[0], media_type="image/jpeg", headers=_CACHED)
     return FileResponse(str(path), media_type=media_type, headers=_CACHED)
 
 

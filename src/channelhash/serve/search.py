@@ -19,14 +19,12 @@ from channelhash.explanation.api import Side, explain_pair
 from channelhash.explanation.bit_labels import Outputs
 from channelhash.explanation.occlusion import Encode, MapSettings
 from channelhash.search import query as queries
-from channelhash.search.hits import DEPTH, Hits, answer, list_hits
-from channelhash.search.hits import Query as SearchQuery
-from channelhash.search.hits import SearchOptions as StoreOptions
+from channelhash.search.hits import DEPTH, Hits, Query, SearchOptions, answer, list_hits
 from channelhash.search.items import choose_modality, date_of
 from channelhash.search.narrow import Narrowed, leave_plain, narrow
 from channelhash.search.store import Item, Store
 from channelhash.serve import schemas
-from channelhash.serve.images import WHOLE, open_upload
+from channelhash.serve.images import open_upload
 from channelhash.serve.middleware import PROBLEMS
 from channelhash.serve.routing import Route
 from channelhash.serve.service import CurrentService, Service, Words
@@ -34,7 +32,7 @@ from channelhash.utils.image_files import RAW_ENDINGS, STORED_FORMATS, open_imag
 
 router = APIRouter(responses=PROBLEMS, route_class=Route)
 # A corrected question, in words and as a query.
-_Other = tuple[str, SearchQuery]
+_Other = tuple[str, Query]
 
 
 class _Asked(NamedTuple):
@@ -67,7 +65,7 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
             return response
     asked = await _read(service, request)
     if not (asked.words or request.minus or request.minus_ids or request.id or request.code):  # only dates and places
-        nothing = SearchQuery(np.zeros(0, np.uint8))
+        nothing = Query(np.zeros(0, np.uint8))
         return await service.search(partial(_search, service, asked, nothing, ""), quick=False)
     if request.text is not None or request.minus or request.minus_ids:
         if request.id is None and not request.minus_ids:
@@ -107,16 +105,16 @@ def _unpack_hex(service: Service, code: str) -> PackedCodes:
     return packed
 
 
-def _stored_query(service: Service, request: schemas.SearchRequest) -> tuple[SearchQuery, str]:
+def _stored_query(service: Service, request: schemas.SearchRequest) -> tuple[Query, str]:
     """Return a stored item or a code as a query, and the modality of the item's code that asks."""
     if request.id is None:
-        return SearchQuery(_unpack_hex(service, request.code or "")), ""
+        return Query(_unpack_hex(service, request.code or "")), ""
     item = service.get_item(request.id)
     searched = service.store.choose_modality(request.modality)
     modality = request.query_modality or (searched if searched in item.codes else min(item.codes))
     if modality not in item.codes:
         raise HTTPException(422, f"query_modality: this item has no {modality} code, only {' and '.join(item.codes)}")
-    return SearchQuery.of_item(item, modality), modality
+    return Query.of_item(item, modality), modality
 
 
 def _parts(service: Service, request: schemas.SearchRequest, words: list[queries.Part]) -> list[queries.Part]:
@@ -126,7 +124,7 @@ def _parts(service: Service, request: schemas.SearchRequest, words: list[queries
         parts.append(queries.Part(_stored_query(service, request)[0].as_outputs(n_bits)))
     for item_id in request.minus_ids:
         item = service.get_item(item_id)
-        parts.append(queries.Part(SearchQuery.of_item(item, min(item.codes)).as_outputs(n_bits), -1.0))
+        parts.append(queries.Part(Query.of_item(item, min(item.codes)).as_outputs(n_bits), -1.0))
     return queries.check_parts([*parts, *(queries.Part(what, -1.0) for what in request.minus)])
 
 
@@ -142,7 +140,7 @@ async def _search_parts(service: Service, asked: _Asked, parts: list[queries.Par
             return None
         return await service.encode(modality, part.content)
 
-    async def query_of(wanted: list[queries.Part]) -> SearchQuery:
+    async def query_of(wanted: list[queries.Part]) -> Query:
         return queries.make_query(wanted, await asyncio.gather(*map(outputs_of, wanted)))
 
     query, text, other = await query_of(parts), narrowed.text, None
@@ -206,8 +204,8 @@ class _Page(NamedTuple):
 
 def answer_page(
     store: Store,
-    query: SearchQuery,
-    options: StoreOptions,
+    query: Query,
+    options: SearchOptions,
     offset: int = 0,
     most: int = _MOST_PAGED,
     leave_out: str | None = None,
@@ -220,7 +218,7 @@ def answer_page(
     >>> import numpy as np, channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
     >>> store = open_codes(ch.CodeSet(["a", "b", "c"], {"image": np.array([[0], [1], [7]], np.uint8)}, None, n_bits=8))
-    >>> page = answer_page(store, SearchQuery(np.array([0], np.uint8)), StoreOptions(k=1), offset=1, leave_out="a")
+    >>> page = answer_page(store, Query(np.array([0], np.uint8)), SearchOptions(k=1), offset=1, leave_out="a")
     >>> [hit.id for hit in page.hits]
     ['c']
     """
@@ -244,7 +242,7 @@ def answer_page(
 def _search(
     service: Service,
     asked: _Asked,
-    query: SearchQuery,
+    query: Query,
     query_modality: str,
     note: str = "",
     other: _Other | None = None,
@@ -279,7 +277,7 @@ def _search(
     return Response(response.model_dump_json(), media_type="application/json")
 
 
-def _answer(service: Service, asked: _Asked, query: SearchQuery, other: _Other | None) -> _Page:
+def _answer(service: Service, asked: _Asked, query: Query, other: _Other | None) -> _Page:
     """Return the page of answers that a request asks for.
 
     A corrected question, and that as a query, are suggested with the first answers if it is better answered.
@@ -288,7 +286,7 @@ def _answer(service: Service, asked: _Asked, query: SearchQuery, other: _Other |
     where = service.browser.narrow(options.where, options.label, options.folder, options.month)
     where = asked.narrowed.where if asked.narrowed.phrases else where
     shared = options.model_dump(include={"k", "radius", "modality", "collapse", "by"})
-    store_options = StoreOptions(**shared, where=where, rerank=options.rerank or None)
+    store_options = SearchOptions(**shared, where=where, rerank=options.rerank or None)
     if not len(query.code) and not query.words:  # only dates and places
         part = slice(options.offset, options.offset + options.k)
         _, ids = service.browser.select(where, options.order or "newest", 0, part)
@@ -408,7 +406,7 @@ def _load_image(service: Service, item: Item, path: Path) -> Side:
     code, n_bits = item.codes["image"], service.store.n_bits or 0
     try:
         is_raw = path.suffix.lower() in RAW_ENDINGS
-        content = service.thumbnails.jpeg(path, WHOLE)[0] if is_raw else path.read_bytes()
+        content = service.thumbnails.jpeg(path)[0] if is_raw else path.read_bytes()
         open_upload(content, inf, service.limits.side, STORED_FORMATS)
     except (OSError, HTTPException):
         problem = "its picture is not there any more, cannot be read or is too large"
