@@ -184,10 +184,6 @@ def _is_quick(options: schemas.SearchOptions) -> bool:
     return not options.rerank and options.offset + options.k <= DEPTH and all(value in (None, []) for value in special)
 
 
-# Answers that can be turned over to, at most, if nobody says otherwise.
-_MOST_PAGED = 1000
-
-
 class _Page(NamedTuple):
     """Some of a query's answers.
 
@@ -207,7 +203,7 @@ def answer_page(
     query: Query,
     options: SearchOptions,
     offset: int = 0,
-    most: int = _MOST_PAGED,
+    most: int = schemas.MOST["k"],
     leave_out: str | None = None,
 ) -> _Page:
     """Return ``options.k`` answers to a query from ``offset`` on; over all offsets, each comes once.
@@ -292,10 +288,11 @@ def _answer(service: Service, asked: _Asked, query: Query, other: _Other | None)
         _, ids = service.browser.select(where, options.order or "newest", 0, part)
         return _Page(list_hits(service.store, ids, store_options), None)
     left_out = options.id if isinstance(options, schemas.SearchRequest) and options.exclude_self else None
-    most, by_date = schemas.MOST["k"], options.order is not None
+    by_date = options.order is not None
     if by_date:
-        store_options = replace(store_options, k=most)
-    page = answer_page(service.store, query, store_options, 0 if by_date else options.offset, most, left_out)
+        store_options = replace(store_options, k=schemas.MOST["k"])
+    offset = 0 if by_date else options.offset
+    page = answer_page(service.store, query, store_options, offset, leave_out=left_out)
     hits = [hit for hit in page.hits if hit.fits or not options.fitting]
     unlikely = len(hits) < len(page.hits)
     if by_date:
