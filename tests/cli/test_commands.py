@@ -1,6 +1,7 @@
 """The commands, as a person runs them."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,14 @@ from typer.main import get_command
 import channelhash as ch
 from channelhash.cli import main
 from channelhash.cli.main import app
+from channelhash.data.table import load_table
 from channelhash.lab import demo, download
+from channelhash.models import load_model
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
+from literal_recipe import exported_codes
+from pages import DOCS, run_page
+from picture_runs import picture_config, tiny_clip, write_pictures
 from small_runs import assert_refused, feature_config, run_command, run_json, run_text, train_run, write_features
 
 COMMANDS = get_command(app).commands
@@ -343,3 +349,104 @@ def test_the_page_is_written(tmp_path, capsys):
     assert run_json(capsys, "landscape", "--out", page) == {"page": str(page)}
     assert page.read_text().startswith("<!doctype html>")
     assert_refused(capsys, "landscape", "--out", tmp_path, says="is a folder; name the page")
+
+
+# The commands of MITH's protocol, dry, on small archives of the collections' layout
+
+
+def write_coco(root: Path) -> Path:
+    """Two parts of a collection in COCO's layout, eight images with a label and two without, as the page's table."""
+    (root / "annotations").mkdir()
+    for part, numbers in (("train2014", range(6)), ("val2014", range(6, 10))):
+        (root / part).mkdir()
+        images = [{"id": number, "file_name": f"{number}.jpg"} for number in numbers]
+        for image in images:
+            Image.new("RGB", (40, 30), (20 * image["id"], 90, 60)).save(root / part / image["file_name"])
+        labels = [{"image_id": number, "category_id": number % 4} for number in numbers if number % 4 < 3]
+        document = {"images": images, "annotations": labels + labels[:1]}
+        names = ("cat", "fire hydrant", "cup", "tie")
+        document["categories"] = [{"id": i, "name": name} for i, name in enumerate(names)]
+        (root / "annotations" / f"instances_{part}.json").write_text(json.dumps(document))
+        captions = [{"image_id": number, "caption": f"Number {number}, with a comma."} for number in numbers]
+        (root / "annotations" / f"captions_{part}.json").write_text(json.dumps({"annotations": captions}))
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "mith.md").read_text(encoding="utf-8")
+    script = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "coco80.csv" in block)
+    exec(script, {})
+    return root / "coco80.csv"
+
+
+@pytest.mark.parametrize(("preset", "place", "write", "usable"), [
+    ("mith-mirflickr25k", "root", write_tree, 6),
+    ("mith-nuswide21", "root", nuswide_tree.write_tree, 6),
+    ("mith-coco80", "path", write_coco, 8),
+])  # fmt: skip
+def test_mith_presets_run_dry(preset, place, write, usable, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    settings = {f"data.{place}": write(tmp_path), "data.queries": 1, "data.train": 3, "data.validation_queries": 1}
+    settings |= {"model.backbone": tiny_clip(tmp_path / "tiny.json"), "model.pretrained": "null"}
+    settings |= {"train.batch_size": 2, "train.device": "cpu"}
+    if preset == "mith-mirflickr25k":
+        settings["data.min_tag_count"] = 2
+    arguments = [f"--set={key}={value}" for key, value in settings.items()]
+    plan = run_json(capsys, "train", "--preset", preset, "--dry-run", *arguments)
+    assert (plan["parameters"]["frozen"], plan["features"]) == (0, "online")
+    assert sum(plan["rows"][part] for part in ("query", "retrieval")) == usable
+
+
+# The command export
+
+
+@pytest.fixture(scope="module")
+def exportable(tmp_path_factory) -> Path:
+    """A finished run of the small model, to be exported."""
+    root = tmp_path_factory.mktemp("run")
+    model = {"name": "small", "width": 8, "image_size": 24, "min_count": 1, "hidden": [32]}
+    return train_run(picture_config(root / "c.yaml", write_pictures(root), model, epochs=5))
+
+
+def test_exported_files_give_the_runs_codes(exportable, capsys):
+    result = run_json(capsys, "export", exportable, "--onnx")
+    model = load_model(exportable)
+    assert result["out"] == str(exportable / "onnx")
+    assert result["files"] == {name: str(exportable / "onnx" / f"{name}.onnx") for name in ("image", "text")}
+    assert (result["model"], result["n_bits"], result["fingerprint"]) == ("small", 12, model.fingerprint())
+    assert max(result["largest_difference"].values()) < 1e-4
+    records = load_table(exportable.parent / "items.csv")
+    for modality in ("image", "text"):
+        codes = model.encode(modality, records.items[modality])
+        assert len(np.unique(codes, axis=0)) > 2
+        for batch in (1, 7):
+            again = exported_codes(exportable / "onnx", modality, records.items[modality], batch)
+            np.testing.assert_array_equal(again, codes)
+
+
+def test_the_documented_program_works(exportable, tmp_path, capsys):
+    shutil.copytree(exportable / "model", tmp_path / "runs" / "mine" / "model")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)).save(tmp_path / "photo.jpg")
+    run_page(DOCS / "how-to" / "export.md", tmp_path)
+
+
+def test_a_saved_model_is_exported_as_its_run_is(exportable, tmp_path, capsys):
+    load_model(exportable).save_pretrained(tmp_path / "saved")
+    (tmp_path / "out").mkdir()  # an empty one will do
+    assert run_command("export", tmp_path / "saved", "--onnx", "--out", tmp_path / "out", "--modalities", "text") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{tmp_path / 'out' / 'text.onnx'}: text, outputs equal the model's within ")
+    assert lines[1] == f"How to use them: {tmp_path / 'out' / 'export.json'}"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"text.onnx", "export.json"}
+
+
+def test_what_cannot_be_meant_is_one_line(exportable, tmp_path, capsys):
+    assert_refused(capsys, "export", exportable, says=f"name the format: channelhash export {exportable} --onnx")
+    assert_refused(capsys, "export", tmp_path / "none", "--onnx", says=f"{tmp_path / 'none'}: no such folder")
+    assert_refused(capsys, "export", tmp_path, "--onnx", says="no config.json, this is not a saved model")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "notes.txt").write_text("mine")
+    for used in (tmp_path / "used", tmp_path / "used" / "notes.txt"):
+        says = f"{used}: is there already; remove it, or name another folder with --out"
+        assert_refused(capsys, "export", exportable, "--onnx", "--out", used, says=says)
+    assert (tmp_path / "used" / "notes.txt").read_text() == "mine"
+    out = ("--out", tmp_path / "o")
+    assert_refused(capsys, "export", exportable, "--onnx", *out, "--modalities", "txt", says="not txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["used"]

@@ -1,13 +1,180 @@
-"""Signals: real processes that are stopped at once, in the middle, twice, and where a library swallows the stop."""
+"""Signals: real processes that are stopped at once, in the middle, twice, and where a library swallows the stop.
 
+Commands that are stopped by SIGINT or SIGTERM end cleanly and can be continued. Each runs once in peace, then it is
+stopped three times by each signal, some before its imports are done. The end is right if the exit status is 130 or 143,
+the last line says what was kept and names a command, and that command ends well, with the same result and no temporary
+file. ``KILLS="train,index add" pytest -m slow`` names others.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+import random
+import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from PIL import Image
 
-from cli.test_kills import obeys
+from picture_runs import write_pictures
+from small_runs import write_features
+
+STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+#: Temporary files, as the package names them.
+TEMPORARY = re.compile(r"\.tmp$|\.partial$|\.journal$")
+
+
+class Attack(NamedTuple):
+    """A command, the files that are its result, and the inputs that it changes (copied for each attack)."""
+
+    words: str
+    results: tuple[str, ...]
+    changes: tuple[str, ...] = ()
+
+
+#: Words are those of a command line in a folder that `write_inputs` has filled.
+ATTACKS = {
+    "train": Attack("train run.yaml --out new", ("new/model/model.safetensors",)),
+    "encode shards": Attack("encode shown --data images --out codes --shard-items 40", ("codes/*.parquet",)),
+    "index create": Attack("index create new.store INPUTS/images --model shown", ("new.store/items",)),
+    "index add": Attack("index add photos.store INPUTS/images", ("photos.store/items",), ("photos.store",)),
+}
+
+
+def write_inputs(folder: Path) -> None:
+    """Write features, pictures, configurations, and the runs and the store that the commands work on."""
+    write_features(folder / "f.npz", 500)
+    write_pictures(folder, 600)
+    features = {"kind": "features", "path": str(folder / "f.npz"), "queries": 60, "train": 300}
+    pictures = {"kind": "table", "path": str(folder / "items.csv"), "queries": 60, "train": 400}
+    for name, data, model, epochs in (("run", features, "features", 60), ("shown", pictures, "small", 1)):
+        train = {"batch_size": 32, "learning_rate": 1e-3, "validate_every": 5, "checkpoint_every": 1, "epochs": epochs}
+        sections = {"data": data, "model": {"name": model, "n_bits": 16}, "train": train, "loss": {"name": "dsch"}}
+        (folder / f"{name}.yaml").write_text(json.dumps(sections))
+    create = f"index create photos.store {folder}/images --model shown"
+    for words in ("train shown.yaml --out shown", create):
+        done = _run(words, folder)
+        if done.returncode:
+            raise SystemExit(f"{words}: {done.stderr}")
+    for image in sorted((folder / "images").iterdir())[:100]:  # changed: `index add` has something to do
+        Image.open(image).rotate(90).save(image)
+
+
+def _start(words: str, folder: Path) -> "subprocess.Popen[str]":
+    """Start it in a group of its own, as a shell does: Ctrl-C goes to all of its processes."""
+    command = [sys.executable, "-m", "channelhash", *shlex.split(words)]
+    environment = {**os.environ, "CHANNELHASH_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
+                            env=environment, start_new_session=True)  # fmt: skip
+
+
+def _run(words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end."""
+    process = _start(words, folder)
+    out, error = process.communicate(timeout=1200)
+    return subprocess.CompletedProcess(words, process.returncode, out, error)
+
+
+def _copy(inputs: Path, attack: Attack, folder: Path) -> Path:
+    """Return a new folder that shows the inputs; those that the command changes are copies."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for entry in inputs.iterdir():
+        if entry.name in attack.changes:
+            shutil.copytree(entry, folder / entry.name)
+        elif entry.name != "cache":
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+def _result(attack: Attack, folder: Path) -> dict[str, str]:
+    """Return the hash of each file of the result; of a store, of its items."""
+    hashes = {}
+    for pattern in attack.results:
+        if pattern.endswith(".store/items"):
+            from channelhash import open_store
+
+            store = open_store(str(folder / pattern.removesuffix("/items")))
+            items = [(item.id, item.codes["image"].tobytes().hex()) for item in store.get(sorted(store.ids()))]
+            store.close()
+            hashes[pattern] = hashlib.sha256(repr(items).encode()).hexdigest()
+        for path in sorted(folder.glob(pattern)):
+            hashes[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashes
+
+
+def _leftovers(folder: Path) -> list[str]:
+    paths = (path for path in folder.rglob("*") if not any(part.is_symlink() for part in (path, *path.parents)))
+    return [str(path.relative_to(folder)) for path in paths if TEMPORARY.search(path.name)]
+
+
+def obeys(process: "subprocess.Popen[str]") -> bool:
+    """Whether a process has installed a handler of SIGTERM, or has ended."""
+    with suppress(OSError):
+        caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())
+        return caught is None or bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return True
+
+
+def stop(words: str, folder: Path, number: signal.Signals, seconds: float, twice: bool) -> str:
+    """Stop a command ``seconds`` after its start; return the words of the command that goes on, none if it had ended.
+
+    Ctrl-C goes to all processes of the command, as a terminal sends it, SIGTERM to the first alone. No signal comes
+    before the package has begun to run.
+    """
+    began = time.monotonic()
+    process = _start(words, folder)
+    while not obeys(process):
+        time.sleep(0.002)
+    time.sleep(max(0.0, seconds - (time.monotonic() - began)))
+    ended = process.poll() is not None
+    for _ in range(1 + twice):
+        if process.poll() is None:
+            os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+            time.sleep(0.05)
+    try:
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    if ended or process.returncode == 0:
+        return ""
+    assert (process.returncode, "Traceback" in error) == (STATUS[number], False), error
+    assert [line.startswith("stopped by") for line in error.strip().splitlines()][-1], error
+    assert sum(line.startswith(("stopped by", "error")) for line in error.splitlines()) == 1, error
+    return error.strip().rpartition("continue with: channelhash ")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", os.environ.get("KILLS", "train").split(","))
+def test_a_stopped_command_goes_on_to_the_same_result(name, tmp_path):
+    inputs, work, draws, n_stopped = tmp_path / "inputs", tmp_path / "work", random.Random(f"0 {name}"), 0
+    inputs.mkdir()
+    write_inputs(inputs)
+    attack = ATTACKS[name]
+    attack = attack._replace(words=attack.words.replace("INPUTS", str(inputs)))
+    began = time.monotonic()
+    done = _run(attack.words, _copy(inputs, attack, work))
+    seconds, whole = time.monotonic() - began, _result(attack, work)
+    assert (done.returncode, bool(whole)) == (0, True), done.stderr
+    for number, place in itertools.product(STATUS, range(3)):
+        folder = _copy(inputs, attack, work)
+        share = draws.uniform(0.05, 1.0) if place else 0.0
+        if words := stop(attack.words, folder, number, share * seconds, twice=place == 2):
+            done = _run(words, folder)
+            assert done.returncode == 0, f"{words}: {done.stderr}"
+            assert (_result(attack, folder), _leftovers(folder)) == (whole, [])
+            n_stopped += 1
+    assert n_stopped
+
 
 #: A command of the command line's that is in the middle of its work: it waits for the signal.
 WAITING = """
