@@ -1,16 +1,14 @@
 """``channelhash encode``, ``evaluate``, ``recall``, ``experiment``, ``report``, ``landscape``: codes and scores."""
 
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from channelhash.cli import shared, when_stopped
+from channelhash.cli import same_command, shared, when_stopped
 from channelhash.cli.shared import percent
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.studies import EXPERIMENTS
@@ -320,7 +318,7 @@ def experiment(
     place = Path(data[0]) if data and not several else None
     base = lab.base_configuration(config or dataset, folder, place, settings, quick)
     bases = lab.collection_bases(study, base, data, settings) if several else {"": base}
-    command = shlex.join(["channelhash", *sys.argv[1:]])
+    command = shlex.join(same_command())
     names = losses.split(",") if losses is not None else ()
     lengths = _numbers(bits) if bits else None
     grids = {name: lab.make_grid(study, each, lengths, seeds, names, command, name) for name, each in bases.items()}
@@ -352,7 +350,7 @@ def _print_plans(plans: Sequence[Mapping[str, Any]], total: Mapping[str, Any], s
     for plan in plans:
         each = {key: value for key, value in plan.items() if key not in ("title", "runs", "model")}
         shared.print_plan(f"{plan['title']}: {plan['runs']} trainings of {plan['model']}, each", each)
-    time = timedelta(seconds=round(seconds))
+    time = shared.clock(seconds)
     typer.echo(f"{total['runs']} runs and {total['trials']} trials: about {time} of training; scores come on top")
 
 

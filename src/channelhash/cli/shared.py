@@ -194,7 +194,7 @@ class _Log:
     def watch(self) -> None:
         """Write lines until the job has ended, in a thread of its own."""
         while not self.ended.wait(_SECONDS):
-            so_far = f"{_clock(time.monotonic() - self._began)} so far"
+            so_far = f"{clock(time.monotonic() - self._began)} so far"
             say(self.stage.line(so_far) if self.stage else so_far)
 
 
@@ -221,11 +221,16 @@ class _Lines:
         words, seconds = [f"{self._done:,} of {self._total:,}", self._note], self._last - self._began
         if self._done:
             left = (self._total - self._done) * seconds / self._done - (time.monotonic() - self._last)
-            words += [_speed(self._done, seconds), f"{_clock(max(0, left))} left"]
+            words += [_speed(self._done, seconds), f"{clock(max(0, left))} left"]
         return f"{self._name}: {', '.join(filter(None, words))}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Return hours, minutes and seconds.
+
+    >>> clock(90.4)
+    '0:01:30'
+    """
     return str(timedelta(seconds=round(seconds)))
 
 

@@ -1,7 +1,6 @@
 """``channelhash demo``, ``train``, ``extend``, ``distill``, ``export``, ``config …`` and ``list``"""
 
 import json
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -334,4 +333,4 @@ def _meanings(kind: _Kind) -> dict[str, str]:
 
         modules = {name: source.load.__module__ for name, source in DATA_KINDS.items()}
     lines = {name: (sys.modules[module].__doc__ or "").partition("\n")[0] for name, module in modules.items()}
-    return {name: re.sub(r"^``\w+``: ", "", line).replace("`", "") for name, line in lines.items()}
+    return {name: line.split("``: ")[-1].replace("`", "") for name, line in lines.items()}

@@ -1,7 +1,6 @@
 """Images: uploads, checked before they are decoded, and small JPEG copies of the images of stored items."""
 
 import io
-from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +22,7 @@ _KEPT = 640  # of what is kept: copies of uploads, and thumbnails in memory
 _CACHED = 1024
 
 
-def open_upload(content: bytes, max_pixels: float, max_side: int, formats: Sequence[str] = _FORMATS) -> Image.Image:
+def open_upload(content: bytes, max_pixels: float, max_side: int, formats: tuple[str, ...] = _FORMATS) -> Image.Image:
     """Open an uploaded image that is sure to decode; the model decodes it, as it does with files.
 
     >>> file = io.BytesIO()
@@ -48,7 +47,7 @@ def open_upload(content: bytes, max_pixels: float, max_side: int, formats: Seque
     return _opened(content, formats)
 
 
-def _opened(content: bytes, formats: Sequence[str]) -> Image.Image:
+def _opened(content: bytes, formats: tuple[str, ...]) -> Image.Image:
     try:
         return open_image(io.BytesIO(content), formats)
     except OSError as error:
