@@ -160,8 +160,8 @@ def _show_in_folder(path: Path) -> None:
     ask = ["dbus-send", "--print-reply", f"--dest={_MANAGER}", f"/{_MANAGER.replace('.', '/')}"]
     commands = [[*ask, f"{_MANAGER}.ShowItems", f"array:string:{path.as_uri()}", "string:"]]
     commands.append(["xdg-open", str(path.parent)])
-    others = {"darwin": ["open", "-R", str(path)], "win32": ["explorer", "/select,", str(path)]}
-    if not any(map(_runs, [others[sys.platform]] if sys.platform in others else commands)):
+    others = {"darwin": [["open", "-R", str(path)]], "win32": [["explorer", "/select,", str(path)]]}
+    if not any(map(_runs, others.get(sys.platform, commands))):
         raise InputError("this machine has no file manager that could be opened")
 
 
