@@ -155,6 +155,7 @@ def test_the_core_lists_describes_and_names_the_extra_that_encodes(code_files):
         "index create b.store photos --model run": "train",
         "recall run items.csv": "train",
         "report run": "report",
+        "evaluate --query q.parquet --database d.parquet --out scores": "report",  # before a file is read
         "evaluate --codes theirs.mat": "mat",
         "evaluate --codes theirs.h5": "mat",
     }

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -131,6 +132,8 @@ def evaluate(
         raise InputError(f"--out {out}: is a file; name a folder")
     if run and out:
         raise InputError("--out: a run's scores and plots go into its own folder; leave it out")
+    if out and find_spec("matplotlib") is None:  # said before the work and not behind it
+        raise InputError("--out: leave it out, or install what draws plots: pip install 'channelhash[report]'")
     written = f"Scores in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
     when_stopped("scores are written at the end, none are lost")
     if run:
