@@ -11,15 +11,7 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 
 from channelhash.data import collection
-from channelhash.data.collection import (
-    Collection,
-    DataSource,
-    Partners,
-    _with_labels,
-    describe,
-    labels_as,
-    readable,
-)
+from channelhash.data.collection import Collection, DataSource, Partners, _with_labels, describe, labels_as, readable
 from channelhash.data.folder import _load_folder, load_any
 from channelhash.data.records import Records, labels_from_names
 from channelhash.data.splits import Splits, draw_splits
@@ -29,7 +21,7 @@ from refusals import check_refusal
 
 def records(prefix, labels, names, **items):
     ids = tuple(f"{prefix}{row}" for row in range(len(labels)))
-    return Records(ids, items or {"text": ids}, np.array(labels, dtype=bool), tuple(names))
+    return Records(ids, items or {"text": ids}, np.array(labels, dtype=bool), tuple(map(str, names)))
 
 
 ABC = records("i", [[1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]], "abc")
@@ -142,17 +134,12 @@ def test_images_that_cannot_be_decoded_are_left_out_of_every_kind(tmp_path):
         readable(DataSource("table", {"path": tmp_path / "t.csv"}).load().take([1, 2]))
 
 
-def make(labels: np.ndarray) -> Records:
-    n, c = labels.shape
-    return Records(tuple(map(str, range(n))), {"text": ("two words",) * n}, labels, tuple(f"l{j}" for j in range(c)))
-
-
 @given(arrays(bool, st.tuples(st.integers(2, 12), st.integers(1, 4))))
 def test_chance_is_the_share_of_pairs_with_a_common_label(labels):
     n = len(labels)
     pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
     expected = np.mean([(labels[i] & labels[j]).any() for i, j in pairs])
-    assert describe(make(labels))["chance"] == pytest.approx(expected)
+    assert describe(records("i", labels, range(labels.shape[1])))["chance"] == pytest.approx(expected)
 
 
 def test_problems_are_named(tmp_path):
@@ -183,12 +170,12 @@ def test_problems_are_named(tmp_path):
 
 
 def test_the_keys_that_people_script_against():
-    records = make(np.ones((6, 2), dtype=bool))
-    splits = draw_splits(records, 1, 2, 1)
+    six = records("i", np.ones((6, 2)), "ab", text=("two words",) * 6)
+    splits = draw_splits(six, 1, 2, 1)
     parts = {"query": 1, "retrieval": 5, "train": 2, "validation_query": 1, "validation_retrieval": 2}
     figures = {"min": 2.0, "median": 2.0, "mean": 2.0, "max": 2.0}
-    assert describe(records, splits) == {
-        "found": 6, "usable": 6, "labels": {"l0": 6, "l1": 6}, "partitions": parts, "expected": {}, "removed": {},
+    assert describe(six, splits) == {
+        "found": 6, "usable": 6, "labels": {"a": 6, "b": 6}, "partitions": parts, "expected": {}, "removed": {},
         "problems": [], "labels_per_item": figures, "words_per_text": figures, "chance": 1.0, "protocol": "",
         "measures": ["map"],
     }  # fmt: skip
@@ -198,7 +185,7 @@ def test_chance_of_more_label_sets_than_one_block():
     """All 2,047 sets of at least one of 11 labels, once each."""
     labels = (np.arange(1, 2048)[:, None] >> np.arange(11) & 1).astype(bool)
     shared = (labels.astype(int) @ labels.T > 0).sum() - len(labels)
-    assert describe(make(labels))["chance"] == pytest.approx(shared / (2047 * 2046))
+    assert describe(records("i", labels, range(11)))["chance"] == pytest.approx(shared / (2047 * 2046))
 
 
 def test_a_folder_of_pictures_at_any_depth(tmp_path):
@@ -239,7 +226,6 @@ def test_the_exclusion_list_is_recognised_and_counts_of_another_variant_are_no_p
     for images, known in ((20015, True), (24581, True), (24000, False)):
         labels = labels_of(24, images, 0)
         labels[0] = True
-        records = Records(tuple(map(str, range(images))), {"text": ("a",) * images}, labels, tuple(map(str, range(24))))
-        summary = describe(records, expected={"found": 25000, "usable": 20015})
+        summary = describe(records("i", labels, range(24)), expected={"found": 25000, "usable": 20015})
         assert bool(summary["protocol"]) == known
         assert any("usable: " in line for line in summary["problems"]) == (images == 24000)
