@@ -263,5 +263,4 @@ def read_run_config(folder: Path) -> RunConfig:
 
 
 def _plain(settings: Settings) -> dict[str, Any]:
-    values: dict[str, Any] = settings.model_dump(mode="json")
-    return values
+    return settings.model_dump(mode="json")

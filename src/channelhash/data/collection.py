@@ -376,10 +376,9 @@ def _image_problems(images: Sequence[Path], progress: Progress | None) -> list[s
         if problem:
             problems.append(f"{problem}; leave it out with --skip-bad, or get it again")
             continue
-        digest = file_hash(path)
-        if digest in first:
-            problems.append(f"picture {path} is the same file as {first[digest]}; leave one of them out")
-        first.setdefault(digest, path)
+        original = first.setdefault(file_hash(path), path)
+        if original != path:
+            problems.append(f"picture {path} is the same file as {original}; leave one of them out")
     return problems
 
 

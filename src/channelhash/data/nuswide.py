@@ -121,8 +121,7 @@ def _read_labels(
     files = {match[1]: path for match, path in listed if match}
     if not files:
         raise InputError(f"{folder}: no files Labels_<name>.txt; unpack Groundtruth.zip there")
-    missing = [name for name in label_names or [] if name not in files]
-    if missing:
+    if missing := [name for name in label_names or [] if name not in files]:
         raise InputError(f"{folder}: no file Labels_{missing[0]}.txt; there are labels {', '.join(files)}")
     columns = {name: _read_column(path, n) for name, path in files.items() if not label_names or name in label_names}
     by_frequency = sorted(columns, key=lambda name: (-int(columns[name].sum()), name))
