@@ -1,10 +1,11 @@
-"""Images are opened in one place, and models see them as people do."""
+"""Images are opened in one place, and models see them as people do, resized as the models' own transforms do it."""
 
 import ast
 import io
 
 import numpy as np
 import pytest
+import torch
 from PIL import ExifTags, Image, ImageOps
 
 from channelhash.data.images import Resize, image_problem, square
@@ -13,6 +14,7 @@ from channelhash.photos.tags import read_header
 from channelhash.utils import image_files
 from channelhash.utils.image_files import decode, heif_problem, open_image
 from channelhash.utils.seeds import generator
+from channelhash.utils.torchvision_compat import torchvision
 from pages import ROOT
 
 
@@ -96,3 +98,36 @@ def test_a_heic_file_without_the_extra_says_what_to_install(tmp_path, monkeypatc
     path.write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
     monkeypatch.setattr(image_files, "heif_problem", lambda: "pip install 'channelhash[heif]'")
     assert "pip install 'channelhash[heif]'" in str(image_problem(path))
+
+
+SIZES = [(500, 375), (375, 500), (333, 251), (240, 240), (97, 410), (224, 600)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_imagenet_pictures_are_those_of_torchvision(size):
+    preset = torchvision.models.ResNet152_Weights.IMAGENET1K_V2.transforms()
+    mean, std = (torch.tensor(values)[:, None, None] for values in (preset.mean, preset.std))
+    theirs = preset(photograph(*size)) * std + mean
+    ours = Resize(224, short_side=232)([photograph(*size)])[0].float() / 255
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("filter_", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("mode", ["shortest", "squash", "longest"])
+def test_clip_pictures_are_those_of_open_clip(size, filter_, mode):
+    from open_clip.transform import image_transform
+
+    how = {"interpolation": filter_, "resize_mode": mode, "fill_color": 9}
+    transform = image_transform(64, is_train=False, mean=(0, 0, 0), std=(1, 1, 1), **how)
+    ours = Resize(64, filter=filter_, mode=mode, fill=9)([photograph(*size)])[0].float() / 255
+    torch.testing.assert_close(ours, transform(photograph(*size)), atol=1e-6, rtol=0)
+
+
+def test_a_large_photograph_is_decoded_smaller_and_looks_the_same(tmp_path):
+    path = tmp_path / "large.jpg"
+    photograph(1600, 1200).save(path, quality=90)
+    whole, reduced = (Resize(64, filter="bicubic", reduced=reduced)([path]).float() for reduced in (False, True))
+    assert 0 < (whole - reduced).abs().mean() < 1
+    assert "picture.draft" in " ".join(Resize(64, reduced=True).recipe()["steps"])
+    assert "reduced" not in Resize(64).recipe()
