@@ -164,11 +164,30 @@ def draw_splits(
         return _splits_of_parts(records, queries, train, validation_queries, seed)
     if method == "per_class" and not records.label_names:
         raise InputError("data.split_method per_class needs labels, and there are none; draw these splits at random")
+    by_labels = method in ("stratified", "per_class") and bool(records.label_names)
+    if by_labels and len(set(records.pair_ids)) < len(records):
+        raise InputError(f"data.split_method {method} needs unique ids, and one row an image")
     random = generator(seed, "splits")
     rows = _shuffled_rows(records, random)
-    if method == "per_class" or (method == "stratified" and records.label_names):
-        return _splits_by_labels(records, rows, queries, train, validation_queries, random, method)
+    if method == "per_class":
+        if queries is None or train is None or train == "rest" or min(queries, train) < 0:
+            raise InputError("data.split_method per_class needs queries and train, as numbers a label from 0 up")
+        query = _per_class_sample(records.labels, rows, queries, random)
+        if len(query) == len(records):
+            raise InputError(f"data.split_method per_class: {queries} queries a label are all {len(query)} rows")
+        retrieval = np.setdiff1d(rows, query)
+        trained = _per_class_sample(records.labels, random.permutation(retrieval), train, random)
+        rest = random.permutation(np.setdiff1d(retrieval, trained))
+        _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
+        return _splits(query, trained, rest[:count], rest[count:])
     queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
+    if by_labels:
+        query = _stratified_sample(records.labels, rows, queries, random)
+        retrieval = np.setdiff1d(rows, query)
+        trained = _stratified_sample(records.labels, retrieval, train, random)
+        rest = np.setdiff1d(retrieval, trained)
+        validation = _stratified_sample(records.labels, rest, validation_queries, random)
+        return _splits(query, trained, validation, np.setdiff1d(rest, validation))
     query, rest = _cut(rows, queries, records)
     if not len(rest):
         raise InputError(f"all {len(records)} usable rows have the same id; give each item an id of its own")
@@ -205,37 +224,6 @@ def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
     """Shuffle all rows; rows of one id, and texts of one image, stay next to each other."""
     ids, group = np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)
     return np.argsort(random.permutation(len(ids))[group], kind="stable").astype(np.int64)
-
-
-def _splits_by_labels(
-    records: Records,
-    rows: Rows,
-    queries: int | None,
-    train: _TrainRows,
-    validation_queries: int | None,
-    random: np.random.Generator,
-    method: _Method,
-) -> Splits:
-    if len(set(records.pair_ids)) < len(records):
-        raise InputError(f"data.split_method {method} needs unique ids, and one row an image")
-    if method == "per_class":
-        if queries is None or train is None or train == "rest" or min(queries, train) < 0:
-            raise InputError("data.split_method per_class needs queries and train, as numbers a label from 0 up")
-        query = _per_class_sample(records.labels, rows, queries, random)
-        if len(query) == len(records):
-            raise InputError(f"data.split_method per_class: {queries} queries a label are all {len(query)} rows")
-        retrieval = np.setdiff1d(rows, query)
-        trained = _per_class_sample(records.labels, random.permutation(retrieval), train, random)
-        rest = random.permutation(np.setdiff1d(retrieval, trained))
-        _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
-        return _splits(query, trained, rest[:count], rest[count:])
-    queries, train, count = _sizes(len(records), queries, train, validation_queries)
-    query = _stratified_sample(records.labels, rows, queries, random)
-    retrieval = np.setdiff1d(rows, query)
-    trained = _stratified_sample(records.labels, retrieval, train, random)
-    rest = np.setdiff1d(retrieval, trained)
-    validation = _stratified_sample(records.labels, rest, count, random)
-    return _splits(query, trained, validation, np.setdiff1d(rest, validation))
 
 
 def _splits_of_parts(

@@ -8,9 +8,8 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -224,49 +223,35 @@ def load_table(
     if not modalities:
         listed = _listed(columns)
         raise InputError(f"{path}: has no column 'image' or 'text', but {listed}; set image_column or text_column")
-    separator, folder = label_separator.replace("\\t", "\t"), root or path.parent
-    labels_of = partial(_labels, column=labels_column, columns=label_columns, separator=separator)
+    separator = label_separator.replace("\\t", "\t")
     problems = Problems(skip_bad)
-    values = _usable_rows(path, rows, {"id": id_column, **modalities}, folder, labels_of, problems)
-    if not values:
-        raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
-    items: dict[str, Items] = {modality: tuple(row[modality] for row in values) for modality in modalities}
-    labels = [row["labels"] for row in values]
-    matrix, label_set = labels_from_names(labels, label_columns, str(path))
-    if label_columns is None:
-        problems.lines += _label_doubts(labels, separator, f"{path}: the column {labels_column!r}")
-    ids = tuple(row["id"] for row in values)
-    return Records(ids, items, matrix, label_set, problems.removed, tuple(problems.lines), found=len(rows))
-
-
-def _usable_rows(
-    path: Path,
-    rows: Sequence[Row],
-    columns: Mapping[str, str],
-    folder: Path,
-    labels_of: Callable[[Row], list[str]],
-    problems: Problems,
-) -> list[dict[str, Any]]:
-    """Return the values by role, labels too, of every usable row, and add the others to ``problems``."""
+    usable: list[dict[str, Any]] = []  # values by role, labels too
     places: dict[str, str] = {}  # id -> where its row is
-    usable: list[dict[str, Any]] = []
     for row in rows:
         try:
-            values = _values(row, columns)
+            values = _values(row, {"id": id_column, **modalities})
             if place := places.get(values["id"]):
                 raise _BadRowError("duplicate id", f"the id {values['id']!r} is already that of {place}")
             if "image" in values:
-                values["image"] = image = locate_image(folder, values["image"])
+                values["image"] = image = locate_image(root or path.parent, values["image"])
                 if problem := image_problem(image, full=False):
                     raise _BadRowError("unreadable picture" if image.is_file() else "missing picture", problem)
-            usable.append({**values, "labels": labels_of(row)})
+            usable.append({**values, "labels": _labels(row, labels_column, label_columns, separator)})
             places[values["id"]] = row.place
         except _BadRowError as bad:
             reason, problem = bad.args
-            identity = str(row.cells.get(columns["id"]) or "").encode(errors="replace").decode().strip()
+            identity = str(row.cells.get(id_column) or "").encode(errors="replace").decode().strip()
             line = f"{path}, {row.place}{f' (id {identity})' if identity else ''}: {problem}"
             problems.add(line, "mend the row, or leave such rows out with --skip-bad", reason)
-    return usable
+    if not usable:
+        raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
+    items: dict[str, Items] = {modality: tuple(values[modality] for values in usable) for modality in modalities}
+    labels = [values["labels"] for values in usable]
+    matrix, label_set = labels_from_names(labels, label_columns, str(path))
+    if label_columns is None:
+        problems.lines += _label_doubts(labels, separator, f"{path}: the column {labels_column!r}")
+    ids = tuple(values["id"] for values in usable)
+    return Records(ids, items, matrix, label_set, problems.removed, tuple(problems.lines), found=len(rows))
 
 
 def _values(row: Row, columns: Mapping[str, str]) -> dict[str, Any]:
