@@ -346,13 +346,9 @@ def test_vectors_of_zeros_and_ones_and_words_for_nothing_are_doubted(cells):
     ["stop sign", "traffic light", "hot dog", "dog", "teddy bear", "bear", "baseball bat", "baseball glove"],
     [f"{a}, {b}" for a in ("smith", "jones", "lee") for b in ("anna", "john", "mary", "tom")],
     [f"{a} {b}" for a in ("red", "blue", "old") for b in ("car", "bus", "tram", "bike")],
-    ["dog, cat"] * 5,
-    ["0", "1"],
-    ["1", "2", "10", "11"],
-    ["tench, Tinca tinca", "goldfish, Carassius auratus", "bird"],
+    ["tench, Tinca tinca", "goldfish, Carassius auratus", "bird"], ["dog, cat"] * 5,
     [f"{a}/{b}" for a in ("animal", "plant") for b in ("a", "b", "c")] + ["animal", "plant"],
-    [],
-    [""],
+    ["0", "1"], ["1", "2", "10", "11"], [], [""],
 ], ids=lambda cells: " ".join(cells)[:20])  # fmt: skip
 def test_honest_labels_are_not_doubted(cells):
     assert doubts(cells) == []
