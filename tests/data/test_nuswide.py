@@ -63,20 +63,15 @@ def test_bad_files_are_named(root, name, content, says):
     assert says in message
 
 
-def test_missing_files_are_named(root):
-    (root / "NUS_WID_Tags" / "All_Tags.txt").unlink()
-    check_refusal(r"no NUS_WID_Tags/All_Tags\.txt or", load_nuswide, root)
-    (root / "ImageList" / "Imagelist.txt").unlink()
-    check_refusal(r"no ImageList/Imagelist\.txt or .* get it with", load_nuswide, root)
-
-
-def test_files_that_leave_nothing_are_refused(root):
-    for path in root.rglob("0*.jpg"):
+@pytest.mark.parametrize(("pattern", "says"), [
+    ("All_Tags.txt", r"no NUS_WID_Tags/All_Tags\.txt or"), ("0*.jpg", "no usable sample is left of 6: "),
+    ("Imagelist.txt", r"no ImageList/Imagelist\.txt or .* get it with"),
+    ("Labels_*.txt", r"no files Labels_<name>\.txt; unpack Groundtruth\.zip"),
+])  # fmt: skip
+def test_missing_files_are_named(root, pattern, says):
+    for path in root.rglob(pattern):
         path.unlink()
-    check_refusal("no usable sample is left of 6: ", load_nuswide, root, skip_bad=True)
-    for path in root.rglob("Labels_*.txt"):
-        path.unlink()
-    check_refusal(r"no files Labels_<name>\.txt; unpack Groundtruth\.zip", load_nuswide, root)
+    check_refusal(says, load_nuswide, root, skip_bad=True)
 
 
 def test_other_capitals_folders_and_leftovers_of_a_mac_do_not_matter(tmp_path):
