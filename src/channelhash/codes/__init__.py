@@ -30,7 +30,7 @@ def binarize(outputs: "NDArray[Any] | torch.Tensor") -> NDArray[np.bool_]:
     >>> binarize(np.array([[0.3, -0.1, 0.0, -0.0]]))
     array([[ True, False,  True,  True]])
     """
-    values = outputs if isinstance(outputs, np.ndarray) else _to_numpy(outputs)
+    values = _to_numpy(outputs)
     bad = np.isnan(values)
     if bad.any():
         row = int(np.argwhere(bad)[0][0])
@@ -50,7 +50,7 @@ def pack(bits: "NDArray[Any] | torch.Tensor") -> PackedCodes:
     >>> pack(np.array([[True, False, False, False, False, False, False, True, True]]))
     array([[129, 128]], dtype=uint8)
     """
-    values = np.asarray(bits if isinstance(bits, np.ndarray) else _to_numpy(bits))
+    values = _to_numpy(bits)
     if values.ndim != 2 or values.shape[1] < 1:
         raise ValueError(f"bits are an (n, k) array with k >= 1, not {values.shape}")
     if values.dtype != np.bool_ and not np.isin(values, (0, 1)).all():
