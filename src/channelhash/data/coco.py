@@ -94,9 +94,8 @@ def load_coco(
     if not usable:
         first = f"; the first problem is {problems.lines[0]}" if problems.lines else ""
         raise InputError(f"{files[0]}: no usable image is left of {len(images)}{first}")
-    matrix, columns = labels_from_names(
-        [sorted(labels[image]) for image in usable], sorted(set(categories.values())), str(files[0])
-    )
+    rows = [sorted(labels[image]) for image in usable]
+    matrix, columns = labels_from_names(rows, sorted(set(categories.values())), str(files[0]))
     items: dict[str, Items] = {"image": tuple(images[image][0] for image in usable)}
     if caption_files:
         items["text"] = tuple(texts[image][0] for image in usable)

@@ -347,10 +347,8 @@ def _row_problems(records: Records) -> list[str]:
     problems = []
     unlabelled = int((~records.labels.any(axis=1)).sum())
     if unlabelled and records.label_names:
-        problems.append(
-            f"{unlabelled} of {len(records)} samples have no label: they are similar to nothing and never relevant; "
-            "label them or leave them out"
-        )
+        line = f"{unlabelled} of {len(records)} samples have no label: they are similar to nothing and never relevant"
+        problems.append(f"{line}; label them or leave them out")
     spellings = defaultdict[str, list[str]](list)
     for name, occurs in zip(records.label_names, records.labels.sum(axis=0), strict=True):
         spellings[" ".join(name.casefold().split())].append(name)

@@ -61,10 +61,8 @@ def load_mirflickr(
     expected = {number: tag_folder / f"tags{number}.txt" for number in sorted(images)}
     tags = {number: _read_tags(tag_files.get(number, path), problems) for number, path in expected.items()}
     if lost := sorted(tag_files.keys() - images.keys()):  # a part of the archive is missing
-        problems.lines.append(
-            f"{image_folder}: {len(lost)} tag files have no picture, the first is tags{lost[0]}.txt; "
-            "unpack mirflickr25k.zip again"
-        )
+        line = f"{image_folder}: {len(lost)} tag files have no picture, the first is tags{lost[0]}.txt"
+        problems.lines.append(f"{line}; unpack mirflickr25k.zip again")
     frequent, rare = _frequent_tags(tags.values(), min_tag_count, top_tags)
     rows: dict[int, list[str]] = {}  # number -> its labels
     for number, words in tags.items():

@@ -83,7 +83,7 @@ def load_nuswide(
     items: dict[str, Items] = {"image": tuple(images.values())} if require_pictures else {}
     items["text"] = tuple(" ".join(tags.get(ids[row], ())) for row in rows)
     sample_ids, lines = tuple(ids[row] for row in rows), tuple(problems.lines)
-    return Records(sample_ids, items, labels[rows], chosen, problems.removed, lines, found=len(names))
+    return Records(sample_ids, items, labels[rows], tuple(chosen), problems.removed, lines, found=len(names))
 
 
 def _find_image(root: Path, listed: str, name: str) -> Path | None:
@@ -113,19 +113,17 @@ def _read_image_list(path: Path) -> tuple[list[str], list[str]]:
     return names, ids
 
 
-def _read_labels(
-    folder: Path, n: int, n_labels: int, label_names: list[str] | None
-) -> tuple[tuple[str, ...], NDArray[np.bool_]]:
+def _read_labels(folder: Path, n: int, n_labels: int, names: list[str] | None) -> tuple[list[str], NDArray[np.bool_]]:
     """Return the names and columns of the chosen labels."""
     listed = ((_LABELS.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
     files = {match[1]: path for match, path in listed if match}
     if not files:
         raise InputError(f"{folder}: no files Labels_<name>.txt; unpack Groundtruth.zip there")
-    if missing := [name for name in label_names or [] if name not in files]:
+    if missing := [name for name in names or [] if name not in files]:
         raise InputError(f"{folder}: no file Labels_{missing[0]}.txt; there are labels {', '.join(files)}")
-    columns = {name: _read_column(path, n) for name, path in files.items() if not label_names or name in label_names}
+    columns = {name: _read_column(path, n) for name, path in files.items() if not names or name in names}
     by_frequency = sorted(columns, key=lambda name: (-int(columns[name].sum()), name))
-    chosen = tuple(label_names or sorted(by_frequency[:n_labels]))
+    chosen = names or sorted(by_frequency[:n_labels])
     return chosen, np.stack([columns[name] for name in chosen], axis=1)
 
 

@@ -98,9 +98,8 @@ class Records:
 
     def content_hash(self) -> str:
         """Return 64 hex digits that identify the collection by ids and labels, wherever its files lie."""
-        return content_hash(
-            "\n".join(self.ids).encode(), "\n".join(self.label_names).encode(), np.packbits(self.labels).tobytes()
-        )
+        ids, names = ("\n".join(column).encode() for column in (self.ids, self.label_names))
+        return content_hash(ids, names, np.packbits(self.labels).tobytes())
 
 
 @dataclass

@@ -85,7 +85,6 @@ def check_data(kind: str, values: dict[str, Any]) -> tuple[typed_settings.Settin
     """
     data_kind = resolve_data_kind(kind)
     loader = typed_settings.settings_of(data_kind.load, frozenset({"progress"}))  # a callback is no setting
-    source, split = typed_settings.read_both(
-        loader, SplitSettings, {**data_kind.split_sizes, **values}, "data", f"kind {kind!r}"
-    )
+    values = {**data_kind.split_sizes, **values}
+    source, split = typed_settings.read_both(loader, SplitSettings, values, "data", f"kind {kind!r}")
     return typed_settings.absolute(source), typed_settings.absolute(split)

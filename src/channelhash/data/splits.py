@@ -161,7 +161,9 @@ def draw_splits(
     {'query': 2, 'retrieval': 8, 'train': 4, 'validation_query': 2, 'validation_retrieval': 2}
     """
     if method == "given":
-        return _splits_of_parts(records, queries, train, validation_queries, seed)
+        if queries is not None or train is not None:
+            raise InputError("data.split_method given takes queries and train from the file; leave both settings out")
+        return _splits_of_parts(records, validation_queries, seed)
     if method == "per_class" and not records.label_names:
         raise InputError("data.split_method per_class needs labels, and there are none; draw these splits at random")
     by_labels = method in ("stratified", "per_class") and bool(records.label_names)
@@ -226,11 +228,7 @@ def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
     return np.argsort(random.permutation(len(ids))[group], kind="stable").astype(np.int64)
 
 
-def _splits_of_parts(
-    records: Records, queries: int | None, train: _TrainRows, validation_queries: int | None, seed: int
-) -> Splits:
-    if queries is not None or train is not None:
-        raise InputError("data.split_method given takes queries and train from the file; leave both settings out")
+def _splits_of_parts(records: Records, validation_queries: int | None, seed: int) -> Splits:
     matches = [_PART_ID.fullmatch(name) for name in records.ids]
     parts = np.array([match[1] if match else "" for match in matches])
     query, trained = np.flatnonzero(parts == "query"), np.flatnonzero(parts == "train")

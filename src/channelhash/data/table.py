@@ -94,10 +94,8 @@ def _label_doubts(rows: Sequence[Sequence[str]], separator: str, column: str) ->
         if name.lower() in _MISSING
     ]
     if example := _multi_hot(rows, names):
-        lines.append(
-            f"{column} holds {example!r}, which looks like a vector with a 0 or 1 for each label; give each label a "
-            "column of its own, named in label_columns"
-        )
+        remedy = "give each label a column of its own, named in label_columns"
+        lines.append(f"{column} holds {example!r}, which looks like a vector with a 0 or 1 for each label; {remedy}")
     elif example := next((name for name in names if re.fullmatch(r"\[.*\]|\{.*\}|\(.*\)", name, re.DOTALL)), ""):
         lines.append(f"{column} holds {example!r}; if this is a list, write its labels in quotes, as ['dog', 'cat']")
     elif sign := next((sign for sign in _SEPARATORS if sign != separator and _separates(sign, names)), ""):
