@@ -12,7 +12,7 @@ from channelhash.data.features import load_features, load_simulated, load_wikipe
 from channelhash.data.mirflickr import load_mirflickr
 from channelhash.data.nuswide import load_nuswide
 from channelhash.data.records import Records
-from channelhash.data.splits import SplitSettings
+from channelhash.data.splits import Splits, SplitSettings
 from channelhash.data.synthetic import load_synthetic
 from channelhash.data.table import load_table
 from channelhash.errors import InputError
@@ -39,12 +39,9 @@ class DataKind:
     reports_progress: bool = False
 
 
-_PARTS = ("query", "retrieval", "train", "validation_query", "validation_retrieval")
-
-
 def _official(load: Callable[..., Records], n_items: int, *parts: int) -> DataKind:
     """Return a data set with the literature's numbers of images and of the rows of each partition."""
-    rows = dict(zip(_PARTS, parts, strict=True))
+    rows = dict(zip(Splits.__dataclass_fields__, parts, strict=True))
     sizes = {"queries": rows["query"], "train": rows["train"], "validation_queries": rows["validation_query"]}
     return DataKind(load, sizes, {"found": n_items, "usable": rows["query"] + rows["retrieval"], **rows})
 

@@ -76,7 +76,17 @@ def row_file(
     path = stem.with_name(f"{stem.name}-{digest}.npy")
     with locked(path.with_suffix(".lock")), space_for(path):
         if not path.exists():
-            _build(path, facts, tuple(sizes), width, dtype, compute, progress)
+            partial, journal = path.with_suffix(".partial"), path.with_suffix(".journal")
+            try:  # that of an interrupted build, of this shape and type as its name says
+                rows = np.load(partial, mmap_mode="r+")
+            except (OSError, ValueError, EOFError):
+                journal.unlink(missing_ok=True)
+                rows = _reserved_memmap(partial, (sum(sizes), width), dtype)
+            sums = _fill(rows, journal, sizes, compute, progress)
+            write_text(path.with_suffix(".json"), json.dumps({"key": facts, "sums": sums}, indent=2))
+            del rows  # Windows renames no mapped file
+            os.replace(partial, path)
+            journal.unlink()
     try:
         meta = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         file = RowFile(path, np.load(path, mmap_mode="r"), tuple(sizes), tuple(map(int, meta["sums"])))
@@ -88,22 +98,10 @@ def row_file(
     return file
 
 
-def _build(
-    path: Path,
-    key: Mapping[str, str],
-    sizes: tuple[int, ...],
-    width: int,
-    dtype: _DType,
-    compute: Callable[[int], Iterator[Rows]],
-    progress: Progress | None,
-) -> None:
-    partial, journal = path.with_suffix(".partial"), path.with_suffix(".journal")
-    n = sum(sizes)
-    try:
-        rows = np.load(partial, mmap_mode="r+")  # that of an interrupted build, of this shape and type as its name says
-    except (OSError, ValueError, EOFError):
-        journal.unlink(missing_ok=True)
-        rows = _reserved_memmap(partial, (n, width), dtype)
+def _fill(
+    rows: Rows, journal: Path, sizes: Sequence[int], compute: Callable[[int], Iterator[Rows]], progress: Progress | None
+) -> list[int]:
+    """Write the blocks that are missing, each before its line in the journal; return the checksums of all."""
     sums = _finished(rows, journal, sizes)
     done = sum(sizes[: len(sums)])
     with open(journal, "w", encoding="utf-8") as log:
@@ -111,9 +109,9 @@ def _build(
         blocks = compute(len(sums)) if len(sums) < len(sizes) else iter(())
         for size, block in zip(sizes[len(sums) :], blocks, strict=True):
             with np.errstate(over="ignore"):  # checked in the next line
-                values = np.ascontiguousarray(block, dtype=dtype)
+                values = np.ascontiguousarray(block, dtype=rows.dtype)
             if not np.isfinite(values).all():
-                raise InputError(f"{path.stem}: a number is not finite in {dtype} (rows from {done} on)")
+                raise InputError(f"{journal.stem}: a number is not finite in {rows.dtype} (rows from {done} on)")
             rows[done : done + size] = values
             rows.flush()
             sums.append(zlib.crc32(values.data))
@@ -122,11 +120,8 @@ def _build(
             os.fsync(log.fileno())
             done += size
             if progress:
-                progress(done, n)
-    write_text(path.with_suffix(".json"), json.dumps({"key": key, "sums": sums}, indent=2))
-    del rows  # Windows renames no mapped file
-    os.replace(partial, path)
-    journal.unlink()
+                progress(done, len(rows))
+    return sums
 
 
 def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: _DType) -> "np.memmap[Any, Any]":
@@ -152,7 +147,7 @@ def _reserved_memmap(path: Path, shape: tuple[int, int], dtype: _DType) -> "np.m
     return np.lib.format.open_memmap(path, mode="r+")
 
 
-def _finished(rows: Rows, journal: Path, sizes: tuple[int, ...]) -> list[int]:
+def _finished(rows: Rows, journal: Path, sizes: Sequence[int]) -> list[int]:
     """Return the checksums of the first complete blocks: the journal's lines, each compared with its rows."""
     sums: list[int] = []
     start = 0
