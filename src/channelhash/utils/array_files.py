@@ -136,19 +136,23 @@ def read_arrays(path: Path, sparse: bool = False) -> Arrays:
         return _read_folder(path, sparse)
     if not path.exists():
         raise InputError(f"{path}: no such file")
-    if path.suffix.lower() == ".npy":
+    ending = path.suffix.lower()
+    if ending == ".npy":
         line = f"{path}: is one array without a name; name the folder that holds all, or join them in one .npz"
         raise InputError(line)
-    if path.suffix.lower() not in ENDINGS:
+    if ending not in ENDINGS:
         raise InputError(f"{path}: a file of arrays ends in {', '.join(ENDINGS)}")
     with reading(path, f"not a readable {path.suffix} file, perhaps truncated"):
-        if path.suffix.lower() == ".npz":
-            arrays = _read_npz(path)
-        elif path.suffix.lower() == ".mat" and not _is_hdf5(path):
+        if ending == ".npz":
+            if not zipfile.is_zipfile(path):
+                raise InputError(f"{path}: not a readable .npz file, perhaps truncated or a single array")
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = dict(archive)
+        elif ending == ".mat" and not _is_hdf5(path):
             library("scipy", "mat")  # here, where a missing one is told from a damaged file
             arrays = _read_mat(path)
         else:
-            arrays = _read_hdf5(path, matlab=path.suffix.lower() == ".mat")
+            arrays = _read_hdf5(path, matlab=ending == ".mat")
         whole = SparseRows if sparse else ()
         return {name: v if isinstance(v, whole) else _plain_array(v) for name, v in arrays.items()}
 
@@ -172,13 +176,6 @@ def _read_folder(path: Path, sparse: bool) -> Arrays:
         arrays |= read
         file_of |= dict.fromkeys(read, file.name)
     return arrays
-
-
-def _read_npz(path: Path) -> Arrays:
-    if not zipfile.is_zipfile(path):
-        raise InputError(f"{path}: not a readable .npz file, perhaps truncated or a single array")
-    with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
 
 
 def _read_hdf5(path: Path, matlab: bool) -> Arrays:
