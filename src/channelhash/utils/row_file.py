@@ -16,6 +16,8 @@ from channelhash.utils.progress import Progress
 
 _DType = Literal["float16", "float32", "int32"]
 Rows = NDArray[Any]
+# (number of the first block) -> its rows, and those of the blocks after it.
+_Compute = Callable[[int], Iterator[Rows]]
 _CHUNK = 1 << 20
 
 
@@ -55,7 +57,7 @@ def row_file(
     sizes: Sequence[int],
     width: int,
     dtype: _DType,
-    compute: Callable[[int], Iterator[Rows]],
+    compute: _Compute,
     progress: Progress | None = None,
 ) -> RowFile:
     """Open the file of ``key``, and compute the blocks that are missing.
@@ -99,7 +101,7 @@ def row_file(
 
 
 def _fill(
-    rows: Rows, journal: Path, sizes: Sequence[int], compute: Callable[[int], Iterator[Rows]], progress: Progress | None
+    rows: "np.memmap[Any, Any]", journal: Path, sizes: Sequence[int], compute: _Compute, progress: Progress | None
 ) -> list[int]:
     """Write the blocks that are missing, each before its line in the journal; return the checksums of all."""
     sums = _finished(rows, journal, sizes)
