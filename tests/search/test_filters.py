@@ -11,7 +11,6 @@ from tests.search.filter_trees import ITEMS, KEYS, TREES, literal, truth, writte
 from channelhash.errors import InputError
 from channelhash.search import filters
 from channelhash.search.filters import Among, And, Between, Compare, Condition, Known, Like, Or, parse_filter, passes
-from channelhash.search.sql_filters import to_sqlite
 from channelhash.search.sqlite.folder import connect
 from refusals import refusal
 

@@ -12,13 +12,12 @@ import channelhash as ch
 from channelhash.search.filters import parse_filter, passes
 from channelhash.search.hits import SearchOptions
 from channelhash.search.items import date_filter
-from channelhash.search.narrow import find_phrases, leave_plain, narrow
-from channelhash.search.query import _TOKEN, _WORD, search_store
+from channelhash.search.query import _TOKEN, _WORD, leave_plain, narrow, search_store
+from channelhash.text.dates import find_phrases
 from refusals import check_refusal
 
 TODAY = date(2026, 11, 27)
-PLACES = {name.lower(): ("place", name) for name in ("Porto", "Nice", "Reading")}
-PLACES |= {"sao paulo": ("place", "São Paulo"), "portugal": ("country", "Portugal")}
+PLACES = [("country", "Portugal"), *(("place", name) for name in ("Porto", "Nice", "Reading", "São Paulo"))]
 # Words in [] are a date; then the first day that passes and the last.
 DATES = """
 dogs [in summer 2019] 2019-06-01 2019-08-31; [winter 2019] 2019-12-01 2020-02-29; [2019] 2019-01-01 2019-12-31
@@ -51,7 +50,7 @@ OTHERS |= dict.fromkeys([
 def test_dates_are_understood_to_the_day(row):
     sentence, first, last = row.rsplit(" ", 2)
     today = date(2020, 1, 15) if "this winter" in row else TODAY
-    (phrase,) = find_phrases(re.sub(r"[\[\]]", "", sentence), today, {})
+    (phrase,) = find_phrases(re.sub(r"[\[\]]", "", sentence), today, [])
     tree = parse_filter(date_filter(["taken"], phrase.test), ["taken"])
     days = [str(date(1985, 1, 1) + timedelta(n)) for n in range(365 * 42 + 10)]
     found = [day for day in days if passes(tree, "", {"taken": f"{day} 10:20:30"})]

@@ -117,7 +117,7 @@ def _delete(
 
     Example: channelhash index delete photos.store 2019/beach.jpg 2019/dog.jpg
     """
-    from channelhash.search.query import open_filled_store
+    from channelhash.search import open_filled_store
 
     if bool(ids) == (where is not None):
         raise InputError("give the ids of the items to delete, or --where with a filter")
@@ -139,8 +139,8 @@ def _info(store: shared.SearchableStore, as_json: shared.AsJson = False) -> None
     Example: channelhash index info photos.store
     """
     from channelhash.models.description import fit_facts
+    from channelhash.search import open_filled_store
     from channelhash.search.match import described_fit
-    from channelhash.search.query import open_filled_store
 
     opened = open_filled_store(store)
     facts = {**opened.info(), **fit_facts(described_fit(opened)), "labels": opened.label_counts()}

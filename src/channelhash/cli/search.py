@@ -237,8 +237,7 @@ def _open_searched(store: str, making: Making, words_alone: bool = False) -> tup
 
     Other arguments and errors as in `bring_up_to_date`; or there is nothing to search.
     """
-    from channelhash.search import find_store
-    from channelhash.search.query import open_filled_store
+    from channelhash.search import find_store, open_filled_store
 
     if words_alone and not any(making[1:]) and find_store(Path(store)):
         return open_filled_store(store), ()

@@ -157,7 +157,7 @@ def mcp(
     """
     from mcp.server.mcpserver import MCPServer
 
-    from channelhash.search.query import open_filled_store
+    from channelhash.search import open_filled_store
     from channelhash.utils.watch import Report
 
     server: MCPServer[None] = MCPServer("channelhash", version=__version__, instructions=_PURPOSE, log_level="WARNING")

@@ -16,7 +16,8 @@ from channelhash.errors import InputError
 from channelhash.explanation import occlusion
 from channelhash.explanation.bit_labels import Bit, BitLabels, Outputs
 from channelhash.explanation.occlusion import Encode, ImageMap, MapSettings, WordInfluence
-from channelhash.search.query import coded_item, encode_items, load_encoder, open_filled_store
+from channelhash.search import open_filled_store
+from channelhash.search.query import coded_item, encode_items, load_encoder
 from channelhash.search.store import Item
 from channelhash.utils.image_files import open_image
 from channelhash.utils.image_grid import bits as bits_word

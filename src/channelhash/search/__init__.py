@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.data.folder import STORE_FOLDER
+from channelhash.data.folder import STORE_FOLDER, no_such
 from channelhash.errors import InputError, check_address
 from channelhash.search.index import CodeIndex
 from channelhash.search.items import Facts, NoStoreError, check_count
@@ -79,6 +79,17 @@ def open_store(
         return open_codes(CodeSet.load(codes), text, path if codes != path else None, n_bits, model)
     store = open_folder(path, Facts(n_bits or 0, model, projections), mapped)
     return store if kind_of(path) == "store" else _existing(store, n_bits)
+
+
+def open_filled_store(address: str | Path) -> Store:
+    """Open a store that has items."""
+    is_path = "://" not in str(address) and not str(address).startswith(tuple(STORES))
+    if is_path and not Path(address).exists():
+        raise no_such(address)
+    store = open_store(address)
+    if not len(store):
+        raise InputError(f"{address}: this store has no items yet; add some with `channelhash index add`")
+    return store
 
 
 def _existing(store: Store, n_bits: int | None) -> Store:

@@ -304,15 +304,11 @@ def _same_tiles(a: _Floats, b: _Floats, pairs: _Pairs) -> _Pairs:
         rows, columns = np.flatnonzero(pairs.any(axis=1)), np.flatnonzero(pairs.any(axis=0))
         if not len(rows):
             break
-        one, other = (_unit(_tile_row(side, start), _FINE_CONTRAST)[0] for side in (a[rows], b[columns]))
+        row_of_tiles = (side[:, start : start + _CELLS] for side in (a[rows], b[columns]))
+        tiles = (cells.reshape(len(cells), _CELLS, -1, _CELLS).transpose(2, 0, 1, 3) for cells in row_of_tiles)
+        one, other = (_unit(of_side, _FINE_CONTRAST)[0] for of_side in tiles)  # (tiles, n, 8 * 8 + 1)
         pairs[np.ix_(rows, columns)] &= (one @ other.transpose(0, 2, 1)).min(axis=0) >= least
     return pairs
-
-
-def _tile_row(cells: _Floats, start: int) -> _Floats:
-    """Return one row of the tiles of ``n`` larger copies, ``(tiles, n, 8, 8)``."""
-    rows = cells[:, start : start + _CELLS]
-    return rows.reshape(len(cells), _CELLS, -1, _CELLS).transpose(2, 0, 1, 3)
 
 
 def _stack(images: Iterable[NDArray[np.uint8]]) -> _Floats:

@@ -1,4 +1,5 @@
-"""The filter language of searches: a small part of SQL, read into a tree that every store translates for itself.
+"""The filter language of searches: a small part of SQL, read into a tree that every store translates for itself; and as
+SQLite reads it, for a row of ``items``.
 
 ``label = 'dog' AND NOT (year < 2000 OR text LIKE '%night%')``: comparisons (``= != <> < <= > >=``), ``IN``, ``LIKE``
 (``%`` any characters, ``_`` one; upper and lower case differ), ``BETWEEN``, ``IS [NOT] NULL``, ``AND``, ``OR``, ``NOT``
@@ -17,7 +18,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from channelhash.errors import InputError
 from channelhash.utils.typed_settings import unknown
@@ -394,3 +395,79 @@ def _satisfies(value: Any, test: Test) -> bool:
             return _like_expression(pattern).fullmatch(value) is not None
         case Known():
             return True
+
+
+class SqlCondition(NamedTuple):
+    """A Boolean SQL expression with ``?`` or, in PostgreSQL, ``%s`` in the place of every literal.
+
+    >>> to_sqlite(parse_filter("id = 'a'", []))
+    SqlCondition(sql='(id = ?)', parameters=('a',))
+    """
+
+    sql: str
+    parameters: tuple[Any, ...]
+
+
+def to_sqlite(tree: Filter | None) -> SqlCondition:
+    """Translate a filter for a row of ``items(number, id, metadata as JSON)`` and the table ``labels(label, item)``.
+
+    >>> to_sqlite(parse_filter("label = 'dog'", [])).parameters
+    ('dog',)
+    """
+    return to_sql(tree, _sqlite_condition)
+
+
+def to_sql(tree: Filter | None, translate: Callable[[Condition], SqlCondition]) -> SqlCondition:
+    """Translate the conditions of a filter, and join them; an item passes if the result is true, not if it is null.
+
+    >>> to_sql(parse_filter("id = 'a' OR id = 'b'", []), lambda condition: SqlCondition("id = ?", ("c",))).sql
+    '(id = ? OR id = ?)'
+    """
+    if tree is None:
+        return SqlCondition("true", ())
+    if isinstance(tree, Condition):
+        return translate(tree)
+    parts = [to_sql(part, translate) for part in tree.parts]
+    sql = (" AND " if isinstance(tree, And) else " OR ").join(part.sql for part in parts)
+    return SqlCondition(f"({sql})", tuple(value for part in parts for value in part.parameters))
+
+
+def compared(value: str, test: Test, like: str, mark: str) -> str:
+    """Write a test of a value, with ``mark`` for each literal; ``like`` is what LIKE is here.
+
+    >>> compared("year", Between(1990, 2000), "LIKE ?", "?")
+    '(year BETWEEN ? AND ?)'
+    """
+    match test:
+        case Compare(operator=sign):
+            return f"({value} {sign} {mark})"
+        case Among(values=values):
+            return f"({value} IN ({', '.join([mark] * len(values))}))"
+        case Between():
+            return f"({value} BETWEEN {mark} AND {mark})"
+        case Like():
+            return f"({value} {like})"
+        case Known():
+            return f"({value} IS NOT NULL)"
+
+
+# Kind of a literal -> what SQLite's `json_type` calls values of that kind.
+_JSON_TYPES = {"strings": "'text'", "Booleans": "'true', 'false'", "numbers": "'integer', 'real'"}
+# SQLite's LIKE takes no notice of upper and lower case, its GLOB does.
+_GLOB = str.maketrans({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"})
+
+
+def _sqlite_condition(condition: Condition) -> SqlCondition:
+    key, test = condition.key, condition.test
+    no = "NOT " if condition.negated else ""
+    sql = compared(key if key in ("label", "id") else "json_extract(metadata, ?)", test, "GLOB ?", "?")
+    parameters = (test.pattern.translate(_GLOB),) if isinstance(test, Like) else literals_of(test)
+    if key == "label":
+        return SqlCondition(f"number {no}IN (SELECT item FROM labels WHERE {sql})", parameters)
+    if key == "id":
+        return SqlCondition(f"{no}{sql}", parameters)
+    path = f'$."{key}"'
+    if isinstance(test, Known):
+        return SqlCondition(f"json_type(metadata, ?) IS {'' if condition.negated else 'NOT '}NULL", (path,))
+    types = _JSON_TYPES[kind_of(literals_of(test)[0])]
+    return SqlCondition(f"(json_type(metadata, ?) IN ({types}) AND {no}{sql})", (path, path, *parameters))

@@ -88,6 +88,20 @@ def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
     return packed
 
 
+def check_outputs(outputs: Any, n_bits: int, what: str) -> NDArray[Any]:
+    """Return outputs as an array ``(n, n_bits)`` of finite numbers.
+
+    >>> check_outputs([[0.5, -0.25]], 2, "queries").shape
+    (1, 2)
+    """
+    rows = np.asarray(outputs)
+    if rows.ndim != 2 or rows.shape[1] != n_bits or rows.dtype.kind not in "fiu":
+        raise InputError(f"{what}: (n, {n_bits}) numbers are expected, not {rows.shape} {rows.dtype}")
+    if not np.isfinite(rows).all():
+        raise InputError(f"{what}: row {int(np.argmin(np.isfinite(rows).all(axis=1)))} is not finite")
+    return rows
+
+
 def codes_by_modality(
     codes: PackedCodes | Mapping[str, PackedCodes], modality: str | None, n: int, n_bits: int | None
 ) -> tuple[dict[str, PackedCodes], int]:
@@ -131,7 +145,7 @@ def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> l
         return None
     if len(metadata) != len(ids):
         raise InputError(f"{len(metadata)} mappings of metadata for {len(ids)} ids")
-    keys = set[Any]()
+    keys, composed = set[Any](), list[Metadata]()
     for name, values in zip(ids, metadata, strict=True):
         if not isinstance(values, Mapping):
             raise InputError(f"metadata of {name!r}: a mapping is expected, not {values!r}")
@@ -147,14 +161,10 @@ def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> l
                     problem = f" are a list of strings, not {value!r}"
             if problem:
                 raise InputError(f"metadata of {name!r}: {key}{problem}")
-    return [_with_composed_labels(values) for values in metadata]
-
-
-def _with_composed_labels(values: Metadata) -> Metadata:
-    labels = values.get("labels")
-    if not isinstance(labels, list) or all(unicodedata.is_normalized("NFC", label) for label in labels):
-        return values
-    return {**values, "labels": [unicodedata.normalize("NFC", label) for label in labels]}
+        composed.append(values)
+        if isinstance(labels := values.get("labels"), list):
+            composed[-1] = {**values, "labels": [unicodedata.normalize("NFC", label) for label in labels]}
+    return composed
 
 
 def key_problem(key: Any) -> str | None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from channelhash.codes import PackedCodes
-from channelhash.errors import InputError, JobError, check_address
+from channelhash.errors import InputError, JobError
 from channelhash.search import filters
 from channelhash.search.items import Facts, NewItems, Value, check_format, check_process
 from channelhash.search.store import Answers, Item, Scope, Store
@@ -283,7 +283,6 @@ def _parse_address(text: str) -> tuple[str, str]:
     >>> _parse_address("milvus+http://localhost:19530/photos")
     ('http://localhost:19530', 'photos')
     """
-    check_address(text)
     if not (parts := re.fullmatch(r"milvus\+(https?://[^/?#]+:\d+)/([^/?#]+)/?", text)):
         raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION; in a file, use a store's folder")
     uri, name = parts.groups()

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
-from channelhash.search.filters import Filter
+from channelhash.search.filters import Filter, SqlCondition
 from channelhash.search.items import Facts, NewItems, check_format
-from channelhash.search.postgres_connections import MOST_EF_SEARCH, Bits, Connections, parse_address, to_codes
+from channelhash.search.postgres_connections import MOST_EF, Bits, Connections, parse_address, to_codes, to_postgres
 from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
-from channelhash.search.sql_filters import SqlCondition, to_postgres
 from channelhash.search.store import Answers, Item, Scope, Store
 
 _FORMAT = "channelhash postgres 1"
@@ -225,7 +224,7 @@ class PostgresStore(Store):
             for query in queries:
                 code, rows = Bits(stored.facts.n_bits, query.tobytes()), []
                 if ef_search and count is not None:
-                    cursor.execute(f"SET LOCAL hnsw.ef_search = {min(max(count, ef_search), MOST_EF_SEARCH)}")
+                    cursor.execute(f"SET LOCAL hnsw.ef_search = {min(max(count, ef_search), MOST_EF)}")
                     cursor.execute("SET LOCAL hnsw.iterative_scan = strict_order")
                     rows = cursor.execute(indexed, (code, *source.parameters, code, count)).fetchall()
                 if not ef_search or len(rows) != count:

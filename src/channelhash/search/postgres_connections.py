@@ -1,6 +1,6 @@
 """Connections of a store to its database: their address, what is sent over them, one a transaction, kept for the next.
 
-Codes are sent as `Bits`, metadata as jsonb that keeps every number.
+Codes are sent as `Bits`, metadata as jsonb that keeps every number, filters as conditions on a row of ``items``.
 """
 
 import json
@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -16,9 +17,10 @@ import numpy as np
 from pydantic import Field
 
 from channelhash.codes import PackedCodes
-from channelhash.errors import InputError, JobError, check_address
+from channelhash.errors import InputError, JobError
+from channelhash.search import filters
+from channelhash.search.filters import SqlCondition
 from channelhash.search.items import Metadata, check_process
-from channelhash.search.sql_filters import EXPONENT, as_decimal
 from channelhash.utils.files import one_line
 from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import Settings, read_settings
@@ -27,14 +29,14 @@ _BIT_OID = 1560  # of the type bit(n), https://www.postgresql.org/docs/current/c
 _LENGTH_BYTES = 4  # the number of bits, before the bits
 
 #: The most candidates that pgvector allows HNSW to keep while it searches.
-MOST_EF_SEARCH = 1000
+MOST_EF = 1000
 
 
 class _Options(Settings):
     """The options of an address that libpq does not get."""
 
     index: Literal["hnsw"] | None = None
-    ef_search: int = Field(100, ge=1, le=MOST_EF_SEARCH)
+    ef_search: int = Field(100, ge=1, le=MOST_EF)
 
 
 def parse_address(text: str) -> tuple[str, str, int]:
@@ -46,7 +48,6 @@ def parse_address(text: str) -> tuple[str, str, int]:
     >>> parse_address("postgresql://localhost/photos?store=holidays&sslmode=require")
     ('postgresql://localhost/photos?sslmode=require', 'holidays', 0)
     """
-    check_address(text)
     try:
         parts = urlsplit(text)
     except ValueError as error:
@@ -117,10 +118,84 @@ def _as_jsonb(metadata: Metadata) -> str:
     fields = []
     for key, value in metadata.items():
         text = json.dumps(value, ensure_ascii=False)
-        if isinstance(value, float) and abs(value) >= EXPONENT:
-            text = f"{as_decimal(value):f}.0"
+        if isinstance(value, float) and abs(value) >= _EXPONENT:
+            text = f"{_as_decimal(value):f}.0"
         fields.append(f"{json.dumps(key, ensure_ascii=False)}: {text}")
     return f"{{{', '.join(fields)}}}"
+
+
+def to_postgres(tree: filters.Filter | None) -> SqlCondition:
+    """Translate a filter for a row of ``items(id, metadata jsonb)``.
+
+    >>> from channelhash.search.filters import parse_filter
+    >>> to_postgres(parse_filter("label = 'dog'", []))
+    SqlCondition(sql="(metadata -> 'labels' ?| %s)", parameters=(['dog'],))
+    """
+    return filters.to_sql(tree, _postgres_condition)
+
+
+# Kind of a literal -> what `jsonb_typeof` calls values of that kind, and what their text is cast to. Strings compare by
+# code points, as everywhere here.
+_JSONB_KINDS = {
+    "strings": ("string", 'text COLLATE "C"'),
+    "numbers": ("number", "numeric"),
+    "Booleans": ("boolean", "boolean"),
+}
+
+
+def _postgres_condition(condition: filters.Condition) -> SqlCondition:
+    """Return what is true of the items that pass; a value of another kind, or none, makes it null."""
+    key, test = condition.key, condition.test
+    if key == "label":
+        inner = _any_label(test)
+        return SqlCondition(f"(({inner.sql}) IS NOT TRUE)", inner.parameters) if condition.negated else inner
+    if key == "id":
+        inner = _postgres_test("id", test)
+    elif isinstance(test, filters.Known):
+        inner = SqlCondition("(metadata ? %s)", (key,))
+    else:
+        kind, cast = _JSONB_KINDS[filters.kind_of(filters.literals_of(test)[0])]
+        # CASE keeps its order, AND does not: a cast of another kind's value would fail.
+        value = f"(CASE jsonb_typeof(metadata -> %s) WHEN '{kind}' THEN (metadata ->> %s)::{cast} END)"
+        sql, parameters = _postgres_test(value, test)
+        inner = SqlCondition(sql, (key, key, *parameters))
+    return SqlCondition(f"(NOT {inner.sql})", inner.parameters) if condition.negated else inner
+
+
+def _any_label(test: filters.Test) -> SqlCondition:
+    """Return whether any label satisfies a test; null or false for an item that has none."""
+    if isinstance(test, filters.Among) or (isinstance(test, filters.Compare) and test.operator == "="):
+        return SqlCondition("(metadata -> 'labels' ?| %s)", (list(filters.literals_of(test)),))
+    if isinstance(test, filters.Known):
+        return SqlCondition("(jsonb_array_length(metadata -> 'labels') > 0)", ())
+    inner = _postgres_test('(label COLLATE "C")', test)
+    labels = "jsonb_array_elements_text(metadata -> 'labels') AS label"
+    return SqlCondition(f"EXISTS (SELECT 1 FROM {labels} WHERE {inner.sql})", inner.parameters)
+
+
+def _postgres_test(value: str, test: filters.Test) -> SqlCondition:
+    literals, mark = filters.literals_of(test), "%s"
+    if value != "id" and isinstance(test, filters.Compare | filters.Between) and isinstance(literals[0], str):
+        # By code points; the bytes of the database's own encoding may be in another order.
+        value, mark = f"convert_to({value}, 'UTF8')", "convert_to(%s, 'UTF8')"
+    # Numbers are sent as they are written, not as the nearest of 64 bits.
+    sent = tuple(literal if isinstance(literal, bool | str) else _as_decimal(literal) for literal in literals)
+    return SqlCondition(filters.compared(value, test, "LIKE %s ESCAPE ''", mark), sent)
+
+
+# From here on Python writes a float with an exponent and rounds it to 17 digits, which jsonb would return as a whole
+# number of other digits.
+_EXPONENT = 1e16
+
+
+def _as_decimal(value: float) -> Decimal:
+    """Return the number that stands for a whole number or a float in jsonb, and in comparisons with it.
+
+    >>> _as_decimal(0.1), _as_decimal(1e16)
+    (Decimal('0.1'), Decimal('10000000000000000'))
+    """
+    exact = isinstance(value, int) or abs(value) >= _EXPONENT
+    return Decimal(value) if exact else Decimal(float.__repr__(value))
 
 
 class Connections:

@@ -4,6 +4,8 @@
 does both for a single query; code that answers many loads the model once with `load_encoder`.
 
 In the language of questions, ``a beach "two dogs"^2 -people`` says what is wanted, how much, and what is not.
+Dates and places in it become filters: "dogs on a beach in summer 2019", "last May in Porto". Places are those of the
+store's items; words by which no item would be found stay words.
 
 Words make one phrase, which is encoded as a whole. Phrases in double quotes, words with a weight (``^2``) and words
 with a minus in front are parts of their own. Hyphens and quotes inside words, and lone dashes, are characters.
@@ -11,8 +13,9 @@ with a minus in front are parts of their own. Hyphens and quotes inside words, a
 
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,15 +24,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import binarize, pack
-from channelhash.data.folder import no_such
 from channelhash.errors import InputError
 from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
-from channelhash.search import STORES, open_store
+from channelhash.models.sentences import LANGUAGES, is_unread, spelling
 from channelhash.search.hits import Hits, Query, SearchOptions, answer, list_hits
 from channelhash.search.items import Catalogue
-from channelhash.search.narrow import Narrowed, narrow
 from channelhash.search.store import Item, Store
+from channelhash.text.dates import Phrase, find_phrases
 from channelhash.text.spelling import Spelling
 from channelhash.utils.optional_imports import naming_extra
 
@@ -40,6 +42,8 @@ _MAX_WEIGHT = 100.0
 
 _TOKEN = re.compile(r'(-?)"([^"]*)"(?:\^(\d+(?:\.\d*)?))?|(\S+)')
 _WORD = re.compile(r"(-(?=[^-]))?(.+?)(?:\^(\d+(?:\.\d*)?))?", re.DOTALL)
+# What says of photographs nothing but that they are some.
+_PHOTOGRAPHS = re.compile(r"(?:(?:all|my|our|the|photos?|pictures?|images?|photographs|shots|fotos?|bilder)\b\s*)*")
 
 
 class Part(NamedTuple):
@@ -78,7 +82,7 @@ def parse_question(text: str) -> list[Part]:
     """
     phrase: list[str] = []
     parts: list[Part] = []
-    for minus, quoted, weight, token in _TOKEN.findall(text.replace("“", '"').replace("”", '"')):
+    for minus, quoted, weight, token in (match.groups("") for match in _tokens(text)):
         words = quoted.strip()
         if token:
             if token.startswith(('"', '-"')):
@@ -98,6 +102,10 @@ def parse_question(text: str) -> list[Part]:
     return check_parts(parts)
 
 
+def _tokens(text: str) -> Iterator[re.Match[str]]:
+    return _TOKEN.finditer(text.replace("“", '"').replace("”", '"'))
+
+
 def check_parts(parts: list[Part]) -> list[Part]:
     """Return the parts of a question, if they can be answered.
 
@@ -113,6 +121,71 @@ def check_parts(parts: list[Part]) -> list[Part]:
         what = parts[0].content if isinstance(parts[0].content, str) else "the question"
         raise InputError(f"-{what}: says only what is not wanted; add what is")
     return parts
+
+
+class Narrowed(NamedTuple):
+    """A question without its dates and places.
+
+    Attributes:
+        text: the rest of the question, empty if nothing is left that says what photographs show.
+        where: their filter, and that of what the search was narrowed to before.
+        phrases: the dates and places, in their order.
+
+    >>> Narrowed("two dgos", None, []).suggest("two dogs")
+    'two dogs'
+    """
+
+    text: str
+    where: str | None
+    phrases: list[Phrase]
+
+    def suggest(self, text: str) -> str:
+        """Return another text with the same dates and places."""
+        return " ".join([text, *(phrase.words for phrase in self.phrases)])
+
+
+def narrow(store: Store, text: str, where: str | None = None, today: date | None = None) -> Narrowed:
+    """Take dates and places out of a question, those that items have which pass the filter ``where``.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> codes = ch.CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8)
+    >>> narrow(open_codes(codes), "dogs in 2019").text  # nothing has a date
+    'dogs in 2019'
+    """
+    if where is not None:
+        store.check_filter(where)  # alone: what is unbalanced may be balanced among the others
+    text = unicodedata.normalize("NFC", text)
+    rest, passed, phrases = text, where, list[Phrase]()
+    for found in reversed(_phrases_of(store, text, today or date.today())):
+        test = store.date_filter(found.test) if found.kind == "date" else found.test
+        both = " AND ".join(f"({part})" for part in (test, passed) if part)
+        if test and store.ids(both):
+            passed, phrases = both, [found, *phrases]
+            rest = rest[: found.start].rstrip(" ,;") + " " + rest[found.start + len(found.words) :].lstrip(" ,;")
+    rest = "" if phrases and _PHOTOGRAPHS.fullmatch(rest.lower().strip()) else rest.strip()
+    if rest and all(token[0].startswith("-") for token in _tokens(rest)):
+        return Narrowed(text, where, [])  # what is not wanted is no question
+    return Narrowed(rest, passed, phrases)
+
+
+def leave_plain(store: Store, text: str) -> Narrowed | None:
+    """Return a question that names no date and no place, as `narrow` would; None for others, of which no item is read.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.sqlite.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8))
+    >>> leave_plain(store, "a dog "), leave_plain(store, "dogs in 2019")
+    (Narrowed(text='a dog', where=None, phrases=[]), None)
+    """
+    text = unicodedata.normalize("NFC", text)
+    return None if _phrases_of(store, text, date.today()) else Narrowed(text.strip(), None, [])
+
+
+def _phrases_of(store: Store, text: str, today: date) -> list[Phrase]:
+    """Return what a question says of dates and of the places of a store's items."""
+    places = ((key, value) for key in ("place", "country") for value in store.value_counts(key))
+    return find_phrases(text, today, places)
 
 
 def combine(outputs: NDArray[np.floating[Any]], weights: Sequence[float]) -> NDArray[np.float32]:
@@ -331,7 +404,7 @@ def search_store(
 ) -> Hits:
     """Search a store with a question: words, an image and an item's id, or several of them together.
 
-    Dates and places narrow the search (`channelhash.search.narrow`); alone, they are answered newest first.
+    Dates and places narrow the search (`narrow`); alone, they are answered newest first.
 
     Words alone, ``by="words"``, need no model. Where the model does not encode texts, what is written is looked for by
     its words, and `Hits.note` says so.
@@ -376,27 +449,17 @@ def search_store(
 
 def unread(encoder: QueryEncoder | None, text: str) -> str:
     """Return a line if the encoder of a store's texts reads no language in the script of a text; else nothing."""
-    if not _reads_sentences(encoder):
-        return ""
-    from channelhash.models.sentences import LANGUAGES, is_unread
-
-    known = f"the encoder reads no language in this script; ask in one of {LANGUAGES}"
-    return known if is_unread(text) else ""
+    is_problem = _reads_sentences(encoder) and is_unread(text)
+    return f"the encoder reads no language in this script; ask in one of {LANGUAGES}" if is_problem else ""
 
 
 def has_unknown_words(encoder: QueryEncoder | None, text: str) -> bool:
     """Return whether an encoder knows words and not all of a question's."""
-    if not _reads_sentences(encoder):
-        return False
-    from channelhash.models.sentences import spelling
-
-    return not spelling().knows_all(text)
+    return _reads_sentences(encoder) and not spelling().knows_all(text)
 
 
 def correct(store: Store, text: str) -> str:
     """Return a question in which words of the store, or of the encoder ``photo``, take the place of unknown ones."""
-    from channelhash.models.sentences import spelling
-
     general, counts = spelling(), store.word_counts()
     text = Spelling(counts, lambda word: word in general.words or general.known(word)).correct(text) or text
     return Spelling(general.words, lambda word: word in counts or general.known(word)).correct(text) or text
@@ -424,14 +487,3 @@ def _item(store: Store, item_id: str, option: str) -> Item:
         if name in store:
             return store.get([name])[0]
     raise InputError(f"{option} {item_id}: {store.address} has no item with this id")
-
-
-def open_filled_store(address: str | Path) -> Store:
-    """Open a store that has items."""
-    is_path = "://" not in str(address) and not str(address).startswith(tuple(STORES))
-    if is_path and not Path(address).exists():
-        raise no_such(address)
-    store = open_store(address)
-    if not len(store):
-        raise InputError(f"{address}: this store has no items yet; add some with `channelhash index add`")
-    return store

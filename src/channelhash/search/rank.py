@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, check_packed, pack
 from channelhash.errors import InputError
+from channelhash.search.items import check_outputs
 
 #: Of a large store, so many of the nearest codes are scored; see `Store.search_projections`.
 FIRST = 500
@@ -94,20 +95,6 @@ def check_projections(
         if len(rows) != len(packed) or (pack(binarize(rows)) != packed).any():
             raise InputError(f"{modality} projections: are not the outputs of which the codes are the signs")
     return checked
-
-
-def check_outputs(outputs: Any, n_bits: int, what: str) -> NDArray[Any]:
-    """Return outputs as an array ``(n, n_bits)`` of finite numbers.
-
-    >>> check_outputs([[0.5, -0.25]], 2, "queries").shape
-    (1, 2)
-    """
-    rows = np.asarray(outputs)
-    if rows.ndim != 2 or rows.shape[1] != n_bits or rows.dtype.kind not in "fiu":
-        raise InputError(f"{what}: (n, {n_bits}) numbers are expected, not {rows.shape} {rows.dtype}")
-    if not np.isfinite(rows).all():
-        raise InputError(f"{what}: row {int(np.argmin(np.isfinite(rows).all(axis=1)))} is not finite")
-    return rows
 
 
 _BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # (256, 8): the bits of every byte

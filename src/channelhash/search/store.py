@@ -14,7 +14,7 @@ from channelhash.errors import InputError
 from channelhash.search import items as checks
 from channelhash.search.filters import Filter, parse_filter
 from channelhash.search.items import Answers, Facts, Item, Listed, Metadata, NewItems, is_text
-from channelhash.search.rank import Ranking, Scored, Surest, check_outputs, check_projections
+from channelhash.search.rank import Ranking, Scored, Surest, check_projections
 
 __all__ = ["Answers", "Facts", "Item", "Listed", "NewItems", "Scope", "Store"]
 
@@ -355,7 +355,7 @@ class Store(ABC):
         return np.asarray(codes) if self.n_bits is None else checks.check_codes(codes, self.n_bits, "queries")
 
     def _outputs(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(outputs) if self.n_bits is None else check_outputs(outputs, self.n_bits, "queries")
+        return np.asarray(outputs) if self.n_bits is None else checks.check_outputs(outputs, self.n_bits, "queries")
 
     def _scope(self, modality: str | None, where: str | None) -> Scope | None:
         """Return which codes are searched; None if the store has no codes."""

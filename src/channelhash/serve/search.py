@@ -21,7 +21,7 @@ from channelhash.explanation.occlusion import Encode, MapSettings
 from channelhash.search import query as queries
 from channelhash.search.hits import DEPTH, Hits, Query, SearchOptions, answer, list_hits
 from channelhash.search.items import choose_modality, date_of
-from channelhash.search.narrow import Narrowed, leave_plain, narrow
+from channelhash.search.query import Narrowed, leave_plain, narrow
 from channelhash.search.store import Item, Store
 from channelhash.serve import schemas
 from channelhash.serve.images import open_upload

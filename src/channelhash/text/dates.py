@@ -1,15 +1,16 @@
-"""Dates in sentences: "summer 2019", "last December", "between 2015 and 2018", "2019年7月".
+"""Dates and places in sentences: "summer 2019", "last December", "between 2015 and 2018", "2019年7月", "in Porto".
 
 They are read in English, German, French, Italian, Spanish, Portuguese and Dutch, and as numbers. Seasons are those of
 the northern hemisphere; a winter bears the year in which it begins. "May" and "march" are months only beside a year,
-"last" or "in".
+"last" or "in". Places are those that are given, after a preposition or as the whole sentence. Phrases in double quotes
+and words with a weight or a minus stay what they are.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
 # Months, seasons, day, week, month and year: patterns of their names, in small letters without accents.
@@ -39,6 +40,15 @@ _LEADS = "taken|i[mn]|on|of|from|during|the|am|vo[mn]|aus|de[lmnr]?|d[uo]|e[nm]|
 _OF = r"(?:\s+(?:of|de|del|van|di|do))?"
 _TO, _AND = (rf"\s*(?:{words})\s*(?:the\s)?" for words in ("to|until|bis|al?|tot|[-–]", "and|und|et?|y|en"))
 _OLDEST, _LONGEST = 1826, 60  # year of the first photograph; characters before a date that are looked at
+# What may stand before a place, and between two; "à" is written as @, since "a" is English. Dates are written as \1.
+_LEAD = re.compile(
+    r"(?<!\w)(in|at|from|near|around|bei|nach|aus|um|im|@|aux?|e[nm]|de|d[aio]|n[ao]|del|nella|te|uit)\s+(?:the\s+)?"
+    r"|^[\s\1,]*"
+)
+_JOINT = re.compile(r"\s*,\s*|\s+(?:or|and|oder|und|ou|et|o|e|y|of|en)\s+")
+_RUN = re.compile(r"\w+(?:[^\w,\0\1]{1,2}\w+){0,5}")
+# Parts of a question that are no plain words, as `search.query.parse_question` reads them; or a plain word.
+_PART = re.compile(r'-?["“”][^"“”]*["“”](?:\^[\d.]+)?|-(?=[^-])\S+|\S+\^[\d.]+(?!\S)|(\S+)')
 
 
 class Phrase(NamedTuple):
@@ -51,7 +61,7 @@ class Phrase(NamedTuple):
         means: the same in other words.
         test: a filter of where it is so; ``{0}`` is the key of a date, written as 2019-07-14 or less exactly.
 
-    >>> phrase = next(find_dates("dogs in summer 2019", date(2026, 11, 27)))
+    >>> phrase = next(_find_dates("dogs in summer 2019", date(2026, 11, 27)))
     >>> phrase.words, phrase.means, phrase.test
     ('in summer 2019', 'June 2019 to August 2019', "{0} >= '2019-06' AND {0} < '2019-09'")
     """
@@ -63,23 +73,23 @@ class Phrase(NamedTuple):
     test: str
 
 
-def fold(text: str) -> str:
+def _fold(text: str) -> str:
     """Return small letters without accents, a character for each.
 
-    >>> fold("L’été")
+    >>> _fold("L’été")
     "l'ete"
     """
     letters = (unicodedata.normalize("NFD", sign)[0] if sign < "\u0250" else sign for sign in text.replace("’", "'"))
     return "".join(letter.lower()[0] for letter in letters)
 
 
-def find_dates(text: str, today: date) -> Iterator[Phrase]:
+def _find_dates(text: str, today: date) -> Iterator[Phrase]:
     """Yield the dates in a sentence.
 
-    >>> [phrase.means for phrase in find_dates("last December, or before 2015", date(2026, 11, 27))]
+    >>> [phrase.means for phrase in _find_dates("last December, or before 2015", date(2026, 11, 27))]
     ['December 2025', 'before 2015']
     """
-    plain, found, pattern = fold(text), list[tuple[int, int, str, date, date]](), _patterns()
+    plain, found, pattern = _fold(text), list[tuple[int, int, str, date, date]](), _patterns()
     for match in pattern["date"].finditer(plain):
         lead = pattern["lead"].search(plain, match.start() - _LONGEST, match.start())
         if not lead or not (days := _days(match[0], today)):
@@ -203,3 +213,50 @@ def _patterns() -> dict[str, re.Pattern[str]]:
         "lead": rf"(?:{begin}(?:{_SIDES})\s+)?(?:{begin}(?:(?:{_LEADS})\s+|(?:l|d|n?ell)'))*$",
     }
     return {name: re.compile(pattern) for name, pattern in patterns.items()}
+
+
+def find_phrases(text: str, today: date, places: Iterable[tuple[str, str]]) -> list[Phrase]:
+    """Return what the plain words of a question say of dates and places, in the order of the words.
+
+    Args:
+        text: the question.
+        today: what "last summer" is counted from.
+        places: metadata keys and values; small letters and accents do not matter.
+
+    >>> find_phrases("in Porto", date(2026, 11, 27), [("place", "Porto")])[0].test
+    "place IN ('Porto')"
+    """
+    plain = _PART.sub(lambda part: part[0] if part[1] else "\0" * len(part[0]), text)
+    found = [*_find_dates(plain, today)]
+    for phrase in found:
+        end = phrase.start + len(phrase.words)
+        plain = plain[: phrase.start] + "\1" * len(phrase.words) + plain[end:]
+    named = {_fold_name(value): (key, value) for key, value in places}
+    for start, end, chosen in _find_places(_fold(re.sub(r"\bà\b", "@", plain)), named):
+        values = {key: [value for other, value in chosen if other == key] for key, _ in chosen}
+        means = ", ".join(" or ".join(several) for several in values.values())
+        literals = {key: "', '".join(value.replace("'", "''") for value in values[key]) for key in values}
+        test = " AND ".join(f"{key} IN ('{literal}')" for key, literal in literals.items())
+        found.append(Phrase("place", start, text[start:end], means, test))
+    return sorted(found, key=lambda phrase: phrase.start)
+
+
+def _find_places(plain: str, places: Mapping[str, tuple[str, str]]) -> Iterator[tuple[int, int, list[tuple[str, str]]]]:
+    """Yield where places after a preposition, or alone beside dates, begin and end, and their keys and values."""
+    for lead in _LEAD.finditer(plain):
+        start, end, chosen = lead.end(), lead.end(), list[tuple[str, str]]()
+        while run := _RUN.match(plain, start):
+            ends = [start + word.end() for word in re.finditer(r"\w+", run[0])]
+            longest = next((end for end in reversed(ends) if _fold_name(plain[start:end]) in places), None)
+            if longest is None:
+                break
+            chosen.append(places[_fold_name(plain[start:longest])])
+            end = longest
+            start = joint.end() if (joint := _JOINT.match(plain, end)) else len(plain)
+        if chosen and (lead[1] or not plain[end:].strip(" \1,")):
+            yield lead.start() if lead[1] else lead.end(), end, chosen
+
+
+@lru_cache(10_000)
+def _fold_name(name: str) -> str:
+    return " ".join(re.findall(r"\w+", _fold(unicodedata.normalize("NFC", name))))

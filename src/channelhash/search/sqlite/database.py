@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
-from channelhash.search.filters import Filter
+from channelhash.search.filters import Filter, to_sqlite
 from channelhash.search.items import Facts, Metadata, NewItems, Value
 from channelhash.search.rank import Ranking
-from channelhash.search.sql_filters import to_sqlite
 from channelhash.search.sqlite import folder as disk
 from channelhash.search.sqlite.folder import Manifest, State
 from channelhash.search.sqlite.guard import Guard

@@ -26,8 +26,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.search.filters import SqlCondition
 from channelhash.search.rank import Ranking
-from channelhash.search.sql_filters import SqlCondition
 
 # Thai; Lao; Burmese; Khmer; Korean; Kana, Bopomofo and Chinese, at first with their iteration marks; Yi.
 _LETTERS = (
