@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from acceptance import behaviour
-from search.milvus_server import milvus_address, stop_server
-from search.postgres_server import postgres_address
+from search.servers import milvus_address, postgres_address, stop_server
 
 # Encoders run on other kernels on other processors: a bit next to zero may fall on either side.
 _BITS = 3

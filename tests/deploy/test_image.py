@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 import yaml
-from tests.search.postgres_server import postgres_address
+from tests.search.servers import postgres_address
 
 import channelhash as ch
 from channelhash.search.milvus import _TOKEN_VARIABLE, _parse_address

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from tests.search.postgres_server import postgres_address
+from tests.search.servers import postgres_address
 
 import channelhash as ch
 from channelhash.search.items import Metadata

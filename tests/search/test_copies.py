@@ -1,21 +1,287 @@
-"""How many copies of photographs and of drawn pages are found: the table of the page on search.
+"""Pictures that are copies of one photograph, and what stores make of them; last, the table of the page on search.
 
-``PHOTOS=folder pytest -m slow -s tests/search/test_copies.py`` measures the first 250 JPEG files of a folder.
+``PHOTOS=folder pytest -m slow -s tests/search/test_copies.py`` measures that of the first 250 JPEG files of a folder.
 """
 
 import os
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageEnhance, ImageFilter, ImageOps
-from tests.search.test_alike import lines
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import ExifTags, Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont, ImageOps
+from tests.search import contract
 
-from channelhash.search.copies import group_copies, read_copy
+import channelhash as ch
+from channelhash.search import copies as small
+from channelhash.search import duplicates as module
+from channelhash.search.hits import Query, SearchOptions, search_hits
+from channelhash.utils.seeds import generator
+from refusals import check_refusal
+
+
+def photograph(number):
+    """A picture with large shapes, as photographs have them: no two are alike."""
+    pixels = generator(0, "alike", number).integers(0, 256, (5, 6, 3), dtype=np.uint8)
+    return Image.fromarray(pixels).resize((180, 150), Image.Resampling.BICUBIC)
+
+
+def copies_of(draws, n):
+    """Copies of few kinds: noise is added to what is drawn."""
+    kinds = generator(0, "greys", draws).integers(0, 256, (3, 16, 16))
+    noise = generator(1, "greys", draws).normal(0, 30, (n, 16, 16))
+    colours = generator(2, "greys", draws).integers(0, 256, (n, 4, 4, 3), dtype=np.uint8)
+    kinds = np.concatenate([kinds, kinds.swapaxes(1, 2)[:, ::-1]])
+    greys = [np.clip(kinds[i % 6] + noise[i], 0, 255).astype(np.uint8) for i in range(n)]
+    return [small.SmallCopy("", grey, colour // 2, False) for grey, colour in zip(greys, colours, strict=True)]
+
+
+def literally_alike(one, other, least=0.85):
+    turns = [(np.rot90(other.grey, n), np.rot90(other.colour, n)) for n in range(4)]
+    turns += [(grey[::-1], colour[::-1]) for grey, colour in turns]
+    others = [small.SmallCopy("", grey, colour, False) for grey, colour in turns]
+    return any(literally_upright(one, turned, least + (0.08 if n else 0)) for n, turned in enumerate(others))
+
+
+def literally_upright(one, other, least):
+    a, b = (without_means(copy.grey) for copy in (one, other))
+    covariance, variances = (a * b).mean(), [(side**2).mean() for side in (a, b)]
+    levels = np.sqrt(((one.colour.astype(float) - other.colour) ** 2).mean())
+    shape = (covariance + 4) / np.sqrt((variances[0] + 4) * (variances[1] + 4))
+    contrast = np.sqrt(min(variances))
+    return shape >= least and levels <= min(32, 8 + 8 * contrast) + 2 * contrast
+
+
+def without_means(grey):
+    image = grey.astype(float)
+    image -= image.mean(axis=1, keepdims=True)
+    return image - image.mean(axis=0, keepdims=True)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 1000), st.integers(1, 12))
+def test_alike_is_the_correlation_and_the_colours_that_it_says(draws, n):
+    copies = copies_of(draws, n)
+    assert small.alike(copies, copies[::-1]).tolist() == [[literally_alike(a, b) for b in copies[::-1]] for a in copies]
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 1000), st.integers(2, 30), st.integers(0, 3))
+def test_groups_are_those_of_all_pairs_whose_pictures_are_all_alike(draws, n, radius):
+    copies, codes = copies_of(draws, n), generator(2, "greys", draws).integers(0, 8, (n, 1), dtype=np.uint8)
+    sets = [{place} for place in range(n)]
+    for a, b in combinations(range(n), 2):
+        if int(codes[a, 0] ^ codes[b, 0]).bit_count() <= radius and literally_alike(copies[a], copies[b]):
+            joined = next(one for one in sets if a in one) | next(one for one in sets if b in one)
+            sets = [one for one in sets if not one & joined] + [joined]
+    expected = []
+    for connected in sets:
+        groups: list[list[int]] = []
+        for place in sorted(connected):
+            fitting = [group for group in groups if all(literally_alike(copies[place], copies[x], 0.75) for x in group)]
+            if fitting:
+                fitting[0].append(place)
+            else:
+                groups.append([place])
+        expected += [group for group in groups if len(group) > 1]
+    for tile in (4, 1024):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(small, "_TILE", tile)
+            assert sorted(group.tolist() for group in small.group_copies(codes, copies, radius)) == sorted(expected)
+
+
+def test_a_chain_joins_no_two_different_pictures():
+    """A picture between two others, alike to both."""
+    draw = generator(0, "chain")
+    one, other = (draw.normal(0, 40, (16, 16)) for _ in range(2))
+    greys = [(128 + one * np.cos(turn) + other * np.sin(turn)).clip(0, 255).astype(np.uint8) for turn in (0, 0.5, 1)]
+    copies = [small.SmallCopy("", grey, np.zeros((4, 4, 3), np.uint8), False) for grey in greys]
+    near = small.alike(copies, copies)
+    assert near[0, 1]
+    assert near[1, 2]
+    assert not near[0, 2]
+    assert [group.tolist() for group in small.group_copies(np.zeros((3, 1), np.uint8), copies, None)] == [[0, 1]]
+
+
+def read(path):
+    [copy] = small.read_copies(None, [str(path)])
+    assert copy is not None
+    return copy
+
+
+def lines(number, width=500, height=800):
+    """A page of one layout: words of equal length at the same places, with other letters."""
+    page = Image.new("RGB", (width, height), (246, 246, 244))
+    draw, letters = ImageDraw.Draw(page), generator(0, "lines", number)
+    for y in range(60, height - 60, 36):
+        for x, length in ((30, 8), (380, 5)):
+            word = "".join(chr(ord("A") + letter) for letter in letters.integers(0, 26, length).tolist())
+            draw.text((x, y), word, font=ImageFont.load_default(22), fill="black")
+    return page
+
+
+def test_pages_of_one_layout_are_alike_only_to_their_copies(tmp_path):
+    pages = [lines(number) for number in range(2)]
+    for number, page in enumerate(pages):
+        page.save(tmp_path / f"{number}.png")
+        page.save(tmp_path / f"{number}-q30.jpg", quality=30)
+        page.resize((250, 400), Image.Resampling.LANCZOS).save(tmp_path / f"{number}-half.png")
+        ImageEnhance.Brightness(page).enhance(0.9).save(tmp_path / f"{number}-dark.webp")
+    files = sorted(tmp_path.iterdir())
+    copies = [read(file) for file in files]
+    groups = small.group_copies(np.zeros((len(files), 1), np.uint8), copies, None)
+    assert [[files[place].name[0] for place in group] for group in groups] == [[number] * 4 for number in "01"]
+    shapes = [copy._replace(text=False) for copy in copies]
+    assert small.alike(shapes, shapes).all(), "small copies alone do not tell them apart"
+
+
+def test_one_changed_line_makes_another_page(tmp_path):
+    page = lines(0)
+    page.save(tmp_path / "a.png")
+    page.paste(lines(1).crop((370, 380, 490, 410)), (370, 380))
+    page.save(tmp_path / "b.png")
+    one, other = read(tmp_path / "a.png"), read(tmp_path / "b.png")
+    assert not small.alike([one], [other]).any()
+    (tmp_path / "b.png").unlink()
+    small._read_detail.cache_clear()
+    assert not small.alike([one], [other]).any(), "it has gone since its small copy was read"
+
+
+def test_pictures_without_shape_are_compared_by_colour(tmp_path):
+    """One colour each, a gradient turned, and copies: removing means of rows and columns leaves nothing of them."""
+    ramp = np.linspace(0, 255, 120)
+    images = {
+        "white": np.full((120, 120, 3), 255.0),
+        "black": np.zeros((120, 120, 3)),
+        "red": np.full((120, 120, 3), (200, 0, 0)),
+        "green": np.full((120, 120, 3), (0, 102, 0)),
+        "across": np.zeros((120, 120, 3)) + ramp[None, :, None],
+        "back": np.zeros((120, 120, 3)) + ramp[None, ::-1, None],
+        "down": np.zeros((120, 120, 3)) + ramp[:, None, None],
+    }
+    for name, pixels in images.items():
+        image = Image.fromarray(pixels.astype(np.uint8))
+        image.save(tmp_path / f"{name}.png")
+        image.resize((60, 60)).save(tmp_path / f"{name}-half.jpg", quality=50)
+    files = sorted(tmp_path.iterdir())
+    groups = small.group_copies(np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None)
+    names = [[name] for name in ("white", "black", "red", "green")] + [["across", "back", "down"]]
+    expected = [[f"{name}{end}" for name in same for end in ("-half.jpg", ".png")] for same in names]
+    assert sorted([files[place].name for place in group] for group in groups) == sorted(expected)
+
+
+KINDS = {f"turned {turn.name}": lambda image, turn=turn: image.transpose(turn) for turn in Image.Transpose} | {
+    "half": lambda image: image.resize((90, 75)),
+    "small": lambda image: image.resize((60, 50)),
+    "mirrored half": lambda image: ImageOps.mirror(image).resize((90, 75)),
+    "dark": lambda image: ImageEnhance.Brightness(image).enhance(0.85),
+    "grey": lambda image: image.convert("L"),
+    "cut": lambda image: image.crop((4, 3, 176, 147)),
+    "border": lambda image: ImageOps.expand(image, 3, "white"),
+}
+
+
+def test_each_kind_of_copy_is_alike_to_its_original_and_joins_no_other(tmp_path):
+    n, exif = 5, Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    for number in range(n):
+        image = photograph(number)
+        for kind, change in KINDS.items():
+            change(image).save(tmp_path / f"{number} {kind}.png")
+        for name, options in {"itself.png": {}, "q50.jpg": {"quality": 50}, "colours.gif": {}}.items():
+            image.save(tmp_path / f"{number} {name}", **options)
+        image.transpose(Image.Transpose.ROTATE_90).save(tmp_path / f"{number} telephone.jpg", exif=exif)
+    files = sorted(tmp_path.iterdir())
+    copies = [read(file) for file in files]
+    alike = small.alike([read(tmp_path / f"{number} itself.png") for number in range(n)], copies)
+    assert alike.tolist() == [[file.name[0] == str(number) for file in files] for number in range(n)]
+    found = small.group_copies(np.zeros((len(files), 1), np.uint8), copies)
+    assert [group.tolist() for group in found] == [np.flatnonzero(row).tolist() for row in alike]
+    for size in ((1024, 32), (32, 1024)):
+        panoramas = [tmp_path / f"{size}.{ending}" for ending in ("png", "jpg")]
+        for path in panoramas:
+            photograph(3).resize(size).save(path)
+        assert small.alike(*([read(path)] for path in panoramas)).all()
+
+
+def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_path):
+    file = tmp_path / "a.png"
+    photograph(0).save(file)
+    first = read(file)
+    photograph(1).save(file)
+    assert not small.alike([first], [read(file)]).any()
+    file.write_bytes(file.read_bytes()[:200])
+    (tmp_path / "a.eps").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+    paths = [str(file), str(tmp_path / "gone.png"), str(tmp_path / "a.eps"), ""]
+    assert small.read_copies(None, paths) == [None] * 4
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A scene of three photographs at 0 bits, one of them with two copies; and an item 5 bits off without a picture."""
+    for name, number in {"a": 0, "b": 1, "c": 2, "b2": 1, "b3": 1}.items():
+        photograph(number).save(tmp_path / f"{name}.png")
+    opened = ch.open_store(tmp_path / "store", n_bits=64)
+    names, codes = ["a", "b", "c", "b2", "b3"], np.zeros((6, 8), np.uint8)
+    codes[3:5, 0] = 0b11, 0b111
+    codes[5, 7] = 0b11111
+    metadata = [{"image": str(tmp_path / f"{name}.png")} for name in names] + [{}]
+    opened.add([*names, "z"], {"image": codes, "text": codes}, metadata=metadata)
+    return opened
+
+
+def ids(groups):
+    return [group.ids for group in groups]
+
+
+def test_near_codes_of_different_photographs_are_no_duplicates(store, tmp_path):
+    assert ids(module.find_duplicates(store)) == [["b", "b2", "b3"]]
+    assert [group.distances for group in module.find_duplicates(store)] == [[0, 2, 3]]
+    assert ids(module.find_duplicates(store, radius=1)) == [["b2", "b3"]]
+    assert ids(module.find_duplicates(store, pictures=False)) == [["a", "b", "b2", "b3", "c"]]
+    assert ids(module.find_duplicates(store, modality="text")) == [["a", "b", "b2", "b3", "c"]], "by words alone"
+    assert ids(module.find_duplicates(store, radius=5)) == [["b", "b2", "b3"]]
+    (tmp_path / "c.png").unlink()
+    assert ids(module.find_duplicates(store)) == [["b", "b2", "b3"]], "within 4 bits by codes alone"
+    assert ids(module.find_duplicates(store, radius=5)) == [["b", "b2", "b3"], ["c", "z"]], "both without a picture"
+
+
+def test_collapse_agrees(store):
+    def folded(**options):
+        hits = search_hits(store, Query(np.zeros(8, np.uint8)), SearchOptions(**options))
+        return {hit.id: hit.duplicates for hit in hits}
+
+    assert folded(collapse=module.default_radius(64)) == {"a": [], "b": ["b2", "b3"], "c": [], "z": []}
+    assert folded(collapse=4, k=2) == {"a": [], "b": ["b2", "b3"]}
+    assert folded(collapse=4, modality="text") == {"a": ["b", "c", "b2", "b3"], "z": []}
+
+
+def of_numbers(numbers: list[int]) -> np.ndarray:
+    return ch.codes.pack(np.array([[number >> bit & 1 for bit in range(contract.N_BITS)] for number in numbers], dtype=bool))
+
+
+@pytest.mark.parametrize("kind", contract.KINDS)
+def test_groups_of_a_store_old_and_new_items_together(kind, tmp_path):
+    """Some codes lie in a snapshot, some were written since, one has gone."""
+    with contract.KINDS[kind].open(tmp_path) as store:
+        store.add(["é", "b", "a", "far"], of_numbers([0b111, 0, 0b1, 0b111111110000]), metadata=[{"year": 1}] * 4)
+        if kind == "embedded":
+            store.make_snapshot()
+        store.add(["c", "gone"], of_numbers([0b11000000, 0]), metadata=[{"year": 2}] * 2)
+        store.delete(["gone"])
+        assert module.find_duplicates(store) == [module.DuplicateGroup(["a", "b", "c", "é"], [0, 1, 3, 2])]
+        assert module.find_duplicates(store, radius=1) == [module.DuplicateGroup(["a", "b"], [0, 1])]
+        assert module.find_duplicates(store, where="year = 1") == [module.DuplicateGroup(["a", "b", "é"], [0, 1, 2])]
+        assert module.find_duplicates(store, where="year = 3") == []
+        check_refusal("no text codes", module.find_duplicates, store, modality="text")
+        check_refusal("radius is -1", module.find_duplicates, store, radius=-1)
+
 
 PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).parents[2] / "examples" / "photographs"))
 # Least share that is found, of photographs and of pages.
-KINDS = {
+LEAST = {
     "half": (0.98, 0.98), "quarter": (0.98, 0.8), "q50": (0.98, 0.98), "q30": (0.98, 0.98), "png": (0.98, 0.98),
     "webp": (0.98, 0.98), "bright": (0.95, 0.95), "gamma": (0.95, 0.95), "blur": (0.98, 0.9),
     "sharp": (0.95, 0.9), "border": (0.8, 0), "cut": (0.5, 0),
@@ -56,16 +322,16 @@ def test_copies_are_found_and_nothing_else(column, tmp_path):
         image = lines(number) if column else Image.open(photographs[number]).convert("RGB")
         write_copies(image, number, tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
-    copies = [copy for name in names if (copy := read_copy(str(tmp_path / name)))]
-    groups = group_copies(np.zeros((len(names), 1), np.uint8), copies, None)
+    copies = [read(tmp_path / name) for name in names]
+    groups = small.group_copies(np.zeros((len(names), 1), np.uint8), copies, None)
     mixed = [group for group in groups if len({names[place][:3] for place in group}) > 1]
     group_of = {names[place]: number for number, group in enumerate(groups) for place in group.tolist()}
     shares = {}
-    for kind in KINDS:
+    for kind in LEAST:
         of_kind = [name for name in names if f"-{kind}." in name]
         originals = [group_of.get(f"{name[:3]}-original.jpg", -1) for name in of_kind]
         found = [group_of.get(name) == original for name, original in zip(of_kind, originals, strict=True)]
         shares[kind] = sum(found) / len(found)
     print({kind: f"{share:.1%}" for kind, share in shares.items()}, "mixed:", len(mixed))
     assert not mixed
-    assert all(shares[kind] >= least[column] for kind, least in KINDS.items()), shares
+    assert all(shares[kind] >= least[column] for kind, least in LEAST.items()), shares

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from PIL import Image, ImageEnhance, ImageOps
-from tests.search.test_alike import photograph
+from PIL import ImageOps
+from tests.search.test_copies import KINDS, photograph
 
 import channelhash as ch
 from channelhash.search import copies
@@ -11,16 +11,6 @@ from channelhash.search.duplicates import Photo, find_duplicates, propose_keeper
 from channelhash.search.sqlite import decisions
 from refusals import check_refusal
 from small_runs import interrupt_at
-
-KINDS = {f"turned {turn.name}": lambda image, turn=turn: image.transpose(turn) for turn in Image.Transpose} | {
-    "half": lambda image: image.resize((90, 75)),
-    "mirrored half": lambda image: ImageOps.mirror(image).resize((90, 75)),
-    "dark": lambda image: ImageEnhance.Brightness(image).enhance(0.85),
-    "grey": lambda image: image.convert("L"),
-    "cut": lambda image: image.crop((4, 4, 176, 146)),
-    "border": lambda image: ImageOps.expand(image, 3, "white"),
-}
-
 
 @pytest.fixture
 def store(tmp_path):
@@ -44,18 +34,6 @@ def groups(store):
 
 
 COPIES = ["a.png", "mirrored.png", "sub/half.png"]
-
-
-def test_each_kind_of_copy_joins_its_original_and_no_other(tmp_path):
-    files = []
-    for number in range(3):
-        for kind, change in {"original": lambda image: image, **KINDS}.items():
-            files.append(tmp_path / f"{number} {kind}.png")
-            change(photograph(number)).save(files[-1])
-    small = [copies.read_copy(str(file)) for file in files]
-    found = copies.group_copies(np.zeros((len(files), 1), np.uint8), small)
-    numbers = [[files[place].name[0] for place in group] for group in found]
-    assert numbers == [[str(n)] * (1 + len(KINDS)) for n in range(3)]
 
 
 @pytest.mark.parametrize(

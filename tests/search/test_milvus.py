@@ -7,8 +7,8 @@ import grpc
 import pytest
 from pymilvus import MilvusClient, MilvusException
 from tests.search.contract import N_BITS, Kind, random_codes
-from tests.search.milvus_server import milvus_address, server, stop_server
-from tests.search.test_copy_store import test_everything_arrives  # noqa: F401
+from tests.search.servers import milvus_address, server, stop_server
+from tests.search.test_transfer import test_everything_arrives  # noqa: F401
 from tests.search.test_store_contract import (  # noqa: F401
     odd_stores,
     test_a_filter_means_the_same_in_every_store,

@@ -14,7 +14,7 @@ import numpy as np
 import psycopg
 import pytest
 from tests.search.contract import random_codes
-from tests.search.postgres_server import database, postgres_address
+from tests.search.servers import database, postgres_address
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError

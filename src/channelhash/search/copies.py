@@ -21,7 +21,6 @@ compared in the eight positions that turns by 90° and mirrors give; in seven, s
 import os
 import sqlite3
 import struct
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -103,39 +102,29 @@ class _Detail(NamedTuple):
     grid: int
 
 
-def read_copy(path: str) -> SmallCopy | None:
-    """Read the small copy of one picture file; the last ones stay in memory until their files change.
-
-    >>> read_copy("none.jpg") is None
-    True
-    """
-    return _try(_read_small, path) if path else None
-
-
 def read_copies(
-    opened: sqlite3.Connection, paths: Sequence[str], progress: Progress = no_progress
+    opened: sqlite3.Connection | None, paths: Sequence[str], progress: Progress = no_progress
 ) -> list[SmallCopy | None]:
     """Read the small copies of picture files; a store's file keeps them, and gives those of files that are unchanged.
 
-    >>> read_copies(sqlite3.connect(":memory:"), [])
-    []
+    The last ones stay in memory until their files change.
+
+    >>> read_copies(None, ["none.jpg"])
+    [None]
     """
-    if not paths:
-        return []
-    kept = {path: (state, content) for path, state, content in opened.execute("SELECT path, state, copy FROM copies")}
+    known = opened.execute("SELECT path, state, copy FROM copies") if opened else ()
+    kept = {path: (state, content) for path, state, content in known}
 
-    def read(path: str) -> tuple[SmallCopy, str] | None:
-        def read_changed(path: str, state: str) -> tuple[SmallCopy, str]:
-            before, content = kept.get(path, ("", b""))
-            return (SmallCopy.unpack(path, content), "") if before == state else (_read_small(path, state), state)
-
-        return _try(read_changed, path) if path else None
+    def read(path: str, state: str) -> tuple[SmallCopy, str]:
+        before, content = kept.get(path, ("", b""))
+        return (SmallCopy.unpack(path, content), "") if before == state else (_read_small(path, state), state)
 
     copies: list[SmallCopy | None] = []
     with ThreadPoolExecutor(usable_cores()) as pool:
         for start in range(0, len(paths), _AT_ONCE):
-            some = list(pool.map(read, paths[start : start + _AT_ONCE]))
-            if rows := [(each[0].path, each[1], each[0].pack()) for each in some if each and each[1]]:
+            some = list(pool.map(lambda path: _try(read, path), paths[start : start + _AT_ONCE]))
+            rows = [(each[0].path, each[1], each[0].pack()) for each in some if each and each[1]]
+            if opened and rows:
                 with opened:
                     opened.execute("BEGIN IMMEDIATE")
                     opened.executemany("INSERT OR REPLACE INTO copies VALUES (?, ?, ?, 0)", rows)
@@ -145,17 +134,15 @@ def read_copies(
 
 
 def _try(read: Callable[[str, str], _Read], path: str) -> _Read | None:
-    """Read a file as it is now; None where it cannot be read."""
+    """Read a file as it is now, given its path and what changes with it; None where it cannot be read.
+
+    An editor may put the time of the content back, but not that of the inode.
+    """
     try:
-        return read(path, _state(path))
+        status = os.stat(path)
+        return read(path, f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {_VERSION}")
     except OSError:
         return None
-
-
-def _state(path: str) -> str:
-    """Return what changes with a file. An editor may put the time of the content back, but not that of the inode."""
-    status = os.stat(path)
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {_VERSION}"
 
 
 @lru_cache(_CACHED)
@@ -438,10 +425,10 @@ def _remember(
 
 def _places_of(apart: Mapping[int, Collection[int]], group: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Return which places in a group share a number, for each number that several have."""
-    places: dict[int, list[int]] = defaultdict(list)
+    places: dict[int, list[int]] = {}
     for place, item in enumerate(group.tolist()):
         for number in apart.get(item, ()):
-            places[number].append(place)
+            places.setdefault(number, []).append(place)
     return [np.array(shared) for shared in places.values() if len(shared) > 1]
 
 

@@ -4,22 +4,20 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.search.copies import alike, group_copies, join_groups, read_copies, read_copy
+from channelhash.search.copies import SmallCopy, alike, group_copies, join_groups, read_copies
 from channelhash.search.index import find_distinct, rows_by_number
 from channelhash.search.items import check_count, date_of
 from channelhash.search.sqlite.decisions import decisions, open_decisions
 from channelhash.search.store import Item, Store
-from channelhash.utils.environment import usable_cores
 from channelhash.utils.image_files import open_image, upright_size
 from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
 from channelhash.utils.progress import StageProgress, no_stage_progress
@@ -274,7 +272,7 @@ def fold(codes: PackedCodes, radius: int, most: int | None = None, images: Seque
     return folded
 
 
-def _read_near(codes: PackedCodes, radius: int, images: Sequence[str]) -> dict[int, Any]:
+def _read_near(codes: PackedCodes, radius: int, images: Sequence[str]) -> dict[int, SmallCopy | None]:
     """Return place -> small copy of the pictures whose codes are near another's."""
     places = [
         start + place
@@ -282,8 +280,7 @@ def _read_near(codes: PackedCodes, radius: int, images: Sequence[str]) -> dict[i
         for place, near in enumerate((hamming_distances(codes[start : start + _ITEMS], codes) <= radius).sum(axis=1))
         if near > 1
     ]
-    with ThreadPoolExecutor(usable_cores()) as pool:
-        return dict(zip(places, pool.map(read_copy, [images[place] for place in places]), strict=True))
+    return dict(zip(places, read_copies(None, [images[place] for place in places]), strict=True))
 
 
 def draw_groups(store: Store, groups: Sequence[DuplicateGroup], path: Path, most: int = 8) -> None:

@@ -36,6 +36,7 @@ class NoStoreError(InputError):
 
 
 _NO_TEXT = "holds half a surrogate pair, which is no character"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _INTEGERS = range(-(2**63), 2**63)
 
 
@@ -65,13 +66,7 @@ def is_text(value: object) -> bool:
     >>> is_text("a"), is_text(3)
     (True, False)
     """
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(value, str) and not _SURROGATE.search(value)
 
 
 def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:

@@ -7,7 +7,6 @@ rounded up to a multiple of 8; the padding bits are 0 and change no distance.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,9 +89,9 @@ def _read(store: Store, progress: Progress) -> Iterator[list[Item]]:
 
 def upsert_items(target: Store, items: Sequence[Item]) -> None:
     """Put items into a store, over those of the same ids; with their projections, if it keeps any."""
-    alike: dict[tuple[str, ...], list[Item]] = defaultdict(list)
+    alike: dict[tuple[str, ...], list[Item]] = {}
     for item in items:
-        alike[tuple(sorted(item.codes))].append(item)
+        alike.setdefault(tuple(sorted(item.codes)), []).append(item)
     for modalities, group in alike.items():
         codes = {modality: np.stack([item.codes[modality] for item in group]) for modality in modalities}
         projections = None
