@@ -24,7 +24,7 @@ def passing(where: str, items: list[dict]) -> list[int]:
         metadata = {key: value for key, value in item.items() if key not in ("id", "labels")}
         database.execute("INSERT INTO items VALUES (?, ?, ?)", (number, item["id"], json.dumps(metadata)))
         database.executemany("INSERT INTO labels VALUES (?, ?)", [(label, number) for label in item["labels"]])
-    condition = to_sqlite(parse_filter(where, KEYS))
+    condition = filters.to_sqlite(parse_filter(where, KEYS))
     rows = database.execute(f"SELECT number FROM items WHERE {condition.sql} ORDER BY number", condition.parameters)
     return [number for (number,) in rows]
 

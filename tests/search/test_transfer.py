@@ -1,4 +1,4 @@
-"""Moving a store's items to another store, also when that breaks off, to FAISS files and back: FAISS reads and writes."""
+"""Moving items to another store, also when that breaks off, and to FAISS files, which FAISS reads, and back."""
 
 import json
 import sys

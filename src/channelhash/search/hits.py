@@ -288,12 +288,7 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
 
 
 def _judge_hits(
-    store: Store,
-    query: Query,
-    modality: str,
-    items: Sequence[Item],
-    distances: Sequence[int] | None,
-    nearest: _RankedCodes,
+    store: Store, query: Query, modality: str, items: list[Item], distances: list[int] | None, nearest: _RankedCodes
 ) -> Hits:
     """Return items as hits, with their matches and whether each fits, and whether any is close, where a reference
     says it.

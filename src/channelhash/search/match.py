@@ -13,9 +13,7 @@ random sample of the store's own items asks for the others, texts by their text 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,17 +120,10 @@ def find_reference(store: Store, question: str, modality: str) -> _Reference | N
     count = store.count(modality)
     if not count:
         return None
-    with _lock:
-        reference = _references.setdefault(store, {}).get((question, modality))
+    reference: _Reference | None = store.references.get((question, modality))
     if reference is None or abs(count - reference.count) > _CHANGED * reference.count:
-        reference = _make_reference(store, question, modality, count)
-        with _lock:
-            _references[store][question, modality] = reference
+        reference = store.references[question, modality] = _make_reference(store, question, modality, count)
     return reference
-
-
-_references: "WeakKeyDictionary[Store, dict[tuple[str, str], _Reference]]" = WeakKeyDictionary()
-_lock = Lock()
 
 
 def _make_reference(store: Store, question: str, modality: str, count: int) -> _Reference:

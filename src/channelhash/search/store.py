@@ -61,6 +61,8 @@ class Store(ABC):
     def __init__(self, address: str) -> None:
         self.address = address
         self._seen_modalities: tuple[str, ...] = ()
+        # Modalities of questions and of items -> what `search.match` has found out about their distances.
+        self.references: dict[tuple[str, str], Any] = {}
 
     def __enter__(self) -> Self:
         return self
