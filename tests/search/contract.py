@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from tests.search.filter_trees import truth, written
 from tests.search.servers import postgres_address
 
 import channelhash as ch
@@ -52,27 +53,16 @@ KINDS, PROJECTED = kinds(projected=False), kinds(projected=True)
 #: Ids that have been trouble somewhere, in no order.
 ODD_IDS = ["", "b", "a'b", 'a"b', "x\ny", "漢字", "é", "😀", "\uffff", "%", "_", "a;--", " ", "B", "10", "9", "x" * 300]
 
-#: Filters, each with what it means for an item: (where, id and metadata -> passes).
-FILTERS: list[tuple[str, Callable[[str, Metadata], bool]]] = [
-    ("label = 'dog'", lambda name, of: "dog" in of.get("labels", [])),
-    ("NOT label = 'dog'", lambda name, of: "dog" not in of.get("labels", [])),
-    ("label IN ('dog', 'it''s')", lambda name, of: bool({"dog", "it's"} & set(of.get("labels", [])))),
-    ("label NOT IN ('dog', 'it''s')", lambda name, of: not {"dog", "it's"} & set(of.get("labels", []))),
-    ("label IS NULL", lambda name, of: not of.get("labels")),
-    ("year >= 2000", lambda name, of: "year" in of and of["year"] >= 2000),
-    ("NOT year >= 2000", lambda name, of: "year" in of and of["year"] < 2000),
-    ("year IS NULL", lambda name, of: "year" not in of),
-    ("year BETWEEN 1990 AND 2000.5 OR label = 'cat'",
-     lambda name, of: ("year" in of and 1990 <= of["year"] <= 2000.5) or "cat" in of.get("labels", [])),
-    ("text LIKE '%sea%'", lambda name, of: "sea" in of.get("text", "")),
-    ("text NOT LIKE '_ sea'", lambda name, of: "text" in of and not (len(of["text"]) == 5 and of["text"][1:] == " sea")
-    ),
-    ("sharp = TRUE AND NOT (year = 2000 OR text = 'a sea')",
-     lambda name, of: of.get("sharp") is True and "year" in of and of["year"] != 2000
-     and "text" in of and of["text"] != "a sea"),
-    ("id > 'b'", lambda name, of: name > "b"),
-    ("id IN ('', 'é') OR score < -0.5", lambda name, of: name in ("", "é") or ("score" in of and of["score"] < -0.5)),
-]  # fmt: skip
+#: Filters as trees.
+FILTERS = (
+    ("=", "label", ("dog",)), ("NOT", ("=", "label", ("dog",))), ("IN", "label", ("dog", "it's")),
+    ("NOT", ("IN", "label", ("dog", "it's"))), ("IS NULL", "label", ()), (">=", "year", (2000,)),
+    ("NOT", (">=", "year", (2000,))), ("IS NULL", "year", ()),
+    ("OR", ("BETWEEN", "year", (1990, 2000.5)), ("=", "label", ("cat",))), ("LIKE", "text", ("%sea%",)),
+    ("NOT", ("LIKE", "text", ("_ sea",))), (">", "id", ("b",)),
+    ("AND", ("=", "sharp", (True,)), ("NOT", ("OR", ("=", "year", (2000,)), ("=", "text", ("a sea",))))),
+    ("OR", ("IN", "id", ("", "é")), ("<", "score", (-0.5,))),
+)  # fmt: skip
 
 
 NAMES = st.sampled_from(ODD_IDS) | st.text(max_size=4).filter(lambda name: "\0" not in name)
@@ -120,13 +110,10 @@ class Expected:
             self.outputs.pop(name, None)
         return len(there)
 
-    def having(self, modality: str, passes: Callable[[str, Metadata], bool] | None) -> dict[str, np.ndarray]:
-        """The codes that are searched."""
-        return {
-            name: codes[modality]
-            for name, codes in self.codes.items()
-            if modality in codes and (passes is None or passes(name, self.metadata[name]))
-        }
+    def passing(self, tree: tuple | None) -> list[str]:
+        """The items that pass a filter."""
+        items = {name: {"labels": [], **values, "id": name} for name, values in self.metadata.items()}
+        return sorted(name for name, item in items.items() if tree is None or truth(tree, item))
 
 
 def check_answers(
@@ -286,9 +273,10 @@ class AgainstADictionary(RuleBasedStateMachine):
     )
     def search(self, seed, n, k, radius, chosen) -> None:
         queries = bits_of(np.random.default_rng(seed), n)
-        where, passes = chosen or (None, None)
+        where, passing = chosen and written(chosen), self.expected.passing(chosen)
         for modality in self.store.modalities:
-            there = self.expected.having(modality, passes)
+            codes = {name: self.expected.codes[name] for name in passing}
+            there = {name: of_item[modality] for name, of_item in codes.items() if modality in of_item}
             found = self.store.search(packed(queries), k, modality, where)
             check_answers(self.kind, found, queries, there, k, None)
             found = self.store.search_radius(packed(queries), radius, modality, where)
@@ -307,8 +295,7 @@ class AgainstADictionary(RuleBasedStateMachine):
                 for first in (None, radius + 1):  # None: all of so few
                     scored = self.store.search_projections(rows, k, modality, where, first)
                     check_scored(scored, rows, there, kept, k, len(there) if first is None else max(k, first))
-        passing = [name for name in self.expected.codes if not passes or passes(name, self.expected.metadata[name])]
-        assert self.store.ids(where) == sorted(passing)
+        assert self.store.ids(where) == passing
 
     @invariant()
     def contents(self) -> None:

@@ -7,10 +7,11 @@ from tests.search.test_copies import KINDS, photograph
 
 import channelhash as ch
 from channelhash.search import copies
-from channelhash.search.duplicates import Photo, find_duplicates, propose_keeper
+from channelhash.search.duplicates import Photo, _propose_keeper, find_duplicates
 from channelhash.search.sqlite import decisions
 from refusals import check_refusal
 from small_runs import interrupt_at
+
 
 @pytest.fixture
 def store(tmp_path):
@@ -47,7 +48,7 @@ COPIES = ["a.png", "mirrored.png", "sub/half.png"]
     ],
 )  # fmt: skip
 def test_the_best_copy_is_proposed_and_why(photos, keeper, reason):
-    assert propose_keeper(photos) == (keeper, reason)
+    assert _propose_keeper(photos) == (keeper, reason)
 
 
 def test_what_was_read_and_compared_is_not_again(store, tmp_path, monkeypatch):

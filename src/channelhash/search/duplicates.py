@@ -75,10 +75,10 @@ _REASONS: tuple[tuple[str, Callable[[Photo], float], float], ...] = (
 )
 
 
-def propose_keeper(photos: Sequence[Photo]) -> tuple[str, str]:
+def _propose_keeper(photos: Sequence[Photo]) -> tuple[str, str]:
     """Return the id of the best of several copies, and why it is.
 
-    >>> propose_keeper([Photo("b (1).jpg", size=9), Photo("b.jpg", size=9), Photo("a.jpg", size=8)])
+    >>> _propose_keeper([Photo("b (1).jpg", size=9), Photo("b.jpg", size=9), Photo("a.jpg", size=8)])
     ('b.jpg', 'largest file, name of an original')
     """
     left, reasons = list(photos), list[str]()
@@ -154,7 +154,7 @@ def find_duplicates(
         if pictures and store.choose_modality(modality) == "image":
             groups, sharpness = _by_pictures(store, opened, ids, codes, radius, where is None, progress)
         else:
-            groups = group_codes(codes, store.n_bits, radius)
+            groups = _group_codes(codes, store.n_bits, radius)
     groups = [rows for rows in groups if not set.intersection(*(decided.get(ids[row], set()) for row in rows.tolist()))]
     rows = [row for group in groups for row in group.tolist()]
     items = _items(store, [ids[row] for row in rows])
@@ -164,7 +164,7 @@ def find_duplicates(
             [ids[row] for row in rows],
             hamming_distances(codes[rows[:1]], codes[rows])[0].tolist(),
             [photos[row] for row in rows],
-            *propose_keeper([photos[row] for row in rows]),
+            *_propose_keeper([photos[row] for row in rows]),
         )
         for rows in map(np.ndarray.tolist, groups)
     ]
@@ -186,13 +186,13 @@ def _describe(item: Item, sharpness: float) -> Photo:
     return Photo(item.id, path, wide, high, size, date_of(metadata), bool(metadata.get("taken")), sharpness)
 
 
-def group_codes(codes: PackedCodes, n_bits: int, radius: int | None = None) -> list[NDArray[np.int64]]:
+def _group_codes(codes: PackedCodes, n_bits: int, radius: int | None = None) -> list[NDArray[np.int64]]:
     """Return the groups of rows whose codes are connected by steps of at most ``radius`` bits, the largest first.
 
     Each distinct code is compared with all others, which takes 37 s for 10⁵ of 256 bits on two cores.
 
     >>> codes = np.array([[0], [255], [1], [7], [255]], np.uint8)
-    >>> [group.tolist() for group in group_codes(codes, n_bits=8, radius=2)]
+    >>> [group.tolist() for group in _group_codes(codes, n_bits=8, radius=2)]
     [[0, 2, 3], [1, 4]]
     """
     radius = default_radius(n_bits) if radius is None else radius
@@ -227,7 +227,7 @@ def _by_pictures(
     how sharp each picture is.
     """
     n_bits, different = store.n_bits or 0, decisions(opened, "different")
-    near = [np.arange(len(ids))] if radius is None else group_codes(codes, n_bits, radius)
+    near = [np.arange(len(ids))] if radius is None else _group_codes(codes, n_bits, radius)
     rows = [row for group in near for row in group.tolist()]
     paths = [str(item.metadata.get("image") or "") for item in _items(store, [ids[row] for row in rows])]
     copies = dict(zip(rows, read_copies(opened, paths, progress("read pictures")), strict=True))
@@ -241,7 +241,7 @@ def _by_pictures(
         found = group_copies(codes[pictured], seen, radius, kept, apart, advance)
         groups += [pictured[places] for places in found]
         if len(others) > 1:
-            groups += [others[places] for places in group_codes(codes[others], n_bits, radius)]
+            groups += [others[places] for places in _group_codes(codes[others], n_bits, radius)]
     sharpness = {row: copy.sharpness for row, copy in copies.items() if copy is not None}
     return sorted(groups, key=lambda group: (-len(group), int(group[0]))), sharpness
 

@@ -22,7 +22,7 @@ from channelhash.codes import PackedCodes, hamming_distances, unpack
 from channelhash.errors import InputError
 from channelhash.search.duplicates import fold
 from channelhash.search.items import Value
-from channelhash.search.match import FITS, NEAREST, find_reference
+from channelhash.search.match import NEAREST, find_reference
 from channelhash.search.rank import FIRST, Ranking, fuse_partial, rerank
 from channelhash.search.sqlite.words import quote
 from channelhash.search.store import Item, Store
@@ -70,6 +70,8 @@ ALONE = (
 )
 
 _WORDS = "words"
+# Probability from which an answer counts as one that fits.
+_FITS = 0.5
 # Share of a question's words, by weight, that an item must have so that words speak for it beside codes: "the" alone
 # does not.
 _COVERAGE = 0.7
@@ -208,7 +210,7 @@ class Hit:
     @property
     def fits(self) -> bool:
         """Whether it is likely to answer the question; true where that is not known."""
-        return self.fit is None or self.fit >= FITS
+        return self.fit is None or self.fit >= _FITS
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything but the codes as JSON-able values."""
@@ -311,7 +313,7 @@ def _judge_hits(
         for item, distance, match in zip(items, distances, matches, strict=True)
     ]
     if fits:
-        return Hits(found, any(fit >= FITS for fit in fits.values()))
+        return Hits(found, any(fit >= _FITS for fit in fits.values()))
     return Hits(found, reference.is_close(nearest.distances, nearest.cosines))
 
 

@@ -30,8 +30,6 @@ _ITEMS = 2000
 NEAREST = 10
 #: Share of the store's own questions that would have nothing close.
 _LOST = 0.03
-#: Probability from which an answer counts as one that fits.
-FITS = 0.5
 
 # A reference is made anew when the number of codes has changed by more than this share.
 _CHANGED = 0.1

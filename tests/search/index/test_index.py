@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import channelhash as ch
 from channelhash.lab import brute_force as exact
 from channelhash.search import index as code_index
-from channelhash.search.duplicates import group_codes
+from channelhash.search.duplicates import _group_codes as group_codes
 from channelhash.search.index import CodeIndex, Matches, clustered_scan, linear_scan
 from refusals import check_refusal
 
