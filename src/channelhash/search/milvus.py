@@ -418,13 +418,12 @@ def _value(path: str, test: filters.Test, negated: bool) -> str:
             return f"({path} < {literal} or {path} > {literal})"
         return f"{path} {'==' if operator == '=' else operator} {literal}"
 
-    match test:
-        case filters.Compare(operator=operator, value=value):
-            return compare(_OPPOSITE[operator] if negated else operator, value)
-        case filters.Among(values=values):
-            return (" and " if negated else " or ").join(compare("!=" if negated else "=", value) for value in values)
-        case filters.Between(low=low, high=high) if negated:
-            return f"{compare('<', low)} or {compare('>', high)}"
-        case filters.Between(low=low, high=high):
-            return f"{compare('>=', low)} and {compare('<=', high)}"
-    raise AssertionError(test)
+    if isinstance(test, filters.Among):
+        compared = [("=", value) for value in test.values]
+    elif isinstance(test, filters.Between):
+        compared = [(">=", test.low), ("<=", test.high)]
+    else:
+        assert isinstance(test, filters.Compare)
+        compared = [(test.operator, test.value)]
+    word = " and " if isinstance(test, filters.Between) != negated else " or "
+    return word.join(compare(_OPPOSITE[operator] if negated else operator, value) for operator, value in compared)
