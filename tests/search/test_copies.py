@@ -259,7 +259,8 @@ def test_collapse_agrees(store):
 
 
 def of_numbers(numbers: list[int]) -> np.ndarray:
-    return ch.codes.pack(np.array([[number >> bit & 1 for bit in range(contract.N_BITS)] for number in numbers], dtype=bool))
+    bits = [[number >> bit & 1 for bit in range(contract.N_BITS)] for number in numbers]
+    return ch.codes.pack(np.array(bits, dtype=bool))
 
 
 @pytest.mark.parametrize("kind", contract.KINDS)

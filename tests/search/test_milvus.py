@@ -8,7 +8,6 @@ import pytest
 from pymilvus import MilvusClient, MilvusException
 from tests.search.contract import N_BITS, Kind, random_codes
 from tests.search.servers import milvus_address, server, stop_server
-from tests.search.test_transfer import test_everything_arrives  # noqa: F401
 from tests.search.test_store_contract import (  # noqa: F401
     odd_stores,
     test_a_filter_means_the_same_in_every_store,
@@ -17,6 +16,7 @@ from tests.search.test_store_contract import (  # noqa: F401
     test_any_calls_in_any_order,
     test_odd_values_come_back,
 )
+from tests.search.test_transfer import test_everything_arrives  # noqa: F401
 
 from channelhash.errors import JobError
 from channelhash.search import milvus, open_store
