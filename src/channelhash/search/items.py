@@ -105,12 +105,10 @@ def codes_by_modality(
     >>> codes_by_modality(np.array([[7]], np.uint8), None, n=1, n_bits=None)
     ({'image': array([[7]], dtype=uint8)}, 8)
     """
-    if isinstance(codes, Mapping):
-        if modality is not None:
-            raise InputError(f"modality {modality!r}: the codes name their modalities; leave it out")
-        codes_of = dict(codes)
-    else:
-        codes_of = {modality if modality is not None else DEFAULT_MODALITY: codes}
+    if isinstance(codes, Mapping) and modality is not None:
+        raise InputError(f"modality {modality!r}: the codes name their modalities; leave it out")
+    only = DEFAULT_MODALITY if modality is None else modality
+    codes_of = dict(codes) if isinstance(codes, Mapping) else {only: codes}
     if not codes_of:
         raise InputError("codes: give the codes of at least one modality")
     for name in codes_of:
