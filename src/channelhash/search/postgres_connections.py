@@ -19,7 +19,6 @@ from pydantic import Field
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
 from channelhash.search import filters
-from channelhash.search.filters import SqlCondition
 from channelhash.search.items import Metadata, check_process
 from channelhash.utils.files import one_line
 from channelhash.utils.optional_imports import library
@@ -124,7 +123,7 @@ def _as_jsonb(metadata: Metadata) -> str:
     return f"{{{', '.join(fields)}}}"
 
 
-def to_postgres(tree: filters.Filter | None) -> SqlCondition:
+def to_postgres(tree: filters.Filter | None) -> filters.SqlCondition:
     """Translate a filter for a row of ``items(id, metadata jsonb)``.
 
     >>> from channelhash.search.filters import parse_filter
@@ -143,44 +142,44 @@ _JSONB_KINDS = {
 }
 
 
-def _postgres_condition(condition: filters.Condition) -> SqlCondition:
+def _postgres_condition(condition: filters.Condition) -> filters.SqlCondition:
     """Return what is true of the items that pass; a value of another kind, or none, makes it null."""
     key, test = condition.key, condition.test
     if key == "label":
         inner = _any_label(test)
-        return SqlCondition(f"(({inner.sql}) IS NOT TRUE)", inner.parameters) if condition.negated else inner
+        return filters.SqlCondition(f"(({inner.sql}) IS NOT TRUE)", inner.parameters) if condition.negated else inner
     if key == "id":
         inner = _postgres_test("id", test)
     elif isinstance(test, filters.Known):
-        inner = SqlCondition("(metadata ? %s)", (key,))
+        inner = filters.SqlCondition("(metadata ? %s)", (key,))
     else:
         kind, cast = _JSONB_KINDS[filters.kind_of(filters.literals_of(test)[0])]
         # CASE keeps its order, AND does not: a cast of another kind's value would fail.
         value = f"(CASE jsonb_typeof(metadata -> %s) WHEN '{kind}' THEN (metadata ->> %s)::{cast} END)"
         sql, parameters = _postgres_test(value, test)
-        inner = SqlCondition(sql, (key, key, *parameters))
-    return SqlCondition(f"(NOT {inner.sql})", inner.parameters) if condition.negated else inner
+        inner = filters.SqlCondition(sql, (key, key, *parameters))
+    return filters.SqlCondition(f"(NOT {inner.sql})", inner.parameters) if condition.negated else inner
 
 
-def _any_label(test: filters.Test) -> SqlCondition:
+def _any_label(test: filters.Test) -> filters.SqlCondition:
     """Return whether any label satisfies a test; null or false for an item that has none."""
     if isinstance(test, filters.Among) or (isinstance(test, filters.Compare) and test.operator == "="):
-        return SqlCondition("(metadata -> 'labels' ?| %s)", (list(filters.literals_of(test)),))
+        return filters.SqlCondition("(metadata -> 'labels' ?| %s)", (list(filters.literals_of(test)),))
     if isinstance(test, filters.Known):
-        return SqlCondition("(jsonb_array_length(metadata -> 'labels') > 0)", ())
+        return filters.SqlCondition("(jsonb_array_length(metadata -> 'labels') > 0)", ())
     inner = _postgres_test('(label COLLATE "C")', test)
     labels = "jsonb_array_elements_text(metadata -> 'labels') AS label"
-    return SqlCondition(f"EXISTS (SELECT 1 FROM {labels} WHERE {inner.sql})", inner.parameters)
+    return filters.SqlCondition(f"EXISTS (SELECT 1 FROM {labels} WHERE {inner.sql})", inner.parameters)
 
 
-def _postgres_test(value: str, test: filters.Test) -> SqlCondition:
+def _postgres_test(value: str, test: filters.Test) -> filters.SqlCondition:
     literals, mark = filters.literals_of(test), "%s"
     if value != "id" and isinstance(test, filters.Compare | filters.Between) and isinstance(literals[0], str):
         # By code points; the bytes of the database's own encoding may be in another order.
         value, mark = f"convert_to({value}, 'UTF8')", "convert_to(%s, 'UTF8')"
     # Numbers are sent as they are written, not as the nearest of 64 bits.
     sent = tuple(literal if isinstance(literal, bool | str) else _as_decimal(literal) for literal in literals)
-    return SqlCondition(filters.compared(value, test, "LIKE %s ESCAPE ''", mark), sent)
+    return filters.SqlCondition(filters.compared(value, test, "LIKE %s ESCAPE ''", mark), sent)
 
 
 # From here on Python writes a float with an exponent and rounds it to 17 digits, which jsonb would return as a whole

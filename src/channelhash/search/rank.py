@@ -8,7 +8,6 @@ nothing is cut off.
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -209,7 +208,7 @@ def fuse(rankings: Sequence[Ranking], smoothing: float = _SMOOTHING) -> dict[str
     scores: dict[str, float] = {}
     for ids, keys in rankings:
         places = zip(keys, ids, [1 / (smoothing + rank) for rank in range(1, len(ids) + 1)], strict=True)
-        for _, group in groupby(places, key=itemgetter(0)):
+        for _, group in groupby(places, key=lambda place: place[0]):
             tied = list(group)
             share = sum([value for *_, value in tied]) / len(tied)
             for _, name, _ in tied:
