@@ -35,16 +35,6 @@ def store(kind, tmp_path) -> Store:
         yield opened
 
 
-def filled(store: Store, n: int = 30) -> contract.Expected:
-    expected = contract.Expected()
-    bits = contract.bits_of(np.random.default_rng(1), n)
-    names = [f"item {row}" for row in range(n)]
-    metadata = [{"year": 1990 + row, "labels": ["dog"] if row % 3 else ["cat", "sea"]} for row in range(n)]
-    store.add(names, contract.packed(bits), metadata=metadata)
-    expected.write(names, {"image": bits}, metadata)
-    return expected
-
-
 def test_any_calls_in_any_order(kind):
     contract.check_any_calls(kind)
 
@@ -129,7 +119,11 @@ def test_an_address_where_no_store_is_opens_none_unless_one_is_to_be_made(tmp_pa
 
 
 def test_a_refused_call_changes_nothing(store):
-    expected = filled(store)
+    expected, bits = contract.Expected(), contract.bits_of(np.random.default_rng(1), 30)
+    names = [f"item {row}" for row in range(30)]
+    metadata = [{"year": 1990 + row, "labels": ["dog"] if row % 3 else ["cat", "sea"]} for row in range(30)]
+    store.add(names, contract.packed(bits), metadata=metadata)
+    expected.write(names, {"image": bits}, metadata)
     two = contract.packed(contract.bits_of(np.random.default_rng(4), 2))
     for message, call in {
         "already": lambda: store.add(["new", "item 3"], two),

@@ -72,15 +72,6 @@ def test_what_cannot_be_pushed(tmp_path):
     check_refusal("no name of a collection", transfer.push, source, "milvus+http://h:1/a-b")
 
 
-def test_command(tmp_path, capsys):
-    source, target = make_source(tmp_path / "source"), str(tmp_path / "target")
-    _push(source, target, as_json=True)
-    moved = {"target": target, "items": 26, "target_items": 26, "without_projections": False}
-    assert json.loads(capsys.readouterr().out) == moved
-    _push(source, target, as_json=False)
-    assert capsys.readouterr().out == f"26 items of {source} are in {target}; it holds 26\n"
-
-
 @pytest.fixture
 def store(tmp_path):
     with open_store(make_source(tmp_path / "store")) as opened:
@@ -181,9 +172,14 @@ def test_what_cannot_be_read_or_written(store, tmp_path, monkeypatch):
     check_refusal(r"pip install 'channelhash\[faiss\]'", export_faiss, store, tmp_path / "codes.faiss")
 
 
-def test_commands(store, tmp_path, capsys):
-    file = tmp_path / "codes.faiss"
-    _export_faiss(str(tmp_path / "store"), file, None, as_json=True)
+def test_commands(tmp_path, capsys):
+    source, target, file = make_source(tmp_path / "source"), str(tmp_path / "target"), tmp_path / "codes.faiss"
+    _push(source, target, as_json=True)
+    moved = {"target": target, "items": 26, "target_items": 26, "without_projections": False}
+    assert json.loads(capsys.readouterr().out) == moved
+    _push(source, target, as_json=False)
+    assert capsys.readouterr().out == f"26 items of {source} are in {target}; it holds 26\n"
+    _export_faiss(str(source), file, None, as_json=True)
     assert json.loads(capsys.readouterr().out) == {"out": str(file), "items_file": str(items_file(file)), "items": 25}
     _import_faiss(str(tmp_path / "new"), file, None, as_json=False)
     assert capsys.readouterr().out == f"25 codes of {file} are in {tmp_path / 'new'}\n"
