@@ -10,7 +10,7 @@ import channelhash as ch
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_config
-from channelhash.training.step import Steps
+from channelhash.training.trainer import Steps
 from small_runs import assert_refused, feature_config, run_command, run_json, run_text, train_run, write_features
 from training.test_training import assert_same_run
 

@@ -10,7 +10,7 @@ from channelhash.data.collection import describe
 from channelhash.data.features import load_features
 from channelhash.data.splits import draw_splits
 from channelhash.lab.experiments.runner import _run_and_evaluate
-from channelhash.training.trainer import read_log
+from channelhash.training.validation import read_log
 from small_runs import assert_refused, feature_config, run_command, run_json, run_text, write_pairs
 
 

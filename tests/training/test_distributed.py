@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from channelhash.training import distributed, step
+from channelhash.training import distributed
+from channelhash.training.trainer import _rows_of_rank
 from picture_runs import clip_model, picture_config, write_pictures
 from refusals import check_refusal
 from small_runs import feature_config, run_command, write_features
@@ -71,13 +72,14 @@ def test_two_ranks_share_a_bank_and_one_writes(tmp_path):
 
 def test_a_batch_that_cannot_be_shared_evenly_is_refused(monkeypatch):
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
-    assert step._rows_of_rank(torch.arange(4)).tolist() == [0, 1]
-    check_refusal(r"^train.batch_size is 33: 2 processes cannot share it evenly", step._rows_of_rank, torch.arange(33))
+    assert _rows_of_rank(torch.arange(4)).tolist() == [0, 1]
+    check_refusal(r"^train.batch_size is 33: 2 processes cannot share it evenly", _rows_of_rank, torch.arange(33))
 
 
 def test_each_process_of_a_machine_takes_a_gpu_of_its_own(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "3")
-    chosen = [str(distributed.local_device(torch.device(name))) for name in ("cuda", "cuda:1", "cpu")]
+    monkeypatch.setattr(distributed, "pick_device", torch.device)  # which asks whether they are there
+    chosen = [str(distributed.local_device(name)) for name in ("cuda", "cuda:1", "cpu")]
     assert chosen == ["cuda:3", "cuda:1", "cpu"]
 
 
@@ -123,7 +125,7 @@ import sys, torch, torch.distributed as dist
 from channelhash.losses import make_loss
 from channelhash.losses.base import Shard
 from channelhash.training.distributed import rank, world_size
-from channelhash.training.step import _gather_outputs, _sum_gradients
+from channelhash.training.trainer import _gather_outputs, _sum_gradients
 if world_size() == 1 and len(sys.argv) > 2:
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
 torch.set_num_threads(1)

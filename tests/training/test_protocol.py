@@ -18,8 +18,7 @@ from channelhash.models.hash_model import feature_rows
 from channelhash.runs.train import plan_run
 from channelhash.training import trainer
 from channelhash.training.inputs import TrainingSet, memory_batches, prepare_inputs
-from channelhash.training.step import Steps, _learning_rate
-from channelhash.training.trainer import train
+from channelhash.training.trainer import Steps, _learning_rate, train
 from channelhash.utils.typed_settings import read_settings
 from picture_runs import clip_model, picture_config, write_pictures
 from refusals import check_refusal

@@ -22,9 +22,10 @@ from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.losses import LOSSES, DSCHLoss, HashLoss, make_loss
 from channelhash.models import MODELS
-from channelhash.training.inputs import TrainingSet, memory_batches, prepare_inputs
-from channelhash.training.step import Steps, _epoch_batches, _image_batches, _learning_rate, epoch_steps
-from channelhash.training.trainer import selection_score, train
+from channelhash.training import inputs
+from channelhash.training.inputs import TrainingSet, epoch_steps, memory_batches, prepare_inputs
+from channelhash.training.trainer import Steps, _learning_rate, train
+from channelhash.training.validation import selection_score
 from channelhash.utils.progress import no_progress
 from small_runs import assert_refused, feature_config, interrupt_at, run_command, run_json, train_run, write_features
 
@@ -43,7 +44,7 @@ def test_the_schedule_is_the_papers():
 
 
 def test_an_epoch_sees_every_row_at_most_once_and_drops_the_partial_batch():
-    batches = list(_epoch_batches(100, 32, 0, 5))
+    batches = list(inputs._epoch_batches(100, 32, 0, 5))
     assert [len(rows) for rows in batches] == [32, 32, 32]
     assert max(Counter(torch.cat(batches).tolist()).values()) == 1
 
@@ -77,10 +78,10 @@ def test_the_cosine_schedule_rises_for_a_twentieth_and_falls_to_0():
 
 def test_an_epoch_of_images_takes_each_once_with_a_text_that_changes():
     images = torch.tensor([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 4])
-    epochs = [list(_image_batches(images, 2, 0, epoch)) for epoch in range(30)]
+    epochs = [list(inputs._image_batches(images, 2, 0, epoch)) for epoch in range(30)]
     assert all(len(set(images[torch.cat(batches)].tolist())) == 4 for batches in epochs)
     assert {row for batches in epochs for row in torch.cat(batches).tolist()} == set(range(11))
-    again = list(_image_batches(images, 2, 0, 3))
+    again = list(inputs._image_batches(images, 2, 0, 3))
     assert all(torch.equal(a, b) for a, b in zip(again, epochs[3], strict=True))
     steps = [rows for rows, _ in epoch_steps(11, TrainSettings(batch_size=2), 3, (), images)]
     assert all(torch.equal(a, b) for a, b in zip(steps, epochs[3], strict=True))

@@ -126,7 +126,7 @@ def _print_trained(result: Mapping[str, Any], folder: Path) -> None:
         typer.echo(f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}")
     if result["validation"]:
         rows = [[task.replace("->", " → "), percent(value)] for task, value in result["validation"].items()]
-        from channelhash.training.trainer import MEASURES  # PyTorch, which has just trained
+        from channelhash.training.validation import MEASURES  # PyTorch, which has just trained
 
         measure = MEASURES[result["measure"]]
         shared.print_table(f"Validation, {measure} in %", ["task", measure.removeprefix("tie-aware ")], rows)

@@ -26,7 +26,8 @@ from channelhash.runs.folder import OpenedRun, claim_folder, describe_run, keep_
 from channelhash.runs.train import create_model
 from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.inputs import feature_records
-from channelhash.training.trainer import Trainee, relevant_pairs
+from channelhash.training.trainer import Trainee
+from channelhash.training.validation import relevant_pairs
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.typed_settings import apply_overrides, is_python_name, trusting, unknown

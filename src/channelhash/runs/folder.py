@@ -26,8 +26,7 @@ from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_hash_model
 from channelhash.training import distributed
-from channelhash.training.trainer import Validation, kept_validation, measure_of, read_log
-from channelhash.utils.environment import pick_device
+from channelhash.training.validation import kept_validation, measure_of, read_log
 from channelhash.utils.files import locked_folder, reading, sweep, write_text
 from channelhash.utils.typed_settings import python_names, trusting
 
@@ -53,7 +52,7 @@ class Run:
     folder: Path
     epochs: int
     loss: float
-    validation: Validation
+    validation: dict[str, float]
     problems: tuple[str, ...]
     measure: str = "map_tie_aware"
 
@@ -87,14 +86,14 @@ def open_run(folder: Path, checkpoint: str = "last") -> OpenedRun:
     model = load_hash_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder)
     collection = Collection.load(config.sources)
     splits = Splits.load(folder / "splits.json", collection.records)
-    return OpenedRun(folder, config, model.to(pick_device(config.train.device)), collection, splits)
+    return OpenedRun(folder, config, model.to(distributed.local_device(config.train.device)), collection, splits)
 
 
 @contextmanager
 def claim_folder(config: RunConfig, folder: Path, resume: bool) -> Iterator[bool]:
     """Hold a run's folder for a configuration, together with the other processes of a distributed training."""
     with (
-        distributed.joined(distributed.local_device(pick_device(config.train.device))),
+        distributed.joined(distributed.local_device(config.train.device)),
         locked_folder(folder, "working in this folder") if distributed.launched_rank() == 0 else nullcontext(),
     ):
         if distributed.rank() == 0:
@@ -134,7 +133,7 @@ def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> No
         write_text(file, "".join(f"{line}\n" for line in problems))
         if problems:  # the last ones are about the collection, not about a row
             _log.warning("problems of the data: %d, listed in %s; the last is: %s", len(problems), file, problems[-1])
-        device = distributed.local_device(pick_device(config.train.device))
+        device = distributed.local_device(config.train.device)
         _record_environment(folder / "environment.json", device, distributed.world_size())
 
 

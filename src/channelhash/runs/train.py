@@ -20,10 +20,9 @@ from channelhash.models import HashModel, resolve_model
 from channelhash.runs.extend import extend
 from channelhash.runs.folder import Run, claim_folder, describe_run, keep_splits, read_run, save_model
 from channelhash.training.distributed import local_device
-from channelhash.training.inputs import Source, feature_mode, memory_batches, raw_source
-from channelhash.training.step import Steps, epoch_steps
-from channelhash.training.trainer import Trainee, training_images
-from channelhash.utils.environment import peak_bytes, pick_device
+from channelhash.training.inputs import Source, epoch_steps, feature_mode, memory_batches, raw_source
+from channelhash.training.trainer import Steps, Trainee, training_images
+from channelhash.utils.environment import peak_bytes
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.seeds import derive_seed, generator
 from channelhash.utils.typed_settings import apply_overrides, trusting
@@ -150,7 +149,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     _check_pairs(config, records)
     train = records.take(splits.train)
     images = training_images(train, settings)
-    model = create_model(config, train).to(local_device(pick_device(settings.device)))
+    model = create_model(config, train).to(local_device(settings.device))
     parameters = {"trainable": 0, "frozen": 0}
     for values in model.parameters():
         parameters["trainable" if values.requires_grad else "frozen"] += values.numel()

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from channelhash.errors import InputError, JobError
+from channelhash.utils.environment import pick_device
 from channelhash.utils.files import one_line
 
 #: How long a process waits for the others in one exchange, while the first one validates, say.
@@ -58,12 +59,13 @@ def launched_rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def local_device(device: torch.device) -> torch.device:
-    """Return the GPU of this process where ``device`` is ``cuda`` without a number, else ``device``.
+def local_device(name: str) -> torch.device:
+    """Return the device that a name stands for: where that is ``cuda`` without a number, the GPU of this process.
 
-    >>> local_device(torch.device("cpu"))
+    >>> local_device("cpu")
     device(type='cpu')
     """
+    device = pick_device(name)
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return device

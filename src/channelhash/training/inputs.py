@@ -33,6 +33,7 @@ from channelhash.utils.files import cache_folder, content_hash, file_hash, write
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress, StageProgress, no_progress
 from channelhash.utils.row_file import RowFile, Rows, row_file
+from channelhash.utils.seeds import generator
 
 #: (epoch, sample): which draw of which image.
 _Draw = tuple[int, int]
@@ -119,6 +120,59 @@ def _bank_batches(file: RowFile, device: torch.device, epoch: int, batches: Sequ
     """Yield batches of features of every augmented draw, a block an epoch; only those of this one are on ``device``."""
     values = torch.from_numpy(file.block(epoch)).float().to(device)
     yield from (values[rows] for rows in batches)
+
+
+def epoch_steps(
+    n: int, settings: TrainSettings, epoch: int, anchors: tuple[str, ...], images: Tensor | None = None
+) -> Iterator[tuple[Tensor, str | None]]:
+    """Yield the (rows, anchor) of every batch of an epoch: one pass without anchors; with anchors a full pass for each
+    in turn, or each batch for all of them. With ``images`` a pass is one of `_image_batches`.
+
+    >>> settings = TrainSettings(batch_size=2)
+    >>> [(rows.tolist(), anchor) for rows, anchor in epoch_steps(2, settings, 0, ("image", "text"))]
+    [([0, 1], 'image'), ([0, 1], 'text')]
+    """
+
+    def batches(*names: str | int) -> Iterator[Tensor]:
+        if images is None:
+            return _epoch_batches(n, settings.batch_size, settings.seed, *names)
+        return _image_batches(images, settings.batch_size, settings.seed, *names)
+
+    if anchors and settings.alternate == "epoch":
+        for anchor in anchors:
+            for rows in batches(epoch, anchor):
+                yield rows, anchor
+    else:
+        for rows in batches(epoch):
+            yield from ((rows, anchor) for anchor in anchors or (None,))
+
+
+def _epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
+    """Yield row numbers of each batch of one pass over ``n`` rows, in an order drawn from (``seed``, ``names``).
+
+    The last partial batch is dropped (§ 6): the loss is divided by n², so a small batch would weigh differently.
+
+    >>> [rows.tolist() for rows in _epoch_batches(5, 2, 0, "epoch", 0)]
+    [[0, 3], [2, 4]]
+    """
+    order: NDArray[np.int64] = generator(seed, "batches", *names).permutation(n)
+    for start in range(0, n - batch_size + 1, batch_size):
+        yield torch.from_numpy(np.sort(order[start : start + batch_size]))
+
+
+def _image_batches(images: Tensor, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
+    """Yield row numbers of each batch of one pass over the images, each with one of its rows.
+
+    Order and rows are drawn from (``seed``, ``names``). The last partial batch is dropped.
+
+    >>> [rows.tolist() for rows in _image_batches(torch.tensor([0, 0, 0, 1, 2]), 2, 0, "epoch", 0)]
+    [[1, 4]]
+    """
+    shuffled = generator(seed, "captions", *names).permutation(len(images))
+    _, first = np.unique(images.numpy()[shuffled], return_index=True)  # of the images in order, in the shuffled rows
+    row_of_image = torch.from_numpy(shuffled[first])
+    for chosen in _epoch_batches(len(row_of_image), batch_size, seed, *names):
+        yield row_of_image[chosen].sort().values
 
 
 def _n_workers(settings: TrainSettings) -> int:

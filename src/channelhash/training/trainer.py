@@ -1,18 +1,22 @@
-"""Fit a model to the training rows of a collection: the loop of the paper (``protocol.md`` § 6), validation."""
+"""Fit a model to the training rows of a collection: the loop of the paper (``protocol.md`` § 6), and its steps.
 
-import json
+A step: outputs of a batch, the loss over its pairs, the update. Then the average of the weights, and checkpoints.
+"""
+
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import TrainSettings
@@ -20,53 +24,313 @@ from channelhash.data.collection import Collection
 from channelhash.data.records import Records
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError, JobError
-from channelhash.losses import HashLoss
-from channelhash.metrics import hamming_histogram
-from channelhash.metrics.recall import instance_recall
+from channelhash.losses.base import HashLoss, Shard
 from channelhash.models import HashModel
-from channelhash.models.backbones import load_weights, memory_advice, read_weights
+from channelhash.models.backbones import Precision, autocast, load_weights, memory_advice, read_weights
 from channelhash.models.heads import fit_scales, rotate_outputs
-from channelhash.training import inputs
-from channelhash.training.distributed import from_first, local_device, rank, wait_for_all
-from channelhash.training.step import Steps
-from channelhash.utils.environment import pick_device
-from channelhash.utils.files import reading, space_for, write_text
+from channelhash.training import distributed, inputs
+from channelhash.training.validation import Entry, read_log, recorder, selection_score, validator
+from channelhash.utils.files import atomic_path, one_line
 from channelhash.utils.progress import Progress, StageProgress, no_progress, note
 from channelhash.utils.seeds import derive_seed
 
-#: Scores of one validation: task name -> score by the validation's measure.
-Validation = dict[str, float]
-#: A line of ``log.jsonl``: one epoch.
-_Entry = dict[str, Any]
-#: Measure of a validation as in the reports of an evaluation -> its name for people.
-MEASURES = {"map_tie_aware": "tie-aware mAP", "recall_at_10": "Recall@10"}
 
+class _Average(nn.Module):
+    """The exponential moving average of trained weights, without the bias of its start (as in Adam)::
 
-#: Validates the model as it is: ``validation``, scores of which the larger is the better, and their ``measure`` in an
-#: entry of the log.
-_Validator = Callable[[], _Entry]
+        a_t = Σ_{s ≤ t} d^(t − s) w_s / Σ_{s ≤ t} d^(t − s)
 
+    Buffers, such as running statistics, are not averaged. Memory: one more copy of the trained weights.
 
-def kept_validation(log: Sequence[Mapping[str, Any]], keep: str) -> Validation:
-    """Return the validation of the model that a training kept, the ``last`` or the ``best``; empty without one.
-
-    >>> log = [{"validation": {"text->image": score}} for score in (0.25, 0.5, 0.375)]
-    >>> kept_validation(log, "last"), kept_validation(log, "best")
-    ({'text->image': 0.375}, {'text->image': 0.5})
+    >>> layer = nn.Linear(1, 1, bias=False)
+    >>> average = _Average(layer, decay=0.5)
+    >>> for weight in (1.0, 4.0):
+    ...     _ = nn.init.constant_(layer.weight, weight)
+    ...     average.update()
+    >>> with average.in_place():
+    ...     layer.weight.item()
+    3.0
+    >>> layer.weight.item()
+    4.0
     """
-    validations: list[Validation] = [entry["validation"] for entry in log if "validation" in entry]
-    if not validations:
-        return {}
-    return max(validations, key=selection_score) if keep == "best" else validations[-1]
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        super().__init__()
+        self.decay, self.steps = decay, nn.Buffer(torch.tensor(0))
+        self.trained = [parameter.data for parameter in model.parameters() if parameter.requires_grad]
+        self.values = nn.ParameterList(nn.Parameter(values.clone(), False) for values in self.trained)
+
+    def update(self) -> None:
+        """Take in the weights as they are after a step."""
+        self.steps.add_(1)
+        share = (1 - self.decay) / (1 - self.decay ** self.steps.item())
+        torch._foreach_lerp_(list(self.values), self.trained, share)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Give the model its average for a while."""
+        self.swap()
+        try:
+            yield
+        finally:
+            self.swap()
+
+    def swap(self) -> None:
+        """Give the model its average, and keep the model's weights in its place."""
+        for values, trained in zip(self.values, self.trained, strict=True):
+            copy = trained.clone()
+            trained.copy_(values)
+            values.copy_(copy)
 
 
-def measure_of(log: Sequence[Mapping[str, Any]]) -> str:
-    """Return the measure of the validations in a log; those of mAP do not name it.
+#: Share of a training over which the cosine schedule rises from 0.
+_WARM_UP = 0.05
 
-    >>> measure_of([{"epoch": 0, "validation": {"text->image": 0.5}}])
-    'map_tie_aware'
+
+def _learning_rate(epoch: float, epochs: int, initial: float, schedule: Literal["paper", "cosine"] = "paper") -> float:
+    """Return the learning rate after ``epoch`` epochs.
+
+    ``paper`` (``protocol.md`` § 6): constant within an epoch; constant, then a cosine to a tenth, then constant. The
+    paper's 200 epochs turn at 75 and 150; other lengths turn at the same fractions, 3/8 and 3/4.
+
+    ``cosine``: from step to step; a rise from 0 over the first 5 % of the training, then half a cosine to 0.
+
+    >>> [round(_learning_rate(e, 200, 1e-5) * 1e6, 2) for e in (0, 74, 75, 112, 149, 150, 199)]
+    [10.0, 10.0, 10.0, 5.59, 1.0, 1.0, 1.0]
+    >>> [round(_learning_rate(e, 20, 1.0, "cosine"), 2) for e in (0, 0.5, 1, 10.5, 20)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
     """
-    return next((str(entry["measure"]) for entry in log if "measure" in entry), "map_tie_aware")
+    if schedule == "cosine":
+        progress = epoch / epochs
+        if progress < _WARM_UP:
+            return initial * progress / _WARM_UP
+        return initial * (1 + math.cos(math.pi * (progress - _WARM_UP) / (1 - _WARM_UP))) / 2
+    start, end = 75 / 200, 150 / 200
+    progress = min(max(math.floor(epoch) / epochs, start), end)
+    return initial * (0.1 + 0.9 * (1 + math.cos(math.pi * (progress - start) / (end - start))) / 2)
+
+
+class _TrainingBatch(NamedTuple):
+    """One batch of a step.
+
+    Attributes:
+        inputs: modality -> this rank's inputs, on the device.
+        rows: row numbers of the global batch among the training rows.
+        labels: of those rows.
+        anchor: the modality that is trained; None trains all.
+        time: epochs of the training before this batch, with the finished share of the current one.
+    """
+
+    inputs: dict[str, Tensor]
+    rows: Tensor
+    labels: Tensor
+    anchor: str | None
+    time: float
+
+
+class _ForwardPass(nn.Module):
+    """The model's outputs of a batch by modality: the one call that `torch.compile` and DDP wrap."""
+
+    def __init__(self, model: HashModel, precision: Precision) -> None:
+        super().__init__()
+        self.model, self.precision = model, precision
+
+    def forward(self, inputs: dict[str, Tensor], anchor: str | None) -> dict[str, Tensor]:
+        """Return ``(n, k)`` float32 by modality; with an ``anchor`` the other modality is a constant."""
+        device = next(iter(inputs.values())).device
+        with autocast(device, self.precision):
+            if anchor is None:
+                outputs = self.model(inputs)
+            else:
+                others = {name: values for name, values in inputs.items() if name != anchor}
+                with torch.no_grad():
+                    outputs = self.model(others) if others else {}
+                outputs |= self.model({anchor: inputs[anchor]})
+        return {name: outputs[name].float() for name in inputs}
+
+
+class Steps:
+    """A model, its loss and its optimiser (Adam as in ``protocol.md`` § 6; AdamW with ``weight_decay``)."""
+
+    def __init__(
+        self, model: HashModel, loss: HashLoss, labels: Tensor, settings: TrainSettings, images: Tensor | None = None
+    ) -> None:
+        self.model, self.settings, self.device = model, settings, model.device
+        self.loss, self.labels = loss.to(self.device), labels.to(self.device)
+        self.images = images
+        self.anchors = model.modalities if loss.trains_anchor else ()
+        outputs = _ForwardPass(model, settings.precision)
+        if settings.compile:
+            outputs.compile()
+        self.outputs: nn.Module = outputs
+        if distributed.world_size() > 1:
+            # One stream's parameters have no gradient while the other is the anchor.
+            self.outputs = DistributedDataParallel(
+                outputs, find_unused_parameters=bool(self.anchors), broadcast_buffers=False
+            )
+        by_rate = _parameters_by_rate(model, loss, settings)
+        self.rates = list(by_rate)
+        groups = [{"params": parameters, "lr": rate} for rate, parameters in by_rate.items()]
+        # Without a decay it is Adam, to the last bit.
+        self.optimizer = torch.optim.AdamW(groups, weight_decay=settings.weight_decay, eps=1e-8, fused=True)
+        self.average = _Average(model, settings.average) if settings.average else None
+
+    def batches(self, sources: Mapping[str, inputs.Source], epoch: int) -> Iterator[_TrainingBatch]:
+        """Yield this rank's batches of an epoch, on the device."""
+        steps = list(inputs.epoch_steps(len(self.labels), self.settings, epoch, self.anchors, self.images))
+        local_rows = [_rows_of_rank(rows) for rows, _ in steps]
+        streams = [source(epoch, local_rows) for source in sources.values()]
+        for number, ((rows, anchor), values) in enumerate(zip(steps, zip(*streams, strict=True), strict=True)):
+            placed = [value.to(self.device, non_blocking=True) for value in values]
+            elapsed = epoch + number / len(steps)
+            yield _TrainingBatch(dict(zip(sources, placed, strict=True)), rows, self.labels[rows], anchor, elapsed)
+
+    def run(self, batches: Iterable[_TrainingBatch]) -> Tensor:
+        """Train on ``batches`` and return the loss of each, ``(batches,)`` on the device."""
+        remaining, losses, settings = iter(batches), [], self.settings
+        while group := list(islice(remaining, settings.accumulate)):
+            for parameters, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+                parameters["lr"] = _learning_rate(group[0].time, settings.epochs, rate, settings.schedule)
+            self.optimizer.zero_grad(set_to_none=True)
+            for number, batch in enumerate(group, start=1):
+                # Ranks exchange their gradients once, after the last batch of a step.
+                waits = isinstance(self.outputs, DistributedDataParallel) and number < len(group)
+                with self.outputs.no_sync() if waits else nullcontext():  # type: ignore[operator]
+                    value = self.value(batch)
+                    (value / len(group)).backward()  # type: ignore[no-untyped-call]
+                losses.append(value.detach())
+            _sum_gradients(self.loss)
+            if settings.clip_gradient:
+                trained = [values for group in self.optimizer.param_groups for values in group["params"]]
+                nn.utils.clip_grad_norm_(trained, settings.clip_gradient)
+            self.optimizer.step()
+            if self.average:
+                self.average.update()
+        total = torch.stack(losses)
+        if distributed.world_size() > 1:
+            dist.all_reduce(total)
+        return total
+
+    def value(self, batch: _TrainingBatch) -> Tensor:
+        """Return this rank's shard of the loss over the rows of all ranks: the shards add up to it."""
+        outputs = _gather_outputs(self.outputs(batch.inputs, batch.anchor))
+        shard = Shard(distributed.rank(), distributed.world_size())
+        return cast(Tensor, self.loss(outputs, batch.labels, anchor=batch.anchor, rows=batch.rows, shard=shard))
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the last step: the heads', where parts have rates of their own."""
+        head = self.settings.rates.get("head", self.settings.learning_rate)
+        return float(self.optimizer.param_groups[self.rates.index(head)]["lr"])
+
+    def save(self, path: Path, epochs_done: int) -> None:
+        """Write what is trained (in the model and in the loss), optimiser state, the number of finished epochs, and the
+        average of the weights, if any.
+
+        A frozen backbone is named with the hash of its weights, not stored. There is no generator state: every draw is
+        a function of (seed, epoch), see `channelhash.utils.seeds`.
+        """
+        state = {
+            "model": self.model.trained_state(),
+            "backbones": self.model.backbones(),
+            "loss": self.loss.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "epochs_done": epochs_done,
+        }
+        if self.average:
+            state["average"] = self.average.state_dict()
+        with atomic_path(path) as temporary:
+            torch.save(state, temporary)
+
+    def load(self, path: Path) -> int:
+        """Go on from what `save` wrote; return the number of finished epochs."""
+        try:
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            if state["backbones"] != self.model.backbones():
+                raise ValueError(f"made on {state['backbones']}")
+            load_weights(self.model.trained_state(), state["model"], "it")
+            self.loss.load_state_dict(state["loss"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            if self.average:
+                self.average.load_state_dict(state["average"])
+            return int(state["epochs_done"])
+        except Exception as error:  # torch, pickle and zip each have their own types for a damaged file
+            message = f"{path}: damaged or of another model ({one_line(error)}); remove it to train from the start"
+            raise InputError(message) from None
+
+
+def _parameters_by_rate(model: HashModel, loss: nn.Module, settings: TrainSettings) -> dict[float, list[nn.Parameter]]:
+    """Group what is trained by its highest learning rate: that of its part in ``train.rates``, or the common one.
+
+    >>> from channelhash.models import Branch
+    >>> branch = Branch(torch.tensor, nn.Linear(3, 3), nn.Linear(3, 2), pretrained=True)
+    >>> model = HashModel("mine", 2, {}, {"text": branch})
+    >>> settings = TrainSettings(learning_rate=1e-3, rates={"backbone": 1e-5})
+    >>> {rate: len(trained) for rate, trained in _parameters_by_rate(model, nn.Linear(2, 5), settings).items()}
+    {1e-05: 2, 0.001: 4}
+    """
+    pretrained = [branch.encoder for branch in map(model.branch, model.modalities) if branch.pretrained]
+    backbone = {id(values) for encoder in pretrained for values in encoder.parameters()}
+    rates = {str(part): rate for part, rate in settings.rates.items()}
+    parts = [("backbone" if id(values) in backbone else "head", values) for values in model.parameters()]
+    by_rate: dict[float, list[nn.Parameter]] = {}
+    for part, values in [*parts, *(("proxies", values) for values in loss.parameters())]:
+        if values.requires_grad:
+            by_rate.setdefault(rates.get(part, settings.learning_rate), []).append(values)
+    return by_rate
+
+
+def _rows_of_rank(rows: Tensor) -> Tensor:
+    """Return this rank's consecutive rows of a global batch.
+
+    >>> _rows_of_rank(torch.arange(4)).tolist()
+    [0, 1, 2, 3]
+    """
+    size = distributed.world_size()
+    if len(rows) % size:
+        raise InputError(f"train.batch_size is {len(rows)}: {size} processes cannot share it evenly")
+    return rows.chunk(size)[distributed.rank()]
+
+
+def _gather_outputs(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the outputs of all ranks, ``(n / world, k)`` each, as one ``(n, k)`` with gradients, ordered by rank.
+
+    What is computed from them is this rank's part of a sum over ranks; the gradient is that of the whole sum.
+
+    >>> _gather_outputs({"image": torch.zeros(2, 8)})["image"].shape
+    torch.Size([2, 8])
+    """
+    if distributed.world_size() == 1:
+        return outputs
+    together = _Gather.apply(torch.stack(list(outputs.values())))  # type: ignore[no-untyped-call]
+    return dict(zip(outputs, together.unbind(), strict=True))
+
+
+def _sum_gradients(module: nn.Module) -> None:
+    """Sum the gradients of a module outside DDP over ranks, of which each has its part."""
+    if distributed.world_size() > 1:
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+
+
+class _Gather(torch.autograd.Function):
+    """``(m, n / world, k)`` of each rank -> ``(m, n, k)``, all modalities in one exchange.
+
+    DDP averages the parameters' gradients over ranks, but the loss is a sum over them, hence the factor.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        parts = [torch.empty_like(values) for _ in range(distributed.world_size())]
+        dist.all_gather(parts, values.contiguous())
+        return torch.cat(parts, dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        gradient = gradients[0].contiguous()
+        dist.all_reduce(gradient)
+        return gradient.chunk(distributed.world_size(), dim=1)[distributed.rank()] * distributed.world_size()
 
 
 def train(
@@ -75,9 +339,9 @@ def train(
     data: inputs.TrainingSet,
     settings: TrainSettings,
     folder: Path,
-    validate: _Validator | None = None,
+    validate: Callable[[], Entry] | None = None,
     progress: Progress = no_progress,
-) -> list[_Entry]:
+) -> list[Entry]:
     """Train ``model`` in place, and write ``log.jsonl``, ``checkpoints/`` and events of TensorBoard into ``folder``.
 
     It goes on from ``checkpoints/last.pt``, on a CPU to the bits of an uninterrupted training: draws are functions of
@@ -86,21 +350,21 @@ def train(
     steps = Steps(model.train(), loss, data.targets, settings, data.images)
     last, best = (folder / "checkpoints" / name for name in ("last.pt", "best"))
     start = steps.load(last) if last.exists() else 0
-    log, first = read_log(folder / "log.jsonl")[:start], rank() == 0
+    log, first = read_log(folder / "log.jsonl")[:start], distributed.rank() == 0
     advice = memory_advice(_ADVICE.format(settings.batch_size))
-    with _recorder(folder, start, first) as record, advice:
+    with recorder(folder, start, first) as record, advice:
         for epoch in range(start, settings.epochs):
             if _waited_long_enough(log, settings.patience):
                 break
             began, done = time.perf_counter(), epoch + 1
-            torch.manual_seed(derive_seed(settings.seed, "dropout", epoch, *(() if first else (rank(),))))
+            torch.manual_seed(derive_seed(settings.seed, "dropout", epoch, *(() if first else (distributed.rank(),))))
             losses = steps.run(steps.batches(data.sources, epoch))
             _check_finite(losses, epoch, steps.rate, last)
-            entry: _Entry = {"epoch": epoch, "loss": losses.mean().item(), "learning_rate": steps.rate}
+            entry: Entry = {"epoch": epoch, "loss": losses.mean().item(), "learning_rate": steps.rate}
             due = settings.validate_every and (done % settings.validate_every == 0 or done == settings.epochs)
             if validate and due:
                 with steps.average.in_place() if steps.average else nullcontext():
-                    entry |= from_first(validate() if first else None)
+                    entry |= distributed.from_first(validate() if first else None)
                     if first and selection_score(entry["validation"]) > max(_scores(log), default=-math.inf):
                         model.save_pretrained(best)
             entry["seconds"] = round(time.perf_counter() - began, 3)
@@ -112,46 +376,13 @@ def train(
             note(progress, f"loss {entry['loss']:.4g}")
             progress(done, settings.epochs)
     if settings.keep == "best":
-        wait_for_all()  # the first process has written it
+        distributed.wait_for_all()  # the first process has written it
         file = best / "model.safetensors"
         load_weights(model.trained_state(), read_weights(file), str(file))
     elif steps.average:
         steps.average.swap()
     model.eval()
     return log
-
-
-def selection_score(validation: Validation) -> float:
-    """Return the score that picks the best epoch: mean of image->text and text->image, or of all tasks without those.
-
-    >>> selection_score({"image->text": 0.5, "text->image": 0.75, "image->image": 1.0})
-    0.625
-    """
-    cross = [validation[task] for task in ("image->text", "text->image") if task in validation]
-    values = cross or list(validation.values())
-    return sum(values) / len(values)
-
-
-def read_log(path: Path) -> list[_Entry]:
-    """Return the lines of ``log.jsonl``; an empty list if there is no such file.
-
-    Raises:
-        InputError: a line is not JSON, or lacks a number.
-
-    >>> read_log(Path("no run/log.jsonl"))
-    []
-    """
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    return [_entry(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
-
-
-def _entry(line: bytes, place: str) -> _Entry:
-    with reading(place, "no epoch of this version's log", "remove the line"):
-        entry: _Entry = json.loads(line)
-        numbers = [entry["epoch"], entry["loss"], entry.get("seconds", 0), *entry.get("validation", {}).values()]
-        for number in numbers:
-            math.isnan(number)  # a number that a float can hold, or an error
-    return entry
 
 
 _ADVICE = "with train.batch_size {}; lower it (train.accumulate keeps the samples of a step), or give more processes"
@@ -166,42 +397,14 @@ def _check_finite(losses: Tensor, epoch: int, rate: float, checkpoint: Path) -> 
         )
 
 
-def _waited_long_enough(log: list[_Entry], patience: int) -> bool:
+def _waited_long_enough(log: list[Entry], patience: int) -> bool:
     """Return whether none of the last ``patience`` validations is better than the best before them."""
     scores = _scores(log)
     return 0 < patience < len(scores) and max(scores[-patience:]) <= max(scores[:-patience])
 
 
-def _scores(log: list[_Entry]) -> list[float]:
+def _scores(log: list[Entry]) -> list[float]:
     return [selection_score(entry["validation"]) for entry in log if "validation" in entry]
-
-
-@contextmanager
-def _recorder(folder: Path, start: int, writes: bool) -> Iterator[Callable[[list[_Entry]], None]]:
-    """Yield a function that writes the log, and its last entry as events, if this process ``writes``."""
-    if not writes:
-        yield lambda log: None
-        return
-    from torch.utils.tensorboard import SummaryWriter  # a second of import that only training pays
-
-    place = folder / "tensorboard"
-    with space_for(place):
-        events = SummaryWriter(str(place), purge_step=start)
-
-    def record(log: list[_Entry]) -> None:
-        write_text(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in log))
-        entry, name = log[-1], f"validation {measure_of(log)}"
-        scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"]}
-        scalars |= {f"{name}/{task}": value for task, value in entry.get("validation", {}).items()}
-        with space_for(place):
-            for name, value in scalars.items():
-                events.add_scalar(name, value, entry["epoch"])
-
-    try:
-        yield record
-    finally:
-        with space_for(place):
-            events.close()
 
 
 # Training rows, evenly spaced, that the scales of features are taken from.
@@ -236,7 +439,7 @@ class Trainee:
         """Bring a model to its device, and compute or read the features that it is trained and validated on."""
         train_records = collection.records.take(rows)
         images = training_images(train_records, settings)
-        model.to(local_device(pick_device(settings.device)))
+        model.to(distributed.local_device(settings.device))
         mode = inputs.feature_mode(model, settings)
         features = inputs.collection_features(model, collection, settings, progress)
         sources = inputs.training_sources(model, train_records, features.take(rows), mode, settings, progress)
@@ -258,7 +461,7 @@ class Trainee:
         progress: StageProgress,
     ) -> HashModel:
         """Train the model, validate it on V_q and V_r (without labels on V_q alone), and return it."""
-        validate = _validator(self, splits, settings, progress)
+        validate = validator(self.feature_model, self.features, self.stored, splits, settings, progress)
         if settings.keep == "best" and not (validate and settings.validate_every):
             raise InputError("train.keep is best, but nothing is validated; give validation rows, or keep the last")
         data = inputs.TrainingSet(self.sources, targets, self.images)
@@ -290,63 +493,3 @@ def _images_of_rows(records: Records) -> Tensor:
     [1, 0, 1]
     """
     return torch.from_numpy(np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)[1])
-
-
-def _validator(trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress) -> _Validator | None:
-    """Return the validation by tie-aware mAP on V_q and V_r, without labels by Recall@10 on V_q; None without rows."""
-    if not len(splits.validation_query) or not len(splits.validation_retrieval):
-        return None
-    if not trainee.features.label_names:
-        return _recall_validator(trainee, splits, settings, progress)
-    model, stored = trainee.feature_model, trainee.stored
-    query, database = (trainee.features.take(rows) for rows in (splits.validation_query, splits.validation_retrieval))
-    if not relevant_pairs(query.labels, database.labels):
-        raise InputError(
-            f"none of the {len(query)} validation queries shares a label with the validation retrieval set; "
-            "give more labelled rows, or set data.validation_queries to 0"
-        )
-    encode_query = inputs.encoder_of_rows(model, query, settings, progress)
-    encode_database = inputs.encoder_of_rows(model, database, settings, progress)
-    fixed = np.isin(splits.validation_retrieval, splits.retrieval[: len(stored) if stored else 0])
-    stored_rows = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
-
-    def validate() -> _Entry:
-        query_codes, database_codes = encode_query(), encode_database()
-        if stored:
-            for modality in model.modalities:
-                database_codes[modality][fixed] = stored.codes[modality][stored_rows]
-        scores = {}
-        for a in model.modalities:
-            for b in model.modalities:
-                pairs = query_codes[a], database_codes[b], query.labels, database.labels
-                scores[f"{a}->{b}"] = hamming_histogram(*pairs, model.n_bits).mean_average_precision()
-        return {"validation": scores}
-
-    return validate
-
-
-def _recall_validator(
-    trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress
-) -> _Validator | None:
-    """Return the validation by instance retrieval among V_q; None where the model has one modality."""
-    model, query = trainee.feature_model, trainee.features.take(splits.validation_query)
-    if len(model.modalities) < 2:
-        return None
-    encode, images = inputs.encoder_of_rows(model, query, settings, progress), query.display_values("image")
-
-    def validate() -> _Entry:
-        codes = CodeSet(query.ids, encode(), None, model.n_bits, images=images)
-        scores = {task: report["recall_at"]["10"] for task, report in instance_recall(codes, codes).items()}
-        return {"validation": scores, "measure": "recall_at_10"}
-
-    return validate
-
-
-def relevant_pairs(query_labels: NDArray[np.bool_], database_labels: NDArray[np.bool_]) -> bool:
-    """Return whether any query shares a label with any database item.
-
-    >>> labels = np.eye(2, dtype=bool)
-    >>> relevant_pairs(labels, labels), relevant_pairs(labels[:1], labels[1:])
-    (True, False)
-    """
-    return bool((query_labels.any(axis=0) & database_labels.any(axis=0)).any())

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from channelhash.lab.experiments.results import Result
-from channelhash.training.trainer import read_log, selection_score
+from channelhash.training.validation import read_log, selection_score
 from channelhash.utils.plotting import COLORS, arrow, legend_below, line
 
 # The lines of one run's ``log.jsonl``, an epoch each.

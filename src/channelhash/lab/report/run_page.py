@@ -20,7 +20,7 @@ from channelhash.lab.report.code_health import BitHealth, Bounds, bit_health, ch
 from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.runs.folder import read_environments
 from channelhash.runs.train import create_loss
-from channelhash.training.trainer import MEASURES, measure_of, read_log, selection_score
+from channelhash.training.validation import MEASURES, measure_of, read_log, selection_score
 from channelhash.utils.files import read_json, read_yaml_sections, reading
 from channelhash.utils.image_files import decode, jpeg, open_image
 from channelhash.utils.image_grid import bits

@@ -21,7 +21,7 @@ from channelhash.lab.experiments.tables import VIEW_NAMES, Cell, all_views, loss
 from channelhash.losses import PUBLISHED
 from channelhash.metrics.report import Interval, bootstrap_interval
 from channelhash.models.heads import Initial
-from channelhash.training.trainer import selection_score
+from channelhash.training.validation import selection_score
 from channelhash.utils.seeds import generator
 
 #: Folder of the trials below the grid's.

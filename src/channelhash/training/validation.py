@@ -1,0 +1,179 @@
+"""Validate a model while it is trained, and keep the log of its epochs."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes.code_set import CodeSet
+from channelhash.config import TrainSettings
+from channelhash.data.records import Records
+from channelhash.data.splits import Splits
+from channelhash.errors import InputError
+from channelhash.metrics import hamming_histogram
+from channelhash.metrics.recall import instance_recall
+from channelhash.models import HashModel
+from channelhash.training.inputs import encoder_of_rows
+from channelhash.utils.files import reading, space_for, write_text
+from channelhash.utils.progress import StageProgress
+
+#: A line of ``log.jsonl``: one epoch.
+Entry = dict[str, Any]
+#: Measure of a validation as in the reports of an evaluation -> its name for people.
+MEASURES = {"map_tie_aware": "tie-aware mAP", "recall_at_10": "Recall@10"}
+
+
+def selection_score(validation: dict[str, float]) -> float:
+    """Return the score that picks the best epoch: mean of image->text and text->image, or of all tasks without those.
+
+    >>> selection_score({"image->text": 0.5, "text->image": 0.75, "image->image": 1.0})
+    0.625
+    """
+    cross = [validation[task] for task in ("image->text", "text->image") if task in validation]
+    values = cross or list(validation.values())
+    return sum(values) / len(values)
+
+
+def read_log(path: Path) -> list[Entry]:
+    """Return the lines of ``log.jsonl``; an empty list if there is no such file.
+
+    Raises:
+        InputError: a line is not JSON, or lacks a number.
+
+    >>> read_log(Path("no run/log.jsonl"))
+    []
+    """
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return [_entry(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+
+
+def _entry(line: bytes, place: str) -> Entry:
+    with reading(place, "no epoch of this version's log", "remove the line"):
+        entry: Entry = json.loads(line)
+        numbers = [entry["epoch"], entry["loss"], entry.get("seconds", 0), *entry.get("validation", {}).values()]
+        for number in numbers:
+            math.isnan(number)  # a number that a float can hold, or an error
+    return entry
+
+
+def kept_validation(log: Sequence[Mapping[str, Any]], keep: str) -> dict[str, float]:
+    """Return the validation of the model that a training kept, the ``last`` or the ``best``; empty without one.
+
+    >>> log = [{"validation": {"text->image": score}} for score in (0.25, 0.5, 0.375)]
+    >>> kept_validation(log, "last"), kept_validation(log, "best")
+    ({'text->image': 0.375}, {'text->image': 0.5})
+    """
+    validations: list[dict[str, float]] = [entry["validation"] for entry in log if "validation" in entry]
+    if not validations:
+        return {}
+    return max(validations, key=selection_score) if keep == "best" else validations[-1]
+
+
+def measure_of(log: Sequence[Mapping[str, Any]]) -> str:
+    """Return the measure of the validations in a log; those of mAP do not name it.
+
+    >>> measure_of([{"epoch": 0, "validation": {"text->image": 0.5}}])
+    'map_tie_aware'
+    """
+    return next((str(entry["measure"]) for entry in log if "measure" in entry), "map_tie_aware")
+
+
+@contextmanager
+def recorder(folder: Path, start: int, writes: bool) -> Iterator[Callable[[list[Entry]], None]]:
+    """Yield a function that writes the log, and its last entry as events, if this process ``writes``."""
+    if not writes:
+        yield lambda log: None
+        return
+    from torch.utils.tensorboard import SummaryWriter  # a second of import that only training pays
+
+    place = folder / "tensorboard"
+    with space_for(place):
+        events = SummaryWriter(str(place), purge_step=start)
+
+    def record(log: list[Entry]) -> None:
+        write_text(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in log))
+        entry, name = log[-1], f"validation {measure_of(log)}"
+        scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"]}
+        scalars |= {f"{name}/{task}": value for task, value in entry.get("validation", {}).items()}
+        with space_for(place):
+            for name, value in scalars.items():
+                events.add_scalar(name, value, entry["epoch"])
+
+    try:
+        yield record
+    finally:
+        with space_for(place):
+            events.close()
+
+
+def validator(
+    model: HashModel,
+    features: Records,
+    stored: CodeSet | None,
+    splits: Splits,
+    settings: TrainSettings,
+    progress: StageProgress,
+) -> Callable[[], Entry] | None:
+    """Return the validation by tie-aware mAP on V_q and V_r, without labels by Recall@10 on V_q; None without rows, and
+    without labels where the model has one modality.
+
+    It validates the model as it is at the time: ``validation``, task -> score of which the larger is the better, and
+    their ``measure`` in an entry of the log. See `Trainee` for the arguments.
+    """
+    if not len(splits.validation_query) or not len(splits.validation_retrieval):
+        return None
+    query, database = (features.take(rows) for rows in (splits.validation_query, splits.validation_retrieval))
+    if not features.label_names:
+        return _recall_validator(model, query, settings, progress) if len(model.modalities) > 1 else None
+    if not relevant_pairs(query.labels, database.labels):
+        raise InputError(
+            f"none of the {len(query)} validation queries shares a label with the validation retrieval set; "
+            "give more labelled rows, or set data.validation_queries to 0"
+        )
+    encode_query = encoder_of_rows(model, query, settings, progress)
+    encode_database = encoder_of_rows(model, database, settings, progress)
+    fixed = np.isin(splits.validation_retrieval, splits.retrieval[: len(stored) if stored else 0])
+    stored_rows = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
+
+    def validate() -> Entry:
+        query_codes, database_codes = encode_query(), encode_database()
+        if stored:
+            for modality in model.modalities:
+                database_codes[modality][fixed] = stored.codes[modality][stored_rows]
+        scores = {}
+        for a in model.modalities:
+            for b in model.modalities:
+                pairs = query_codes[a], database_codes[b], query.labels, database.labels
+                scores[f"{a}->{b}"] = hamming_histogram(*pairs, model.n_bits).mean_average_precision()
+        return {"validation": scores}
+
+    return validate
+
+
+def _recall_validator(
+    model: HashModel, query: Records, settings: TrainSettings, progress: StageProgress
+) -> Callable[[], Entry]:
+    """Return the validation by instance retrieval among V_q."""
+    encode, images = encoder_of_rows(model, query, settings, progress), query.display_values("image")
+
+    def validate() -> Entry:
+        codes = CodeSet(query.ids, encode(), None, model.n_bits, images=images)
+        scores = {task: report["recall_at"]["10"] for task, report in instance_recall(codes, codes).items()}
+        return {"validation": scores, "measure": "recall_at_10"}
+
+    return validate
+
+
+def relevant_pairs(query_labels: NDArray[np.bool_], database_labels: NDArray[np.bool_]) -> bool:
+    """Return whether any query shares a label with any database item.
+
+    >>> labels = np.eye(2, dtype=bool)
+    >>> relevant_pairs(labels, labels), relevant_pairs(labels[:1], labels[1:])
+    (True, False)
+    """
+    return bool((query_labels.any(axis=0) & database_labels.any(axis=0)).any())
