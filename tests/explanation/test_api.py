@@ -6,8 +6,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.codes import hamming_distances
-from channelhash.explanation.api import Explanation, Side
-from channelhash.explanation.bit_labels import Bit
+from channelhash.explanation.api import Bit, Explanation, Side
 from channelhash.explanation.occlusion import MapSettings
 from channelhash.models.hash_model import encode_records
 from channelhash.search import open_store

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from channelhash.codes import pack
 from channelhash.codes.code_set import CodeSet
-from channelhash.explanation.api import Explanation, Side
-from channelhash.explanation.bit_labels import Bit, BitLabels, _bit_label_correlation
+from channelhash.explanation.api import Bit, BitLabels, Explanation, Side, _bit_label_correlation
 from channelhash.search import open_store
 
 N, K = 400, 11
@@ -42,7 +41,7 @@ def test_the_correlation_is_numpys(seed):
 def test_many_rows_are_counted_in_blocks(monkeypatch):
     bits, labels = coded()
     whole = _bit_label_correlation(pack(bits), K, labels)
-    monkeypatch.setattr("channelhash.explanation.bit_labels._ROWS", 7)
+    monkeypatch.setattr("channelhash.explanation.api._ROWS", 7)
     np.testing.assert_array_equal(_bit_label_correlation(pack(bits), K, labels), whole)
 
 

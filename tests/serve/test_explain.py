@@ -9,8 +9,7 @@ from fastapi.testclient import TestClient
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.explanation import MapSettings
-from channelhash.explanation.api import Side, explain_pair
-from channelhash.explanation.bit_labels import BitLabels
+from channelhash.explanation.api import BitLabels, Side, explain_pair
 from channelhash.search import open_store
 from channelhash.search.query import encode_items
 from channelhash.serve import Limits, create_app

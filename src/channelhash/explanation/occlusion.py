@@ -15,9 +15,10 @@ from PIL import Image, ImageFilter
 
 from channelhash.codes import binarize, unit_rows
 from channelhash.errors import InputError
-from channelhash.explanation.bit_labels import Outputs
 from channelhash.utils.image_files import decode, upright_size
 
+#: Outputs of a model, ``k`` of an item.
+Outputs = NDArray[np.float32]
 #: Maps ``n`` items of one modality to real-valued outputs ``(n, k)``.
 Encode = Callable[[Sequence[Any]], Outputs]
 _Values = NDArray[np.float64]

@@ -23,7 +23,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
-from channelhash.explanation.bit_labels import Outputs
+from channelhash.explanation.occlusion import Outputs
 from channelhash.search.duplicates import find_duplicates
 from channelhash.search.sqlite import decisions
 from channelhash.serve import schemas

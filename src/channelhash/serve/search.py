@@ -16,8 +16,7 @@ from fastapi import APIRouter, File, HTTPException, Response
 
 from channelhash.codes import PackedCodes, check_packed
 from channelhash.explanation.api import Side, explain_pair
-from channelhash.explanation.bit_labels import Outputs
-from channelhash.explanation.occlusion import Encode, MapSettings
+from channelhash.explanation.occlusion import Encode, MapSettings, Outputs
 from channelhash.search import query as queries
 from channelhash.search.hits import DEPTH, Hits, Query, SearchOptions, answer, list_hits
 from channelhash.search.items import choose_modality, date_of

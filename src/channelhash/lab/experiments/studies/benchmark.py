@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from channelhash.config import make_config
 from channelhash.errors import InputError, JobError
-from channelhash.lab.experiments.comparisons import LEVEL, SeedTest, holm, print_p, split_ratio
+from channelhash.lab.experiments.comparisons import LEVEL, SeedTest, holm, print_p, ranks_table, split_ratio
 from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result, Table
-from channelhash.lab.experiments.ranks import ranks_table
 from channelhash.lab.experiments.results import query_means
 from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.tables import VIEW_NAMES, Cell, all_views, losses_table, signed, spread_cells
