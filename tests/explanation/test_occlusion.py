@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from channelhash.explanation.api import Side, explain_pair
-from channelhash.explanation.occlusion import Grid, MapSettings, _hide, _make_filler, map_image, map_words
+from channelhash.explanation.occlusion import MapSettings, _Grid, _hide, _make_filler, map_image, map_words
 
 WORDS = ("red", "green", "blue", "dark")
 
@@ -42,7 +42,7 @@ def relaxed(a: np.ndarray, b: np.ndarray) -> float:
 def test_a_map_lights_up_exactly_in_the_quadrant_that_the_bit_looks_at(row, column):
     picture = white_quadrant(row, column)
     whole = encode_quadrants([picture])[0]
-    found = map_image(picture, Grid(4, 4, 2), encode_quadrants, whole, "grey")
+    found = map_image(picture, _Grid(4, 4, 2), encode_quadrants, whole, "grey")
     # A 2 × 2 patch fills a quadrant's 2 × 2 cells; only one that hides it whole makes its mean fall below 160.
     expected = np.zeros((4, 4), dtype=bool)
     expected[2 * row : 2 * row + 2, 2 * column : 2 * column + 2] = True
@@ -83,7 +83,7 @@ def test_a_map_is_hiding_one_patch_after_another(fill):
     def encode(pictures):
         return np.stack([np.asarray(each).ravel() / 255 @ weights for each in pictures]).astype(np.float32)
 
-    grid = Grid(6, 8, 3)
+    grid = _Grid(6, 8, 3)
     total, count = np.zeros((6, 8)), np.zeros((6, 8))
     filler = _make_filler(picture, fill)
     before = relaxed(encode([picture])[0], other)

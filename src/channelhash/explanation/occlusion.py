@@ -31,7 +31,7 @@ _SHORT_SIDE = 512
 _BATCH = 32
 
 
-class Grid(NamedTuple):
+class _Grid(NamedTuple):
     """An image as ``rows`` × ``columns`` cells, over which a square patch moves cell by cell.
 
     Attributes:
@@ -39,7 +39,7 @@ class Grid(NamedTuple):
         columns: cells from left to right.
         patch: side of the patch in cells.
 
-    >>> Grid(2, 3, patch=2).positions()
+    >>> _Grid(2, 3, patch=2).positions()
     [(0, 0), (0, 1)]
     """
 
@@ -96,14 +96,14 @@ class MapSettings:
             line = f"patch: a side of {self.patch} cells; give 1 to {self.cells}, no more than the short side has"
             raise InputError(line)
 
-    def grid(self, size: tuple[int, int]) -> Grid:
+    def grid(self, size: tuple[int, int]) -> _Grid:
         """Divide an image of ``size`` (width, height) into nearly square cells, ``cells`` along its short side.
 
         >>> MapSettings(cells=8, patch=2).grid((640, 480))
-        Grid(rows=8, columns=11, patch=2)
+        _Grid(rows=8, columns=11, patch=2)
         """
         columns, rows = (max(self.cells, round(self.cells * side / min(size))) for side in size)
-        return Grid(rows, columns, self.patch)
+        return _Grid(rows, columns, self.patch)
 
 
 def reduce_image(image: Image.Image) -> Image.Image:
@@ -173,13 +173,13 @@ class ImageMap(NamedTuple):
     flipping: _Values
 
 
-def map_image(image: Image.Image, grid: Grid, encode: Encode, partner: Outputs, fill: _Fill) -> ImageMap:
+def map_image(image: Image.Image, grid: _Grid, encode: Encode, partner: Outputs, fill: _Fill) -> ImageMap:
     """Slide the patch over an image.
 
     >>> def encode(images):  # one bit: is the left half bright?
     ...     return np.array([[1.0 if np.asarray(image)[:, :4].mean() > 192 else -1.0, 1.0] for image in images])
     >>> white = Image.new("RGB", (8, 8), "white")
-    >>> map_image(white, Grid(2, 2, patch=1), encode, encode([white])[0], "grey").flips.tolist()
+    >>> map_image(white, _Grid(2, 2, patch=1), encode, encode([white])[0], "grey").flips.tolist()
     [[1.0, 0.0], [1.0, 0.0]]
     """
     full = encode([image])[0]

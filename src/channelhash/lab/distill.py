@@ -27,7 +27,6 @@ from channelhash.runs.train import create_model
 from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.inputs import feature_records
 from channelhash.training.trainer import Trainee
-from channelhash.training.validation import relevant_pairs
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.typed_settings import apply_overrides, is_python_name, trusting, unknown
@@ -91,7 +90,7 @@ def _compare_runs(
     of_student = partners.of_student
     codes = _codes_of_both(teacher, student, of_student, progress)
     query, database = codes["teacher"]
-    if query.labels is None or database.labels is None or not relevant_pairs(query.labels, database.labels):
+    if query.labels is None or database.labels is None or not (query.labels.any(0) & database.labels.any(0)).any():
         raise InputError(f"{teacher.folder}: no query shares a label with an item of the retrieval set")
     student_codes, n = codes["student"][0].codes, query.n_bits
     maps: dict[str, dict[str, float]] = {}
@@ -180,7 +179,7 @@ def distill(
             sizes = {"n_bits": config.n_bits, "modalities": tuple(labelled.items)}
             loss = resolve_loss(config.loss_name)(**sizes, **vars(config.loss))
             targets = _teacher_outputs(teacher, partners.of_student[splits.train], tuple(labelled.items), progress)
-            model = trainee.fit(loss, targets, splits, config.train, folder, progress)
+            model = trainee.fit(loss, targets, splits, folder, progress)
             save_model(model, config, folder)
     run = read_run(folder).as_dict()
     if launched_rank() > 0:

@@ -10,9 +10,6 @@ from channelhash.errors import InputError
 from channelhash.utils.array_files import ENDINGS as FEATURES
 from channelhash.utils.typed_settings import path_override
 
-_FOLDER = Path(__file__).parent
-
-
 #: How the name of a data file ends -> its kind.
 _KINDS = dict.fromkeys(TABLE_ENDINGS, "table") | dict.fromkeys(FEATURES, "features")
 
@@ -23,7 +20,7 @@ def presets() -> dict[str, Path]:
     >>> presets()["photo"].name
     'photo.yaml'
     """
-    return {path.stem: path for path in sorted(_FOLDER.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
 
 
 def preset_path(name: str) -> Path:

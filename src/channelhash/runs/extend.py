@@ -116,21 +116,16 @@ _MOVED_ROWS = 2000
 
 
 def extend(
-    config: RunConfig,
-    settings: ExtendSettings,
-    collection: Collection,
-    splits: Splits,
-    loss: HashLoss,
-    folder: Path,
-    progress: StageProgress,
+    config: RunConfig, collection: Collection, splits: Splits, loss: HashLoss, folder: Path, progress: StageProgress
 ) -> HashModel:
     """Train the model of a run on new items, and return it."""
+    settings = config.extend
+    assert settings is not None
     _check(config, settings, loss, collection.new)
-    train = config.train
-    rows = _training_rows(splits, collection.n_old, settings, train.seed)
+    rows = _training_rows(splits, collection.n_old, settings, config.train.seed)
     model = load_hash_model(settings.run)
     model.extends = (*model.extends, model.fingerprint())
-    trainee = Trainee.prepare(model, collection, rows, train, progress)
+    trainee = Trainee.prepare(model, collection, rows, config.train, progress)
     del model  # and with it a frozen backbone, whose features are computed
     if rank() == 0:
         old_rows = splits.retrieval[splits.retrieval < collection.n_old]
@@ -154,10 +149,10 @@ def extend(
         weight_stored=settings.stored,
         weight_keep=settings.keep,
         partners=settings.partners,
-        seed=train.seed,
+        seed=config.train.seed,
     )
     labels = torch.from_numpy(collection.records.labels[rows])
-    model = trainee.fit(joint_loss, labels, splits, train, folder, progress)
+    model = trainee.fit(joint_loss, labels, splits, folder, progress)
     if rank() == 0:
         description = _description(settings, trainee, stored, collection, splits, rows)
         write_text(folder / DESCRIPTION, json.dumps(description, indent=2))

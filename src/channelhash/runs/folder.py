@@ -8,7 +8,7 @@ import logging
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +26,7 @@ from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_hash_model
 from channelhash.training import distributed
-from channelhash.training.validation import kept_validation, measure_of, read_log
+from channelhash.training.validation import measure_of, read_log, selection_score
 from channelhash.utils.files import locked_folder, reading, sweep, write_text
 from channelhash.utils.typed_settings import python_names, trusting
 
@@ -103,9 +103,16 @@ def claim_folder(config: RunConfig, folder: Path, resume: bool) -> Iterator[bool
 
 
 def save_model(model: HashModel, config: RunConfig, folder: Path) -> None:
-    """Save the trained model of a run, after which the run is finished."""
+    """Save the trained model of a run, after which the run is finished.
+
+    Its card says what it was trained with; of the data only the kind, as paths are private.
+    """
     if distributed.rank() == 0:
-        model.save_pretrained(folder / "model", model_card_kwargs=_card_facts(config))
+        sections = config.sections()
+        train = {key: value for key, value in sections["train"].items() if key not in ("device", "workers")}
+        names = {"data": {"kind": config.kind}, "model": {"name": config.model_name, "n_bits": config.n_bits}}
+        facts = {"settings": {**names, "loss": sections["loss"], "train": train}}
+        model.save_pretrained(folder / "model", model_card_kwargs=facts)
     distributed.wait_for_all()
 
 
@@ -114,7 +121,20 @@ def read_run(folder: Path) -> Run:
     log = read_log(folder / "log.jsonl")
     problems = (folder / "problems.txt").read_text(encoding="utf-8", errors="replace").splitlines()
     keep = read_sections(folder / "config.yaml").get("train", {}).get("keep", "last")
-    return Run(folder, len(log), log[-1]["loss"], kept_validation(log, keep), tuple(problems), measure_of(log))
+    return Run(folder, len(log), log[-1]["loss"], _kept_validation(log, keep), tuple(problems), measure_of(log))
+
+
+def _kept_validation(log: Sequence[Mapping[str, Any]], keep: str) -> dict[str, float]:
+    """Return the validation of the model that a training kept, the ``last`` or the ``best``; empty without one.
+
+    >>> log = [{"validation": {"text->image": score}} for score in (0.25, 0.5, 0.375)]
+    >>> _kept_validation(log, "last"), _kept_validation(log, "best")
+    ({'text->image': 0.375}, {'text->image': 0.5})
+    """
+    validations: list[dict[str, float]] = [entry["validation"] for entry in log if "validation" in entry]
+    if not validations:
+        return {}
+    return max(validations, key=selection_score) if keep == "best" else validations[-1]
 
 
 def keep_splits(folder: Path, records: Records, draw: Callable[[], Splits], settings: dict[str, Any]) -> Splits:
@@ -135,14 +155,6 @@ def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> No
             _log.warning("problems of the data: %d, listed in %s; the last is: %s", len(problems), file, problems[-1])
         device = distributed.local_device(config.train.device)
         _record_environment(folder / "environment.json", device, distributed.world_size())
-
-
-def _card_facts(config: RunConfig) -> dict[str, Any]:
-    """Return what a model's card says of its training; of the data only the kind, as paths are private."""
-    sections = config.sections()
-    train = {key: value for key, value in sections["train"].items() if key not in ("device", "workers")}
-    model = {"name": config.model_name, "n_bits": config.n_bits}
-    return {"settings": {"data": {"kind": config.kind}, "model": model, "loss": sections["loss"], "train": train}}
 
 
 #: What is in a run's folder as soon as something was trained or encoded there.

@@ -96,13 +96,13 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
     loss = create_loss(config, len(records.label_names))
     _check_pairs(config, records)
     if config.extend is not None:
-        return extend(config, config.extend, collection, splits, loss, folder, progress)
+        return extend(config, collection, splits, loss, folder, progress)
     model = create_model(config, records.take(splits.train))
     labels = torch.from_numpy(_noisy_labels(records.labels[splits.train], config.train.label_noise, config.train.seed))
     trainee = Trainee.prepare(model, collection, splits.train, config.train, progress)
     trainee.fit_scales(splits.train)
     del model  # and with it a frozen backbone, whose features are computed
-    return trainee.fit(loss, labels, splits, config.train, folder, progress)
+    return trainee.fit(loss, labels, splits, folder, progress)
 
 
 def _draw_splits(config: RunConfig, collection: Collection) -> Splits:

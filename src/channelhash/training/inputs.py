@@ -35,9 +35,6 @@ from channelhash.utils.progress import Progress, StageProgress, no_progress
 from channelhash.utils.row_file import RowFile, Rows, row_file
 from channelhash.utils.seeds import generator
 
-#: (epoch, sample): which draw of which image.
-_Draw = tuple[int, int]
-
 
 class _AugmentedImages(Dataset[Tensor]):
     """Images by (epoch, sample), decoded, resized and augmented: ``(3, s, s)`` floats in [0, 1].
@@ -52,7 +49,7 @@ class _AugmentedImages(Dataset[Tensor]):
     def __len__(self) -> int:
         return len(self.images) * self.progression.n_epochs
 
-    def __getitem__(self, draw: _Draw) -> Tensor:
+    def __getitem__(self, draw: tuple[int, int]) -> Tensor:
         return self.progression.augment(lambda sample: unit_pixels(self.images[sample]), *draw)
 
 

@@ -421,6 +421,7 @@ class Trainee:
         feature_model: the same model without frozen backbones, which takes features; see `HashModel.on_features`.
         features: all rows of the collection, as ``feature_model`` takes them.
         sources: inputs of the training rows, as ``model`` takes them.
+        settings: how it is trained.
         images: ``(n,)`` which image each training row shows, for ``train.captions: one``.
         stored: codes that old items of the retrieval set keep, whatever the model makes of them now.
     """
@@ -429,6 +430,7 @@ class Trainee:
     feature_model: HashModel
     features: Records
     sources: dict[str, inputs.Source]
+    settings: TrainSettings
     images: Tensor | None = None
     stored: CodeSet | None = None
 
@@ -444,23 +446,16 @@ class Trainee:
         features = inputs.collection_features(model, collection, settings, progress)
         sources = inputs.training_sources(model, train_records, features.take(rows), mode, settings, progress)
         feature_model = model.on_features()
-        return cls(model if mode == "online" else feature_model, feature_model, features, sources, images)
+        return cls(model if mode == "online" else feature_model, feature_model, features, sources, settings, images)
 
     def fit_scales(self, rows: Rows) -> None:
         """Fit the scales of the features to the training ``rows``, at most 20,000, of an untrained ``aligned`` one."""
         if self.feature_model.name == "aligned":
             fit_scales(self.feature_model, self._inputs(self.features.take(rows[:: -(-len(rows) // _SAMPLE)])))
 
-    def fit(
-        self,
-        loss: HashLoss,
-        targets: Tensor,
-        splits: Splits,
-        settings: TrainSettings,
-        folder: Path,
-        progress: StageProgress,
-    ) -> HashModel:
+    def fit(self, loss: HashLoss, targets: Tensor, splits: Splits, folder: Path, progress: StageProgress) -> HashModel:
         """Train the model, validate it on V_q and V_r (without labels on V_q alone), and return it."""
+        settings = self.settings
         validate = validator(self.feature_model, self.features, self.stored, splits, settings, progress)
         if settings.keep == "best" and not (validate and settings.validate_every):
             raise InputError("train.keep is best, but nothing is validated; give validation rows, or keep the last")

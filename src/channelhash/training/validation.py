@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import TrainSettings
@@ -59,19 +58,6 @@ def _entry(line: bytes, place: str) -> Entry:
         for number in numbers:
             math.isnan(number)  # a number that a float can hold, or an error
     return entry
-
-
-def kept_validation(log: Sequence[Mapping[str, Any]], keep: str) -> dict[str, float]:
-    """Return the validation of the model that a training kept, the ``last`` or the ``best``; empty without one.
-
-    >>> log = [{"validation": {"text->image": score}} for score in (0.25, 0.5, 0.375)]
-    >>> kept_validation(log, "last"), kept_validation(log, "best")
-    ({'text->image': 0.375}, {'text->image': 0.5})
-    """
-    validations: list[dict[str, float]] = [entry["validation"] for entry in log if "validation" in entry]
-    if not validations:
-        return {}
-    return max(validations, key=selection_score) if keep == "best" else validations[-1]
 
 
 def measure_of(log: Sequence[Mapping[str, Any]]) -> str:
@@ -130,7 +116,7 @@ def validator(
     query, database = (features.take(rows) for rows in (splits.validation_query, splits.validation_retrieval))
     if not features.label_names:
         return _recall_validator(model, query, settings, progress) if len(model.modalities) > 1 else None
-    if not relevant_pairs(query.labels, database.labels):
+    if not (query.labels.any(0) & database.labels.any(0)).any():
         raise InputError(
             f"none of the {len(query)} validation queries shares a label with the validation retrieval set; "
             "give more labelled rows, or set data.validation_queries to 0"
@@ -167,13 +153,3 @@ def _recall_validator(
         return {"validation": scores, "measure": "recall_at_10"}
 
     return validate
-
-
-def relevant_pairs(query_labels: NDArray[np.bool_], database_labels: NDArray[np.bool_]) -> bool:
-    """Return whether any query shares a label with any database item.
-
-    >>> labels = np.eye(2, dtype=bool)
-    >>> relevant_pairs(labels, labels), relevant_pairs(labels[:1], labels[1:])
-    (True, False)
-    """
-    return bool((query_labels.any(axis=0) & database_labels.any(axis=0)).any())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from channelhash.codes import PackedCodes, check_packed, unpack
 from channelhash.codes.code_set import CodeSet
@@ -143,7 +144,7 @@ def bit_health(packed: PackedCodes, n_bits: int) -> BitHealth:
     sizes = np.unique(rows, return_counts=True)[1]  # items of each bucket
     return {
         "ones": ones.tolist(),
-        "entropy": _bit_entropy(ones).tolist(),
+        "entropy": stats.entropy([ones, 1 - ones], base=2).tolist(),
         "constant": n_bits - len(varied),
         "correlation_mean": float(pairs.mean()) if len(pairs) else None,
         "correlation_max": float(pairs.max()) if len(pairs) else None,
@@ -151,18 +152,6 @@ def bit_health(packed: PackedCodes, n_bits: int) -> BitHealth:
         "alone": int((sizes == 1).sum()) / len(packed),
         "largest_bucket": int(sizes.max()),
     }
-
-
-def _bit_entropy(ones: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute −p log₂ p − (1 − p) log₂ (1 − p) of shares of ones p; 0 for a constant bit.
-
-    >>> _bit_entropy(np.array([0.0, 0.5])).tolist()
-    [0.0, 1.0]
-    """
-    entropy = np.zeros(ones.shape)
-    for share in (ones, 1 - ones):
-        entropy -= share * np.log2(share, out=np.zeros(ones.shape), where=share > 0)
-    return entropy
 
 
 def channel_health(
