@@ -1,15 +1,18 @@
-"""What the site's own code does: pages made of commands and registries, and nothing loaded from elsewhere."""
+"""The site's pages are made of commands and registries, load nothing from elsewhere, and name every licence."""
 
 import re
 import shlex
+import subprocess
 import sys
+from fnmatch import fnmatch
 
 import pytest
+from PIL import Image
 
 from channelhash.data import DATA_KINDS
 from channelhash.losses import LOSSES
 from channelhash.models import MODELS
-from pages import ROOT, check_command
+from pages import DOCS, ROOT, check_command
 
 sys.path.insert(0, str(ROOT / "tools" / "site"))
 
@@ -73,3 +76,39 @@ def test_the_site_builds_without_a_warning(tmp_path):
     build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
     assert "hamming_distances" in (tmp_path / "reference" / "api" / "codes.html").read_text()
     assert "<svg" in (tmp_path / "images" / "architecture.svg").read_text()
+
+
+#: What git keeps as text of ours, all under the licence of the project.
+_TEXT = re.compile(
+    r"\.(py|pyi|md|ya?ml|toml|txt|json|sh|html|js|css|sbatch|cff|j2)$|(^|/)[^./]+$|(^|/)\.[\w-]+$|Dockerfile"
+)
+
+
+def test_every_file_that_is_not_text_is_in_the_table():
+    page = (DOCS / "reference" / "licences.md").read_text(encoding="utf-8")
+    patterns = [pattern for row in re.findall(r"^\| (`.+?) \|", page, re.M) for pattern in re.findall(r"`(.+?)`", row)]
+    assert len(patterns) > 5
+    kept = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = [name for name in kept.split("\0") if name and not _TEXT.search(name)]
+    assert [name for name in files if not any(fnmatch(name, pattern) for pattern in patterns)] == []
+    assert [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in kept.split("\0"))] == []
+
+
+FOLDER = ROOT / "examples" / "photographs"
+LICENCES = ("public domain", "[CC0 1.0](", "[CC BY 2.0](", "[CC BY 4.0](")
+
+
+def test_every_photograph_is_small_and_has_its_title_author_licence_and_source():
+    rows = re.findall(r"^\| (\S+\.jpg) \| (.+) \|$", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
+    paths = sorted(FOLDER.glob("*.jpg"))
+    assert [name for name, _ in rows] == [path.name for path in paths]
+    for name, rest in rows:
+        cells = [cell.strip() for cell in rest.split(" | ")]
+        assert len(cells) == 4, name
+        assert all(cells), name
+        assert cells[2].startswith(LICENCES), name
+    assert sum(path.stat().st_size for path in paths) < 1_500_000
+    for path in paths:
+        with Image.open(path) as image:
+            assert max(image.size) <= 320, path.name
+            assert not image.getexif(), path.name

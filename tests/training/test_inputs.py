@@ -1,4 +1,4 @@
-"""Features of frozen backbones: cache and bank give what online encoding and augmentation give, on a GPU too."""
+"""Batches with and without random changes; cache and bank give what online encoding and augmentation give."""
 
 import json
 import os
@@ -9,28 +9,67 @@ import numpy as np
 import pytest
 import torch
 
+from channelhash.augment.progressive import Progression
 from channelhash.config import TrainSettings, read_config
 from channelhash.data.collection import Collection
-from channelhash.data.images import ImageFiles
+from channelhash.data.images import ImageFiles, image_batches, square
 from channelhash.data.table import load_table
 from channelhash.errors import JobError
 from channelhash.models import MODELS
+from channelhash.models.hash_model import encode_items
 from channelhash.runs.train import create_model
 from channelhash.training import inputs as training_inputs
-from channelhash.training.inputs import (
-    _augmented_features,
-    _bank_batches,
-    _cached_features,
-    _disk_batches,
-    encode_items,
-    feature_records,
-    memory_batches,
-)
+from channelhash.training.inputs import _augmented_features, _cached_features, feature_records, memory_batches
 from channelhash.utils.progress import no_stage_progress
 from picture_runs import clip_model, picture_config, picture_records, resnet_model, write_pictures
 from small_runs import assert_refused, run_command, train_run
 from training.test_distributed import losses
 from training.test_training import assert_same_run, weights
+
+TOKENS = torch.arange(1, 241, dtype=torch.int32).reshape(40, 6)
+PIXELS = torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+INPUTS = {"image": PIXELS, "text": TOKENS}
+ROWS = torch.arange(0, 40, 2)
+
+
+def batch_inputs(inputs, rows, epoch, settings):
+    return {modality: next(memory_batches(values, settings, epoch, [rows])) for modality, values in inputs.items()}
+
+
+def test_by_default_inputs_are_taken_as_they_are():
+    batch = batch_inputs(INPUTS, ROWS, 150, TrainSettings())
+    assert torch.equal(batch["image"], PIXELS[ROWS])
+    assert torch.equal(batch["text"], TOKENS[ROWS])
+
+
+def test_the_published_weights_of_easy_augmentation_are_a_setting():
+    kinds, angles = (TrainSettings(augment="progressive", easy_weights=name) for name in ("kinds", "angles"))
+    first, second = (batch_inputs(INPUTS, ROWS, 30, how)["image"] for how in (kinds, angles))
+    assert not torch.equal(first, second)
+
+
+def test_pictures_are_augmented_and_features_never():
+    settings = TrainSettings(augment="progressive")
+    images = batch_inputs(INPUTS, ROWS, 180, settings)["image"]
+    assert images.dtype == torch.float32
+    same = [torch.equal(image, pixels / 255) for image, pixels in zip(images, PIXELS[ROWS], strict=True)]
+    assert 0 < sum(same) < 15  # a quarter stays unaltered
+    features = {"image": torch.randn(40, 5)}
+    assert torch.equal(batch_inputs(features, ROWS, 180, settings)["image"], features["image"][ROWS])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_do_not_depend_on_workers(tmp_path, workers):
+    paths = list(picture_records(tmp_path, 9).items["image"])
+    settings = TrainSettings(epochs=200, augment_seed=5)
+    pictures = training_inputs._AugmentedImages(ImageFiles(paths, square(24)), settings)
+    batches = [torch.tensor([4, 0, 7]), torch.tensor([1, 2])]
+    draws = [[(190, row) for row in rows.tolist()] for rows in batches]
+    pixels = square(24)(paths).float() / 255
+    for got, rows in zip(image_batches(pictures, draws, workers), batches, strict=True):
+        expected = torch.stack([Progression(5, 9).augment(pixels.__getitem__, 190, row) for row in rows.tolist()])
+        torch.testing.assert_close(got, expected, rtol=0, atol=0)
+
 
 CPU = torch.device("cpu")
 
@@ -111,7 +150,8 @@ def test_a_bank_holds_what_encoding_each_draw_gives(tmp_path):
     rows = [torch.tensor([4, 0]), torch.tensor([8, 1, 7])]
     changed = 0
     for epoch in (0, 3, 7):
-        bank, online = _bank_batches(file, CPU, epoch, rows), _disk_batches(images, settings, epoch, rows)
+        bank = training_inputs._bank_batches(file, CPU, epoch, rows)
+        online = training_inputs._disk_batches(images, settings, epoch, rows)
         held = memory_batches(pixels, settings, epoch, rows)
         for features, pictures, same, part in zip(bank, online, held, rows, strict=True):
             assert torch.equal(pictures, same if same.dtype == torch.float32 else same / 255)
