@@ -16,7 +16,8 @@ from PIL import Image
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.lab.experiments.tables import Cell, Table, write_tables
-from channelhash.lab.report import page, run_page, write_report
+from channelhash.lab.report import page, run_page
+from channelhash.lab.report.grid_page import write_report
 from channelhash.lab.report.page import Mark, level_chart, line_chart, print_score
 from channelhash.metrics.report import evaluate
 from channelhash.utils.seeds import generator

@@ -57,7 +57,7 @@ def test_the_schedule_is_the_papers():
 
 
 def test_an_epoch_sees_every_row_at_most_once_and_drops_the_partial_batch():
-    batches = list(inputs._epoch_batches(100, 32, 0, 5))
+    batches = list(inputs._epoch_batches(100, None, 32, 0, 5))
     assert [len(rows) for rows in batches] == [32, 32, 32]
     assert max(Counter(torch.cat(batches).tolist()).values()) == 1
 
@@ -91,10 +91,10 @@ def test_the_cosine_schedule_rises_for_a_twentieth_and_falls_to_0():
 
 def test_an_epoch_of_images_takes_each_once_with_a_text_that_changes():
     images = torch.tensor([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 4])
-    epochs = [list(inputs._image_batches(images, 2, 0, epoch)) for epoch in range(30)]
+    epochs = [list(inputs._epoch_batches(11, images, 2, 0, epoch)) for epoch in range(30)]
     assert all(len(set(images[torch.cat(batches)].tolist())) == 4 for batches in epochs)
     assert {row for batches in epochs for row in torch.cat(batches).tolist()} == set(range(11))
-    again = list(inputs._image_batches(images, 2, 0, 3))
+    again = list(inputs._epoch_batches(11, images, 2, 0, 3))
     assert all(torch.equal(a, b) for a, b in zip(again, epochs[3], strict=True))
     steps = [rows for rows, _ in epoch_steps(11, TrainSettings(batch_size=2), 3, (), images)]
     assert all(torch.equal(a, b) for a, b in zip(steps, epochs[3], strict=True))

@@ -7,8 +7,7 @@ parameters are relative to their size, so that they can be drawn before an image
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -195,8 +194,7 @@ _MIXTURES: dict[int, dict[_Level, float]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Augmentation:
+class _Augmentation(NamedTuple):
     """One row of the table.
 
     Attributes:
@@ -223,8 +221,7 @@ def _row(name: str, probability: float = 1.0, **parameters: tuple[float, ...]) -
     return _Augmentation(name, parameters, probability)
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     """Rows of which a random number is active at once.
 
     Attributes:
@@ -293,8 +290,7 @@ def _mixture(epoch: int, n_epochs: int = _TABLE_EPOCHS) -> dict[_Level, float]:
 _EasyWeights = Literal["kinds", "angles"]
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """One drawn operation.
 
     Attributes:
@@ -304,12 +300,11 @@ class _Step:
     """
 
     name: str
-    parameters: dict[str, float] = field(default_factory=dict)
-    partner: int | None = None
+    parameters: dict[str, float]
+    partner: int | None
 
 
-@dataclass(frozen=True)
-class Progression:
+class Progression(NamedTuple):
     """Settings of a progressive augmentation.
 
     Attributes:

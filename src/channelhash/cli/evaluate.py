@@ -376,7 +376,7 @@ def report(
 
     Example: channelhash report runs/table
     """
-    from channelhash.lab.report import write_report
+    from channelhash.lab.report.grid_page import write_report
 
     when_stopped("the page is written at the end")
     path = write_report(folder)

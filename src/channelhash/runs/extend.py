@@ -132,7 +132,7 @@ def extend(
         _store_codes(trainee, old_rows, settings.run, folder, progress("encode old items"))
     wait_for_all()
     stored = CodeSet.load(folder / _STORED)
-    trainee = replace(trainee, stored=stored)
+    trainee = trainee._replace(stored=stored)
     assert stored.labels is not None  # an extension has labels
     is_new = rows >= collection.n_old
     stored_rows = np.searchsorted(splits.retrieval, np.where(is_new, splits.retrieval[0], rows))

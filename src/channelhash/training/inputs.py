@@ -123,18 +123,15 @@ def epoch_steps(
     n: int, settings: TrainSettings, epoch: int, anchors: tuple[str, ...], images: Tensor | None = None
 ) -> Iterator[tuple[Tensor, str | None]]:
     """Yield the (rows, anchor) of every batch of an epoch: one pass without anchors; with anchors a full pass for each
-    in turn, or each batch for all of them. With ``images`` a pass is one of `_image_batches`.
+    in turn, or each batch for all of them. With ``images`` a pass is over these, see
+    `_epoch_batches`.
 
     >>> settings = TrainSettings(batch_size=2)
     >>> [(rows.tolist(), anchor) for rows, anchor in epoch_steps(2, settings, 0, ("image", "text"))]
     [([0, 1], 'image'), ([0, 1], 'text')]
     """
 
-    def batches(*names: str | int) -> Iterator[Tensor]:
-        if images is None:
-            return _epoch_batches(n, settings.batch_size, settings.seed, *names)
-        return _image_batches(images, settings.batch_size, settings.seed, *names)
-
+    batches = partial(_epoch_batches, n, images, settings.batch_size, settings.seed)
     if anchors and settings.alternate == "epoch":
         for anchor in anchors:
             for rows in batches(epoch, anchor):
@@ -144,32 +141,27 @@ def epoch_steps(
             yield from ((rows, anchor) for anchor in anchors or (None,))
 
 
-def _epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
-    """Yield row numbers of each batch of one pass over ``n`` rows, in an order drawn from (``seed``, ``names``).
+def _epoch_batches(
+    n: int, images: Tensor | None, batch_size: int, seed: int, *names: str | int
+) -> Iterator[Tensor]:
+    """Yield row numbers of each batch of one pass over ``n`` rows; of ``images``, a pass over these with a row of each.
 
-    The last partial batch is dropped (§ 6): the loss is divided by n², so a small batch would weigh differently.
+    Order and rows are drawn from (``seed``, ``names``). The last partial batch is dropped (§ 6): the loss is divided by
+    n², so a small batch would weigh differently.
 
-    >>> [rows.tolist() for rows in _epoch_batches(5, 2, 0, "epoch", 0)]
+    >>> [rows.tolist() for rows in _epoch_batches(5, None, 2, 0, "epoch", 0)]
     [[0, 3], [2, 4]]
-    """
-    order: NDArray[np.int64] = generator(seed, "batches", *names).permutation(n)
-    for start in range(0, n - batch_size + 1, batch_size):
-        yield torch.from_numpy(np.sort(order[start : start + batch_size]))
-
-
-def _image_batches(images: Tensor, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
-    """Yield row numbers of each batch of one pass over the images, each with one of its rows.
-
-    Order and rows are drawn from (``seed``, ``names``). The last partial batch is dropped.
-
-    >>> [rows.tolist() for rows in _image_batches(torch.tensor([0, 0, 0, 1, 2]), 2, 0, "epoch", 0)]
+    >>> [rows.tolist() for rows in _epoch_batches(5, torch.tensor([0, 0, 0, 1, 2]), 2, 0, "epoch", 0)]
     [[1, 4]]
     """
-    shuffled = generator(seed, "captions", *names).permutation(len(images))
-    _, first = np.unique(images.numpy()[shuffled], return_index=True)  # of the images in order, in the shuffled rows
-    row_of_image = torch.from_numpy(shuffled[first])
-    for chosen in _epoch_batches(len(row_of_image), batch_size, seed, *names):
-        yield row_of_image[chosen].sort().values
+    rows: NDArray[np.int64] = np.arange(n)
+    if images is not None:
+        shuffled = generator(seed, "captions", *names).permutation(n)
+        _, first = np.unique(images.numpy()[shuffled], return_index=True)  # of the images in order, in the shuffled rows
+        rows = shuffled[first]
+    order = generator(seed, "batches", *names).permutation(len(rows))
+    for start in range(0, len(rows) - batch_size + 1, batch_size):
+        yield torch.from_numpy(np.sort(rows[order[start : start + batch_size]]))
 
 
 def _n_workers(settings: TrainSettings) -> int:

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -411,8 +410,7 @@ def _scores(log: list[Entry]) -> list[float]:
 _SAMPLE = 20_000
 
 
-@dataclass(frozen=True)
-class Trainee:
+class Trainee(NamedTuple):
     """A model with what it is trained and validated on.
 
     Attributes:
