@@ -141,9 +141,7 @@ def epoch_steps(
             yield from ((rows, anchor) for anchor in anchors or (None,))
 
 
-def _epoch_batches(
-    n: int, images: Tensor | None, batch_size: int, seed: int, *names: str | int
-) -> Iterator[Tensor]:
+def _epoch_batches(n: int, images: Tensor | None, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
     """Yield row numbers of each batch of one pass over ``n`` rows; of ``images``, a pass over these with a row of each.
 
     Order and rows are drawn from (``seed``, ``names``). The last partial batch is dropped (§ 6): the loss is divided by

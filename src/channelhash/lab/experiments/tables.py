@@ -285,7 +285,7 @@ def gamma_w_table(results: Sequence[Result], view: str = "validation", checkpoin
         if "gamma_w" not in result.settings["loss"]:
             raise InputError(f"{result.name}: its loss has no gamma_w; a table of γ_w takes runs of DSCH alone")
         runs.setdefault(float(result.settings["loss"]["gamma_w"]), []).append(result)
-    tasks = task_names(results, view, checkpoint)
+    tasks = _task_names(results, view, checkpoint)
     cells = {f"{value:g}": [runs[value]] * len(tasks) for value in sorted(runs)}
     scores = _SCORE_NAMES.items()
     rows = [row for score, name in scores for row in _block(name, cells, tasks, (score, view, checkpoint))]
@@ -307,10 +307,10 @@ def all_views(
     return [build(results, view, checkpoint) for view, checkpoint in places or [(first, "last")]]
 
 
-def task_names(results: Sequence[Result], view: str, checkpoint: str) -> list[str]:
+def _task_names(results: Sequence[Result], view: str, checkpoint: str) -> list[str]:
     """Return the tasks that some run was evaluated on, in their order; a stand-in while there is none.
 
-    >>> task_names([], "test", "last")
+    >>> _task_names([], "test", "last")
     ['every task']
     """
     return list(dict.fromkeys(task for result in results for task in result.tasks(view, checkpoint))) or ["every task"]
@@ -330,7 +330,7 @@ def _by_method(
     for result in results:
         runs[result.method][columns.index(column_of(result))].append(result)
     rows: list[tuple[Cell, ...]] = []
-    for task in task_names(results, view, checkpoint):
+    for task in _task_names(results, view, checkpoint):
         rows += _block(arrow(task), runs, [task] * len(columns), place)
     title = f"{title}: {VIEW_NAMES[view]}, {_CHECKPOINT_NAMES[checkpoint]}"
     return Table(f"{name}-{view}-{checkpoint}", title, ("Task", "Method", *columns), tuple(rows), _caption(results))

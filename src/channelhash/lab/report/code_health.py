@@ -25,7 +25,7 @@ _ROWS = 1 << 13
 _EDGE = 1e-9
 
 
-class BitHealth(TypedDict):
+class _BitHealth(TypedDict):
     """Bits and buckets of the codes of one modality.
 
     Attributes:
@@ -83,7 +83,7 @@ class CodeHealth(TypedDict):
     ['image']
     """
 
-    bits: dict[str, BitHealth]
+    bits: dict[str, _BitHealth]
     channels: dict[str, dict[_Kind, _ChannelHealth]]
 
 
@@ -121,7 +121,7 @@ def code_report(codes: CodeSet, bounds: Bounds | None = None) -> CodeHealth:
     }  # fmt: skip
 
 
-def bit_health(packed: PackedCodes, n_bits: int) -> BitHealth:
+def bit_health(packed: PackedCodes, n_bits: int) -> _BitHealth:
     """Report bits and buckets of packed codes ``(n, ceil(k / 8))``.
 
     Raises:

@@ -16,7 +16,7 @@ from channelhash.config import read_run_config
 from channelhash.errors import InputError
 from channelhash.lab.brute_force import nearest
 from channelhash.lab.report import page
-from channelhash.lab.report.code_health import BitHealth, Bounds, bit_health, channel_health
+from channelhash.lab.report.code_health import Bounds, bit_health, channel_health
 from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.runs.folder import read_environments
 from channelhash.runs.train import create_loss
@@ -62,7 +62,7 @@ def _health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> 
     return blocks
 
 
-_BITS: dict[str, Callable[[BitHealth], float | None]] = {
+_BITS: dict[str, Callable[[Mapping[str, Any]], float | None]] = {
     "bits that are constant": lambda health: health["constant"],
     "share of ones, smallest": lambda health: min(health["ones"]),
     "share of ones, largest": lambda health: max(health["ones"]),
@@ -75,7 +75,7 @@ _BITS: dict[str, Callable[[BitHealth], float | None]] = {
 }
 
 
-def _bit_table(of_bits: Mapping[str, BitHealth]) -> page.Table:
+def _bit_table(of_bits: Mapping[str, Mapping[str, Any]]) -> page.Table:
     rows = [(name, *(page.print_score(read(health)) for health in of_bits.values())) for name, read in _BITS.items()]
     return page.Table(["codes", *of_bits], rows, "Bits and buckets; shares in %")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from channelhash.lab.experiments.comparisons import SeedTest
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
-from channelhash.lab.experiments.tables import Cell, all_views, losses_table, signed, task_names
+from channelhash.lab.experiments.tables import Cell, all_views, losses_table, signed
 from channelhash.utils.plotting import arrow
 
 
@@ -85,7 +85,7 @@ def _effects_tables(results: Sequence[Result]) -> list[Table]:
     finished = [result for result in results if result.status == "finished"]
     tables = []
     for n_bits in sorted({result.n_bits for result in finished}):
-        tasks = task_names(finished, "test", "last")
+        tasks = finished[0].tasks()
         effects = {task: _factorial_effects(finished, task, n_bits) for task in tasks}
         rows = [(Cell(name), *(_cell(effects[task][name]) for task in tasks)) for name in effects[tasks[0]]]
         if not rows:
