@@ -155,8 +155,8 @@ def _epoch_batches(n: int, images: Tensor | None, batch_size: int, seed: int, *n
     rows: NDArray[np.int64] = np.arange(n)
     if images is not None:
         shuffled = generator(seed, "captions", *names).permutation(n)
-        _, first = np.unique(images.numpy()[shuffled], return_index=True)  # of the images in order, in the shuffled rows
-        rows = shuffled[first]
+        _, first = np.unique(images.numpy()[shuffled], return_index=True)
+        rows = shuffled[first]  # the first row that shows each image
     order = generator(seed, "batches", *names).permutation(len(rows))
     for start in range(0, len(rows) - batch_size + 1, batch_size):
         yield torch.from_numpy(np.sort(rows[order[start : start + batch_size]]))

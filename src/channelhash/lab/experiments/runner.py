@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from filecmp import cmp
 from functools import partial
 from pathlib import Path
@@ -95,7 +95,8 @@ class Grid(NamedTuple):
             ]
 
 
-class Execution(NamedTuple):
+@dataclass(frozen=True)
+class Execution:
     """How the runs of a grid are carried out.
 
     Attributes:
@@ -130,7 +131,7 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
         execution.notify(f"{grid.title}: {len(grid.runs)} runs, {before} of them finished before")
         progress = execution.progress("runs")
         progress(0, len(unfinished))
-        inner = execution._replace(progress=lambda stage: lambda i, n: note(progress, f"{stage} {i:,}/{n:,}"))
+        inner = replace(execution, progress=lambda stage: lambda i, n: note(progress, f"{stage} {i:,}/{n:,}"))
         outcomes = _outcomes(unfinished, folder, inner, grid.only_validation)
         for done, (name, error) in enumerate(outcomes, start=1):
             execution.notify(f"{done}/{len(unfinished)} {name} {f'failed: {error}' if error else 'finished'}")
