@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.errors import InputError, JobError
-from channelhash.explanation.api import BitLabels, Outputs
+from channelhash.explanation.api import BitLabels
+from channelhash.explanation.occlusion import Outputs
 from channelhash.models.description import QueryEncoder
 from channelhash.models.fitted import FittedModel
 from channelhash.search.filters import quoted
