@@ -46,9 +46,6 @@ class _AugmentedImages(Dataset[Tensor]):
         self.images = images
         self.progression = Progression(settings.augment_seed, len(images), settings.epochs, settings.easy_weights)
 
-    def __len__(self) -> int:
-        return len(self.images) * self.progression.n_epochs
-
     def __getitem__(self, draw: tuple[int, int]) -> Tensor:
         return self.progression.augment(lambda sample: unit_pixels(self.images[sample]), *draw)
 
@@ -123,14 +120,12 @@ def epoch_steps(
     n: int, settings: TrainSettings, epoch: int, anchors: tuple[str, ...], images: Tensor | None = None
 ) -> Iterator[tuple[Tensor, str | None]]:
     """Yield the (rows, anchor) of every batch of an epoch: one pass without anchors; with anchors a full pass for each
-    in turn, or each batch for all of them. With ``images`` a pass is over these, see
-    `_epoch_batches`.
+    in turn, or each batch for all of them. With ``images`` a pass is over these (`_epoch_batches`).
 
     >>> settings = TrainSettings(batch_size=2)
     >>> [(rows.tolist(), anchor) for rows, anchor in epoch_steps(2, settings, 0, ("image", "text"))]
     [([0, 1], 'image'), ([0, 1], 'text')]
     """
-
     batches = partial(_epoch_batches, n, images, settings.batch_size, settings.seed)
     if anchors and settings.alternate == "epoch":
         for anchor in anchors:
