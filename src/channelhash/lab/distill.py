@@ -174,7 +174,6 @@ def distill(
             model = create_model(config, labelled.take(splits.train))
             model.code_spaces = (origin["teacher_weights"], *teacher.model.extends)
             trainee = Trainee.prepare(model, Collection((labelled,)), splits.train, config.train, progress)
-            trainee.fit_scales(splits.train)
             del model  # and with it a frozen backbone, whose features are computed
             sizes = {"n_bits": config.n_bits, "modalities": tuple(labelled.items)}
             loss = resolve_loss(config.loss_name)(**sizes, **vars(config.loss))

@@ -100,7 +100,6 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
     model = create_model(config, records.take(splits.train))
     labels = torch.from_numpy(_noisy_labels(records.labels[splits.train], config.train.label_noise, config.train.seed))
     trainee = Trainee.prepare(model, collection, splits.train, config.train, progress)
-    trainee.fit_scales(splits.train)
     del model  # and with it a frozen backbone, whose features are computed
     return trainee.fit(loss, labels, splits, folder, progress)
 

@@ -436,7 +436,10 @@ class Trainee(NamedTuple):
     def prepare(
         cls, model: HashModel, collection: Collection, rows: Rows, settings: TrainSettings, progress: StageProgress
     ) -> "Trainee":
-        """Bring a model to its device, and compute or read the features that it is trained and validated on."""
+        """Bring a model to its device, and compute or read the features that it is trained and validated on.
+
+        The scales of an ``aligned`` one are fitted to the training ``rows``, at most 20,000; an extension keeps them.
+        """
         train_records = collection.records.take(rows)
         images = training_images(train_records, settings)
         model.to(distributed.local_device(settings.device))
@@ -444,12 +447,11 @@ class Trainee(NamedTuple):
         features = inputs.collection_features(model, collection, settings, progress)
         sources = inputs.training_sources(model, train_records, features.take(rows), mode, settings, progress)
         feature_model = model.on_features()
-        return cls(model if mode == "online" else feature_model, feature_model, features, sources, settings, images)
-
-    def fit_scales(self, rows: Rows) -> None:
-        """Fit the scales of the features to the training ``rows``, at most 20,000, of an untrained ``aligned`` one."""
-        if self.feature_model.name == "aligned":
-            fit_scales(self.feature_model, self._inputs(self.features.take(rows[:: -(-len(rows) // _SAMPLE)])))
+        trained = model if mode == "online" else feature_model
+        trainee = cls(trained, feature_model, features, sources, settings, images)
+        if feature_model.name == "aligned" and not feature_model.extends:
+            fit_scales(feature_model, trainee._inputs(features.take(rows[:: -(-len(rows) // _SAMPLE)])))
+        return trainee
 
     def fit(self, loss: HashLoss, targets: Tensor, splits: Splits, folder: Path, progress: StageProgress) -> HashModel:
         """Train the model, validate it on V_q and V_r (without labels on V_q alone), and return it."""
