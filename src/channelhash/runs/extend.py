@@ -120,7 +120,7 @@ def extend(
 ) -> HashModel:
     """Train the model of a run on new items, and return it."""
     settings = config.extend
-    assert settings is not None
+    assert settings is not None  # the run extends another
     _check(config, settings, loss, collection.new)
     rows = _training_rows(splits, collection.n_old, settings, config.train.seed)
     model = load_hash_model(settings.run)
