@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channelhash.losses import LOSSES, Batch, ChannelLoss, ContrastiveLoss, DSCHLoss, SCHLoss, make_loss
-from channelhash.losses.auxiliary import LossWithTerms, Terms
+from channelhash.losses import LOSSES, Batch, ChannelLoss, ContrastiveLoss, DSCHLoss, LossWithTerms, Terms, make_loss
 from channelhash.losses.distillation import DistillationLoss
 from channelhash.losses.incremental import ExtensionLoss, _keep_loss, _stored_loss
 from losses import loss_equations as literal
@@ -143,14 +142,14 @@ def literal_keep(outputs, codes):
     st.integers(2, 20),
     st.integers(1, 3),
     st.sampled_from([(1.0, 1.0, 1.0), (3.0, 0.5, 2.0), (1.0, 2.0, 0.5)]),
-    st.booleans(),
+    st.sampled_from(["dsch", "sch"]),
     st.integers(0, 99),
 )
-def test_terms_equal_their_equations_in_value_and_gradient(k, n_modalities, weights, is_dsch, seed):
+def test_terms_equal_their_equations_in_value_and_gradient(k, n_modalities, weights, name, seed):
     outputs, labels = batch(k, n_modalities, seed=seed)
     stored, stored_labels = stored_codes(k, n_modalities=n_modalities, seed=seed)
     alpha, beta, gamma_l = weights
-    loss = (DSCHLoss if is_dsch else SCHLoss)(k, alpha=alpha, beta=beta)
+    loss = LOSSES[name](k, alpha=alpha, beta=beta)
     loss.gamma_l = gamma_l
     ours = _stored_loss(outputs, labels, stored, stored_labels, loss)
     expected = literal_stored(outputs, labels, stored, stored_labels, loss.bounds, alpha, beta, gamma_l)
@@ -215,7 +214,7 @@ def test_partners_are_drawn_by_seed_and_rows_alone():
 
     def value(rows, partners=20, seed=0):
         draws, new = {"partners": partners, "seed": seed}, torch.ones(14, dtype=torch.bool)
-        loss = ExtensionLoss(SCHLoss(k), codes, new, stored, stored_labels, **draws)
+        loss = ExtensionLoss(LOSSES["sch"](k), codes, new, stored, stored_labels, **draws)
         return loss(outputs, labels, rows=torch.tensor(rows)).item()
 
     low, high = list(range(7)), list(range(7, 14))

@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from channelhash.losses import LOSSES, ChannelLoss, HashLoss, loss_settings, make_loss, resolve_loss
-from channelhash.losses.auxiliary import Terms
+from channelhash.losses import LOSSES, ChannelLoss, HashLoss, Terms, loss_settings, make_loss, resolve_loss
 from channelhash.losses.base import quantization_error, sign
 from losses.test_losses import assert_shards_add_up, batch, default_loss
 from refusals import check_refusal, refusal

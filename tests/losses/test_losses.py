@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from scipy.linalg import hadamard
 
 from channelhash.channels import label_similarity
-from channelhash.losses import LOSSES, BSCHLoss, DSCHLoss, HashNetLoss, RSCHLoss, SCHLoss, TDSRDHLoss, make_loss
+from channelhash.losses import LOSSES, BSCHLoss, DSCHLoss, LossWithTerms, SCHLoss, TDSRDHLoss, Terms, make_loss
 from channelhash.losses import base as tiles
-from channelhash.losses.auxiliary import LossWithTerms, Terms
 from losses import loss_equations as literal
 from pages import ROOT
 from refusals import check_refusal
@@ -43,34 +42,37 @@ def assert_same_value_and_gradient(outputs, ours, oracle):
             torch.testing.assert_close(got, want, rtol=1e-7, atol=1e-9)
 
 
-#: Loss, transcription, the transcription's defaults, and changes of them.
+#: Loss -> transcription, the transcription's defaults, and changes of them.
 EQUATIONS = {
     "dsch": (
-        DSCHLoss, literal.dsch,
+        literal.dsch,
         dict(lambda_neg=None, tau=1.0, gamma_w=8.0, gamma_l=1.0, alpha=1.0, beta=1.0, kappa_q=0.01),
         [{}, {"lambda_neg": 5.0}, {"tau": 2.5}, {"gamma_w": 2.0}, {"gamma_w": 0.7}, {"gamma_l": 2.0}, {"gamma_l": 0.5},
          {"alpha": 3.0}, {"beta": 0.25}, {"kappa_q": 0.0}, {"kappa_q": 0.4},
          dict(lambda_neg=9.0, tau=0.5, gamma_w=3.0, gamma_l=1.5, alpha=2.0, beta=0.5, kappa_q=0.1)],
     ),
     "sch": (
-        SCHLoss, literal.sch, dict(tau=3.0, alpha=1.0, beta=1.0, kappa_q=0.0),
+        literal.sch, dict(tau=3.0, alpha=1.0, beta=1.0, kappa_q=0.0),
         [{}, {"tau": 1.5}, {"alpha": 3.0}, {"beta": 0.25}, {"kappa_q": 0.01}, dict(tau=5.0, alpha=2.0, kappa_q=0.3)],
     ),
     "bsch": (
-        BSCHLoss, literal.bsch, dict(similarity_ratio=None, rho=1.0, gamma_l=1.0, alpha=1.0, beta=1.0, kappa_q=0.1),
+        literal.bsch, dict(similarity_ratio=None, rho=1.0, gamma_l=1.0, alpha=1.0, beta=1.0, kappa_q=0.1),
         [{}, {"similarity_ratio": 0.3}, {"similarity_ratio": 9.0}, {"rho": 0.5}, {"rho": 0.0}, {"gamma_l": 2.0},
          dict(alpha=2.0, beta=0.5, kappa_q=0.3)],
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("k", [16, 128])
-@pytest.mark.parametrize(("name", "changed"), [(name, changed) for name in EQUATIONS for changed in EQUATIONS[name][3]])
-def test_a_channel_loss_equals_its_equation_in_value_and_gradient(name, changed, k):
-    outputs, labels = batch(k)
-    make, equation, defaults, _ = EQUATIONS[name]
+CHANGES = [(name, changed, k, 2) for name in EQUATIONS for changed in EQUATIONS[name][2] for k in (16, 128)]
+CHANGES += [(name, {}, 16, n_modalities) for name in EQUATIONS for n_modalities in (1, 3)]
+
+
+@pytest.mark.parametrize(("name", "changed", "k", "n_modalities"), CHANGES, ids=str)
+def test_a_channel_loss_equals_its_equation_in_value_and_gradient(name, changed, k, n_modalities):
+    outputs, labels = batch(k, n_modalities)
+    equation, defaults, _ = EQUATIONS[name]
     settings = defaults | changed
-    ours = make(n_bits=k, **settings)(outputs, labels)
+    ours = LOSSES[name](n_bits=k, **changed)(outputs, labels)
     if name == "dsch" and settings["lambda_neg"] is None:
         settings["lambda_neg"] = k / 2
     assert_same_value_and_gradient(outputs, ours, equation(outputs, labels, k, **settings))
@@ -112,7 +114,7 @@ def test_rsch_bounds_the_share_of_misplaced_pairs(seed, k, pull):
     labels[:, 3] = torch.randint(0, 2, (12,), generator=random)
     codes = torch.randn(12, k, generator=random, dtype=torch.float64)
     codes = codes + pull * torch.randn(3, k, generator=random, dtype=torch.float64)[classes]
-    loss = RSCHLoss(k)
+    loss = LOSSES["rsch"](k)
     similarity = label_similarity(labels).double()
     distances = 0.5 * (k - torch.tanh(codes) @ torch.tanh(codes).T)
     similar, dissimilar = distances[similarity > 0], distances[similarity == 0]
@@ -131,15 +133,6 @@ def test_tdsrdh_equals_the_equation_in_value_and_gradient(k, anchor, changed):
     settings = dict(alpha=0.05, beta=1.0, epsilon=0.3) | changed
     ours = TDSRDHLoss(**settings)(outputs, labels, anchor=anchor)
     assert_same_value_and_gradient(outputs, ours, literal.tdsrdh(outputs, labels, anchor, **settings))
-
-
-@pytest.mark.parametrize("n_modalities", [1, 3])
-def test_channel_losses_sum_over_any_number_of_modalities(n_modalities):
-    outputs, labels = batch(16, n_modalities)
-    oracle = literal.dsch(outputs, labels, 16, **(EQUATIONS["dsch"][2] | {"lambda_neg": 8.0}))
-    assert_same_value_and_gradient(outputs, DSCHLoss(16)(outputs, labels), oracle)
-    oracle = literal.sch(outputs, labels, 16, **EQUATIONS["sch"][2])
-    assert_same_value_and_gradient(outputs, SCHLoss(16)(outputs, labels), oracle)
 
 
 def test_tdsrdh_sums_over_the_other_modalities_and_by_default_over_the_anchors_or_trains_its_only_one():
@@ -242,7 +235,8 @@ def cases(draw):
     dsch = DSCHLoss(k, tau=min(1.0, k / 2), gamma_l=gamma_l, alpha=alpha, beta=beta, gamma_w=2.0)
     sch = SCHLoss(k, alpha=alpha, beta=beta, kappa_q=0.3)
     terms = Terms(contrastive=0.3, pairs=0.2, temperature=0.5, average_precision=0.7)
-    loss = draw(st.sampled_from([dsch, sch, *(LossWithTerms(one, k, terms) for one in (dsch, sch, HashNetLoss(k)))]))
+    beside = [LossWithTerms(one, k, terms) for one in (dsch, sch, LOSSES["hashnet"](k))]
+    loss = draw(st.sampled_from([dsch, sch, *beside]))
     fewest = 2 if isinstance(loss, LossWithTerms) else 1  # InfoNCE is between modalities
     ends = ((1, 30), (fewest, 3), (1, 5), (0, 1000))
     n, n_modalities, n_labels, seed = (draw(st.integers(*two)) for two in ends)

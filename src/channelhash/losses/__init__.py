@@ -1,13 +1,18 @@
 """Losses, one file each. A new loss is one file here and one line in `LOSSES`; `base.HashLoss` is their contract.
 
-Losses that were published for one modality see a batch of several as `multimodal` says.
+Losses that were published for one modality see a batch of several as `multimodal` says. Any loss is made here, of its
+settings: those given, those that ``published: true`` (``docs/reference/baselines.md``) and ``recommended: true`` stand
+for, and the weights of `Terms` beside it, each of which is off unless a configuration turns it on.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+from torch import Tensor
 
 from channelhash.errors import InputError
-from channelhash.losses.auxiliary import LossWithTerms as LossWithTerms
-from channelhash.losses.auxiliary import Terms as Terms
 from channelhash.losses.base import Batch as Batch
 from channelhash.losses.base import ChannelLoss as ChannelLoss
 from channelhash.losses.base import HashLoss as HashLoss
@@ -24,10 +29,6 @@ from channelhash.losses.hashnet import HashNetLoss as HashNetLoss
 from channelhash.losses.hyp2 import HyP2Loss as HyP2Loss
 from channelhash.losses.idhn import IDHNLoss as IDHNLoss
 from channelhash.losses.orthohash import OrthoHashLoss as OrthoHashLoss
-from channelhash.losses.published import PUBLISHED as PUBLISHED
-from channelhash.losses.published import RECOMMENDED as RECOMMENDED
-from channelhash.losses.published import expand_settings as expand_settings
-from channelhash.losses.published import recommended_weights as recommended_weights
 from channelhash.losses.qsmi import QSMILoss as QSMILoss
 from channelhash.losses.rsch import RSCHLoss as RSCHLoss
 from channelhash.losses.sch import SCHLoss as SCHLoss
@@ -61,6 +62,30 @@ LOSSES: dict[str, type[HashLoss]] = {
 #: Likewise, losses that compare with a teacher's outputs instead of labels (`channelhash.lab.distill`).
 TEACHER_LOSSES: dict[str, type[HashLoss]] = {"distillation": DistillationLoss}
 
+#: Name of a loss -> the settings with which it is its authors'; empty where its defaults are.
+PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "dsch": {},
+    "sch": {},
+    "sch-original": {},
+    "tdsrdh": {},
+    "dcmh": {"n_train": 10_000},
+    "hashnet": {"weighted": False},
+    "idhn": {},
+    "csq": {"squared": True, "lambda_p": 0.2},
+    "orthohash": {},
+    "greedyhash": {},
+    "hyp2": {"beta": 0.8, "dsph": True},
+    "dnph": {},
+    "qsmi": {},
+    "dcgh": {},
+    "talr": {"alpha": 0.5, "bin_width": 2},
+}
+
+#: Losses that the weights were measured with.
+RECOMMENDED = ("dsch", "sch", "bsch")
+
+_Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
 
 def resolve_loss(name: str) -> type[HashLoss]:
     """Return the class of a registered loss, or of one's own that ``python:module:Name`` names.
@@ -89,6 +114,139 @@ def loss_settings(loss: type[HashLoss]) -> type[Settings]:
     ['tau', 'alpha', 'beta', 'kappa_q']
     """
     return settings_of(loss, frozenset({"n_bits", "n_labels", "modalities"}))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of `LossWithTerms`: further keys of the section ``loss`` of any configuration.
+
+    Attributes:
+        contrastive: weight w_c ≥ 0 of `ContrastiveLoss.compute_by_labels`.
+        pairs: weight w_p ≥ 0 of `ContrastiveLoss`.
+        temperature: temperature T > 0 of the two.
+        average_precision: weight w_AP ≥ 0 of `talr.TALRLoss`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+
+    >>> Terms(pairs=0.5, average_precision=8).active
+    ['pairs', 'average_precision']
+    """
+
+    contrastive: _Weight = 0.0
+    pairs: _Weight = 0.0
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.07
+    average_precision: _Weight = 0.0
+
+    def __post_init__(self) -> None:
+        weights = (self.contrastive, self.pairs, self.average_precision)
+        if not (all(weight >= 0 for weight in weights) and self.temperature > 0):
+            raise ValueError("weights are 0 or more, the temperature is above 0")
+
+    @property
+    def active(self) -> list[str]:
+        """Names of the terms that are on."""
+        return [name for name in ("contrastive", "pairs", "average_precision") if getattr(self, name)]
+
+    def problem(self, loss: type[HashLoss]) -> str:
+        """Return why these terms do not go with losses of this class, as ``"key: reason"``; empty if they do.
+
+        >>> Terms(pairs=0.5).problem(TDSRDHLoss)[:45]
+        'pairs: this loss trains one modality at a tim'
+        """
+        if self.active and loss.trains_anchor:
+            return f"{self.active[0]}: this loss trains one modality at a time, the term trains all; set it to 0"
+        if self.active and loss.needs_teacher:
+            return f"{self.active[0]}: terms read labels, which a teacher's codes are not; set it to 0"
+        return ""
+
+
+class LossWithTerms(HashLoss):
+    """A loss and weighted terms beside it: contrastive, pairs, average precision.
+
+    Of the shards of this loss, the first has the terms.
+
+    Args:
+        loss: a loss that trains all modalities.
+        n_bits: code length k.
+        terms: the terms and their weights.
+
+    Raises:
+        ValueError: see `Terms.problem`.
+
+    >>> import torch
+    >>> outputs, labels = {"image": torch.ones(2, 4), "text": torch.ones(2, 4)}, torch.ones(2, 1)
+    >>> loss, more = DSCHLoss(4), LossWithTerms(DSCHLoss(4), 4, Terms(average_precision=2.0))
+    >>> (more(outputs, labels) - loss(outputs, labels)).item() == 2 * TALRLoss(4)(outputs, labels).item()
+    True
+    """
+
+    sharded = True
+
+    def __init__(self, loss: HashLoss, n_bits: int, terms: Terms) -> None:
+        super().__init__()
+        if problem := terms.problem(type(loss)):
+            raise ValueError(problem)
+        self.loss, self.n_bits, self.terms = loss, n_bits, terms
+        self.contrastive, self.talr = ContrastiveLoss(terms.temperature), TALRLoss(n_bits)
+
+    @property
+    def channels(self) -> ChannelLoss | None:
+        """The channels of the loss that the terms are beside."""
+        return self.loss.channels
+
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        terms, value = self.terms, self.loss.compute_shard(batch)
+        if batch.shard.number == 0:
+            if terms.contrastive:
+                value = value + terms.contrastive * self.contrastive.compute_by_labels(batch)
+            if terms.pairs:
+                value = value + terms.pairs * self.contrastive.compute(batch)
+            if terms.average_precision:
+                value = value + terms.average_precision * self.talr.compute(batch)
+        return value
+
+
+def recommended_weights(n_bits: int) -> dict[str, float]:
+    """Return κ_q of the quantisation error, and the weight of the direct AP term, for codes of ``n_bits`` bits
+    (``docs/reference/results/benchmark.md``).
+
+    >>> recommended_weights(32)
+    {'kappa_q': 0.3, 'average_precision': 32.0}
+    """
+    return {"kappa_q": 0.3, "average_precision": float(n_bits)}
+
+
+def expand_settings(name: str, settings: Mapping[str, Any], n_bits: int) -> dict[str, Any]:
+    """Return ``settings`` without the keys ``published`` and ``recommended``; where one is true, with the settings that
+    it stands for beside those given.
+
+    >>> expand_settings("talr", {"published": True, "bin_width": 1}, 64)
+    {'alpha': 0.5, 'bin_width': 1}
+    >>> expand_settings("sch", {"recommended": True, "kappa_q": 0.1}, 64)
+    {'kappa_q': 0.1, 'average_precision': 64.0}
+    """
+    rest = dict(settings)
+    switches = {key: rest.pop(key, False) for key in ("recommended", "published")}
+    for key, switch in switches.items():
+        if not isinstance(switch, bool):
+            raise InputError(f"loss.{key}: is true or false, got {switch!r}")
+    if not any(switches.values()):
+        return rest
+    if all(switches.values()):
+        raise InputError("loss.recommended: the weights are ours or the authors'; leave out it or loss.published")
+    if switches["published"]:
+        if name not in PUBLISHED:
+            raise InputError(
+                f"loss.published: nobody else has published {name!r}; leave it out, or take {', '.join(PUBLISHED)}"
+            )
+        return {**PUBLISHED[name], **rest}
+    if name not in RECOMMENDED:
+        raise InputError(
+            f"loss.recommended: is not known for {name!r}; set it to false, or take {', '.join(RECOMMENDED)}"
+        )
+    return {**recommended_weights(n_bits), **rest}
 
 
 def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLoss:
