@@ -4,7 +4,7 @@ a sentence from the others, and the last layers of the network of images, beside
 python tools/tune_photo.py WORK captions.csv more.csv  # tables of images and texts; WORK keeps what is computed
 
 It begins with the image.onnx that `ship_photo.py` makes, and writes prediction.npz and image.onnx. Their SHA-256 stand
-in models/sentences.py and models/photo.py.
+in models/photo.py.
 """
 
 import sys
@@ -22,7 +22,7 @@ from torch import nn
 from channelhash.data.records import Records
 from channelhash.data.table import load_table
 from channelhash.losses import ContrastiveLoss
-from channelhash.models import MODELS, photo, sentences
+from channelhash.models import MODELS, photo
 from channelhash.models.heads import fit_scales
 
 # Layers up to here stay as they are; a step looks at 7 x 7 of the 9 x 9 cells behind them, mirrored half of the time.
@@ -50,9 +50,9 @@ def compute_inputs(folder: Path, tables: list[str]) -> tuple[NDArray[Any], NDArr
     records = [load_table(Path(table), label_columns=[]) for table in tables]
     images, texts = ([item for part in records for item in part.items[name]] for name in ("image", "text"))
     if not (folder / "texts.npz").exists():
-        tokens = (sentences._token_rows(texts[start : start + 32]) for start in range(0, len(texts), 32))
-        english = np.concatenate([sentences._bert()(rows) for rows in tokens])
-        general = np.stack([sentences._use(sentences._sentence_pieces()(text)) for text in texts])
+        tokens = (photo._token_rows(texts[start : start + 32]) for start in range(0, len(texts), 32))
+        english = np.concatenate([photo._bert()(rows) for rows in tokens])
+        general = np.stack([photo._use(photo._sentence_pieces()(text)) for text in texts])
         np.savez(folder / "texts.npz", english=english, general=general)
     model, resize = onnx.load(FILE), photo.open_backbones().sides["image"].prepare
     model.graph.output.append(helper.make_tensor_value_info(FROZEN, TensorProto.FLOAT, ["n", 208, CELLS, CELLS]))

