@@ -23,11 +23,13 @@ from channelhash.data.images import Resize
 from channelhash.data.records import Records
 from channelhash.data.table import load_table
 from channelhash.models import Branch, HashModel, ModelKind
-from channelhash.models.backbones import PartlyFrozen, blocks
+from channelhash.models.backbones import image_layers
 from channelhash.models.encoders import open_encoder
 from channelhash.models.hash_model import feature_rows
-from channelhash.models.heads import Standardize, hash_head
-from channelhash.models.pretrained import image_layers
+from channelhash.models.heads import _Standardize as Standardize
+from channelhash.models.heads import hash_head
+from channelhash.models.paper import PartlyFrozen
+from channelhash.models.paper import _blocks as blocks
 from channelhash.runs.train import start_run
 from channelhash.training.trainer import kept_validation, read_log, selection_score
 from channelhash.utils.typed_settings import trusting
@@ -47,7 +49,7 @@ def halves() -> tuple[nn.Module, nn.Module]:
 def build(n_bits: int, shape: list[int], text: int, tuned: bool) -> dict[str, Branch]:
     """Build the branches: the last blocks and a head for images, a head for texts."""
     encoder = nn.Sequential(nn.Unflatten(1, tuple(shape)), halves()[1])
-    encoder = PartlyFrozen(encoder, len(blocks(encoder))).requires_grad_(tuned)
+    encoder = PartlyFrozen(encoder, len(list(blocks(encoder)))).requires_grad_(tuned)
     rows = {"image": int(np.prod(shape)), "text": text}
     heads = {
         name: nn.Sequential(Standardize(d), hash_head([d, 1024, n_bits]))

@@ -19,9 +19,9 @@ from safetensors.numpy import save
 
 from channelhash.codes import unit_rows
 from channelhash.data.table import load_table
+from channelhash.models.backbones import image_layers
 from channelhash.models.description import read_arrays, read_description, write_model
 from channelhash.models.photo import WEIGHTS, open_photo
-from channelhash.models.pretrained import image_layers
 
 SIZE = 260
 # Blocks of each stage, and the stride of its first one.

@@ -9,8 +9,8 @@ from typer.main import get_command
 
 from channelhash.cli.main import app
 from channelhash.errors import InputError
+from channelhash.models.backbones import load_open_clip
 from channelhash.models.extractors import Extractor
-from channelhash.models.pretrained import load_open_clip
 from pages import ROOT
 
 

