@@ -17,8 +17,9 @@ from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import robustness
 from channelhash.lab.experiments.studies.robustness import _CORRUPTIONS, _TAG_NOISE, _attack, _perturbed_scores
 from channelhash.metrics import evaluate
+from channelhash.models.backbones import unit_pixels
 from channelhash.models.hash_model import Branch
-from channelhash.models.small import _SmallConvNet, unit_pixels
+from channelhash.models.small import _SmallConvNet
 from channelhash.runs import train as train_module
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run

@@ -213,6 +213,15 @@ _LITE2 = (
 )
 
 
+def unit_pixels(pixels: Tensor) -> Tensor:
+    """Convert pixels to floats in [0, 1]: divide uint8 by 255, return floats unchanged.
+
+    >>> unit_pixels(torch.tensor([0, 255], dtype=torch.uint8)).tolist()
+    [0.0, 1.0]
+    """
+    return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
+
+
 class _Normalize(nn.Module):
     """Subtract ``mean`` from pixels (uint8, or floats in [0, 1]) and divide by ``std``, channel by channel.
 
@@ -227,8 +236,7 @@ class _Normalize(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Normalize ``(n, 3, s, s)`` pixels; float32."""
-        unit = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
-        return (unit - self.mean) / self.std
+        return (unit_pixels(pixels) - self.mean) / self.std
 
 
 def image_layers(pretrained: str | None) -> nn.Module:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.images import ImageFiles, ImageInput, image_batches
-from channelhash.data.records import Features, Items, Records, are_files
+from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError, JobError
 from channelhash.models import description
 from channelhash.models.backbones import Frozen, Precision, load_weights
@@ -397,13 +397,3 @@ def encode_items(
         codes.append(model.encode_prepared({modality: pixels})[modality])
         progress(rows.stop, len(items))
     return np.concatenate(codes)
-
-
-def check_raw_items(name: str, train: Records) -> None:
-    """Raise `InputError` unless ``train`` holds raw items.
-
-    >>> check_raw_items("tdsrdh", Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), bool), ("dog",)))
-    """
-    for modality, values in train.items.items():
-        if isinstance(values, Features):
-            raise InputError(f"model.name: {name!r} reads raw {modality}s, the data holds features; use 'features'")

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from channelhash.data.images import Resize
-from channelhash.data.records import Records
+from channelhash.data.records import Features, Records
 from channelhash.errors import InputError
 from channelhash.models import backbones, photo
-from channelhash.models.hash_model import Branch, HashModel, check_raw_items
+from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import UnitLength, hash_head
 from channelhash.models.small import TransformerText, VocabularyTokens
 from channelhash.text.tokens import Vocabulary
@@ -117,6 +117,16 @@ def _unfrozen(n_blocks: int, freeze_backbone: bool) -> dict[str, int]:
     return {"unfreeze_blocks": n_blocks} if n_blocks else {}
 
 
+def _check_raw_items(name: str, train: Records) -> None:
+    """Raise `InputError` unless ``train`` holds raw items.
+
+    >>> _check_raw_items("tdsrdh", Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), bool), ("dog",)))
+    """
+    for modality, values in train.items.items():
+        if isinstance(values, Features):
+            raise InputError(f"model.name: {name!r} reads raw {modality}s, the data holds features; use 'features'")
+
+
 def create_tdsrdh_model(
     train: Records,
     n_bits: int,
@@ -154,7 +164,7 @@ def create_tdsrdh_model(
     Raises:
         InputError: a setting is unknown or does not fit the others, or the data holds features.
     """
-    check_raw_items("tdsrdh", train)
+    _check_raw_items("tdsrdh", train)
     if unfreeze_blocks and frozen_batchnorm == "train":
         raise InputError("model.frozen_batchnorm: what is frozen beside unfrozen blocks stays as it is; set it to eval")
     widths = {"image": [4096, 4096], "text": [1024, 8192]} | (hidden or {})
@@ -329,7 +339,7 @@ def create_cliphash_model(
         InputError: backbone or weights are unknown or do not fit, the backbone has fewer blocks or is not frozen, or
             the data holds features.
     """
-    check_raw_items("cliphash", train)
+    _check_raw_items("cliphash", train)
     if prompt.count("{}") != 1:
         raise InputError(f"model.prompt: holds '{{}}' once, where the text goes; got {prompt!r}")
     backbone = str(Path(backbone).resolve()) if backbone.endswith(".json") else backbone

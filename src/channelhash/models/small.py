@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from channelhash.data.images import square
 from channelhash.data.records import Records
 from channelhash.errors import InputError
+from channelhash.models.backbones import unit_pixels
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
 from channelhash.text.tokens import PUNCTUATION, Vocabulary
@@ -161,15 +162,6 @@ def _quarters(maps: Tensor) -> Tensor:
     side = int(maps.shape[-1])
     halves = (slice(0, (side + 1) // 2), slice(side // 2, side))
     return torch.stack([maps[:, :, rows, columns].mean((2, 3)) for rows in halves for columns in halves], dim=2)
-
-
-def unit_pixels(pixels: Tensor) -> Tensor:
-    """Convert pixels to floats in [0, 1]: divide uint8 by 255, return floats unchanged.
-
-    >>> unit_pixels(torch.tensor([0, 255], dtype=torch.uint8)).tolist()
-    [0.0, 1.0]
-    """
-    return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
 
 
 def create_small_model(

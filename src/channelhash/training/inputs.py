@@ -24,9 +24,8 @@ from channelhash.data.collection import Collection
 from channelhash.data.images import ImageFiles, image_batches
 from channelhash.data.records import Features, Items, Records, are_files
 from channelhash.errors import InputError
-from channelhash.models.backbones import memory_advice
+from channelhash.models.backbones import memory_advice, unit_pixels
 from channelhash.models.hash_model import Branch, HashModel, encode_items
-from channelhash.models.small import unit_pixels
 from channelhash.utils.array_files import SparseRows
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import cache_folder, content_hash, file_hash, write_text

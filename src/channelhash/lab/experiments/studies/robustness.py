@@ -16,8 +16,8 @@ from channelhash.errors import InputError
 from channelhash.lab.experiments.experiment import METHODS, Design, Experiment, GridRun, Result, Table
 from channelhash.lab.experiments.tables import Cell, all_views, losses_table, spread_cells
 from channelhash.metrics.report import evaluate_sets
+from channelhash.models.backbones import unit_pixels
 from channelhash.models.hash_model import Branch
-from channelhash.models.small import unit_pixels
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
 from channelhash.text.tokens import drop_tokens
