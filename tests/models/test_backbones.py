@@ -270,21 +270,19 @@ def test_a_model_is_saved_with_its_frozen_blocks(kind, records, tmp_path):
     settings = resnet_model(image_size=64) if kind == "tdsrdh" else clip_model(tmp_path)
     if kind == "cliphash":
         settings["backbone"] = deep_clip(tmp_path / "deep.json")
-    more = {key: value for key, value in settings.items() if key != "name"}
-    model = MODELS[kind].create(records, n_bits=16, unfreeze_blocks=1, **more)
+    model = create(settings, records, unfreeze_blocks=1)
     model.save_pretrained(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     assert loaded.fingerprint() == model.fingerprint()
     for name, items in records.items.items():
         torch.testing.assert_close(loaded.outputs(name, items), model.outputs(name, items))
     assert trained(loaded) == trained(model)
-    for wrong, says in (
+    refused = [
         ({"unfreeze_blocks": 9}, "model.unfreeze_blocks is 9, but the backbone has"),
         ({"unfreeze_blocks": -1}, "0 or more"),
         ({"unfreeze_blocks": 1, "freeze_backbone": False}, "set model.freeze_backbone=true"),
-    ):
-        check_refusal(says, MODELS[kind].create, records, n_bits=16, **more | wrong)
+    ]
     if kind == "tdsrdh":
-        wrong = more | {"frozen_batchnorm": "train"}
-        says = r"model\.frozen_batchnorm: .*set it to eval"
-        check_refusal(says, MODELS[kind].create, records, n_bits=16, unfreeze_blocks=1, **wrong)
+        refused += [({"unfreeze_blocks": 1, "frozen_batchnorm": "train"}, r"model\.frozen_batchnorm: .*set it to eval")]
+    for wrong, says in refused:
+        check_refusal(says, create, settings, records, **wrong)
