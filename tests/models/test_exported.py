@@ -16,6 +16,7 @@ from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.models import MODELS, HashModel
 from channelhash.models.exported import ExportedModel, export_onnx
+from channelhash.models.extractors import FeatureRows
 from channelhash.models.hash_model import Branch, feature_rows
 from channelhash.models.small import _SmallConvNet
 from channelhash.search.query import load_query_encoder, search_store
@@ -159,21 +160,14 @@ def test_words_of_word_vectors_cannot_be_exported_but_pictures_can(records, tmp_
     assert list(export_onnx(model, tmp_path / "out", ["image"])["modalities"]) == ["image"]
 
 
+ROWS = FeatureRows("image", 3)
+
+
 class Bessel(nn.Module):
     """Something that ONNX has no operation for."""
 
     def forward(self, rows):
         return torch.special.i0(rows)
-
-
-class Rows:
-    """Rows of three features, and how they are said to be made."""
-
-    def __call__(self, items):
-        return feature_rows(items, "image", 3)
-
-    def recipe(self):
-        return {"kind": "features", "width": 3}
 
 
 class OtherWhenExported(nn.Module):
@@ -197,17 +191,17 @@ def test_a_model_of_ones_own_that_cannot_be_exported_says_why(tmp_path):
     unsaid = own(partial(feature_rows, modality="image", width=3), nn.Identity())
     says = r"\(what prepares its items has no method recipe\(\) that says how\)"
     check_refusal(says, export_onnx, unsaid, tmp_path / "out")
-    unknown = refusal(export_onnx, own(Rows(), Bessel()), tmp_path / "out")
+    unknown = refusal(export_onnx, own(ROWS, Bessel()), tmp_path / "out")
     assert unknown.startswith("image: cannot be exported to ONNX (Exporting the operator 'aten::i0'")
-    says, other = "image: the ONNX file computes something else than the model", own(Rows(), OtherWhenExported())
+    says, other = "image: the ONNX file computes something else than the model", own(ROWS, OtherWhenExported())
     check_refusal(says, export_onnx, other, tmp_path / "out", error=JobError)
-    broken = own(Rows(), nn.Identity())
+    broken = own(ROWS, nn.Identity())
     with torch.no_grad():
         broken.branch("image").head.bias[1] = np.nan
     check_refusal("image: the model's output is not finite", export_onnx, broken, tmp_path / "out", error=JobError)
     assert nothing_left(tmp_path / "out")
     says = "^--modalities: this model encodes image, not txt$"
-    check_refusal(says, export_onnx, own(Rows(), nn.Identity()), tmp_path / "out", ["txt"])
+    check_refusal(says, export_onnx, own(ROWS, nn.Identity()), tmp_path / "out", ["txt"])
 
 
 @pytest.fixture

