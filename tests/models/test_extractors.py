@@ -233,7 +233,7 @@ def run(tmp_path_factory) -> Path:
     )
     config = feature_config(root / "c.yaml", root / "f.npz", epochs=40, learning_rate=3e-3, validate_every=0)
     settings = ["data.queries=8", "data.train=64", "data.validation_queries=0", "model.n_bits=16"]
-    settings += [f"model.extractors.text={MINILM}"]
+    settings += [f"model.extractors={json.dumps({'text': MINILM})}"]
     run = train_run(config, *[part for setting in settings for part in ("--set", setting)])
     assert run_command("evaluate", run) == 0
     return run
