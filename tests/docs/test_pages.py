@@ -82,7 +82,7 @@ def test_a_command_that_does_not_exist_is_refused(line, says):
     ("```sh\nrm -r x\n```\n", "say why rm is not"),
     ("```sh\nchannelhash evaluate no-such-run\n```\n", "ended with 2"),
     ("```diff\n--- src/channelhash/losses/__init__.py\n no such line\n+x = 1\n```\n", "is not there once"),
-    ("```diff\n--- src/channelhash/losses/__init__.py\n from typing import Annotated, Any\n+x = 1\n```\n", "no registry"),
+    ("```diff\n--- src/channelhash/losses/__init__.py\n from pydantic import Field\n+x = 1\n```\n", "no registry"),
     ("```brainfuck\n+\n```\n", "what is"),
 ])  # fmt: skip
 def test_a_page_that_does_not_work_fails(page, says, tmp_path):
