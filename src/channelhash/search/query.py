@@ -27,6 +27,7 @@ from channelhash.codes import binarize, pack
 from channelhash.errors import InputError
 from channelhash.models.description import Model, QueryEncoder
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
+from channelhash.models.photo import LANGUAGES, is_unread, spelling
 from channelhash.search.hits import Hits, Query, SearchOptions, answer, list_hits
 from channelhash.search.items import Catalogue
 from channelhash.search.store import Item, Store
@@ -448,27 +449,17 @@ def search_store(
 
 def unread(encoder: QueryEncoder | None, text: str) -> str:
     """Return a line if the encoder of a store's texts reads no language in the script of a text; else nothing."""
-    if not _reads_sentences(encoder):
-        return ""
-    from channelhash.models.photo import LANGUAGES, is_unread
-
-    known = f"the encoder reads no language in this script; ask in one of {LANGUAGES}"
-    return known if is_unread(text) else ""
+    is_problem = _reads_sentences(encoder) and is_unread(text)
+    return f"the encoder reads no language in this script; ask in one of {LANGUAGES}" if is_problem else ""
 
 
 def has_unknown_words(encoder: QueryEncoder | None, text: str) -> bool:
     """Return whether an encoder knows words and not all of a question's."""
-    if not _reads_sentences(encoder):
-        return False
-    from channelhash.models.photo import spelling
-
-    return not spelling().knows_all(text)
+    return _reads_sentences(encoder) and not spelling().knows_all(text)
 
 
 def correct(store: Store, text: str) -> str:
     """Return a question in which words of the store, or of the encoder ``photo``, take the place of unknown ones."""
-    from channelhash.models.photo import spelling
-
     general, counts = spelling(), store.word_counts()
     text = Spelling(counts, lambda word: word in general.words or general.known(word)).correct(text) or text
     return Spelling(general.words, lambda word: word in counts or general.known(word)).correct(text) or text
