@@ -27,7 +27,7 @@ class Blocked:
 blocked = sys.argv[1].split()
 sys.meta_path.insert(0, Blocked())
 import channelhash, channelhash.codes, channelhash.search.query, channelhash.serve.app, channelhash.explanation
-import channelhash.data, channelhash.presets, channelhash.serve.server, channelhash.photos.code_files
+import channelhash.data, channelhash.presets, channelhash.serve.server, channelhash.photos.stores
 from channelhash.cli.main import main
 from fastapi.testclient import TestClient
 

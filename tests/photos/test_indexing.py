@@ -13,8 +13,8 @@ from PIL import Image
 import channelhash as ch
 from channelhash.codes.parquet import is_code_file
 from channelhash.models import MODELS
-from channelhash.photos.code_files import add_codes, create_from_codes
 from channelhash.photos.source import Source
+from channelhash.photos.stores import add_codes, create_from_codes
 from picture_runs import write_pictures
 from refusals import check_refusal
 from small_runs import write_features

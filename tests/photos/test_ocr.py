@@ -8,7 +8,7 @@ import pytest
 from PIL import ExifTags, Image, ImageDraw, ImageFont
 
 import channelhash as ch
-from channelhash.photos import ocr
+from channelhash.photos.metadata import open_reader
 from channelhash.photos.source import Source
 from channelhash.photos.stores import NewCodes, add_to_store, create_store, read_again
 from refusals import check_refusal
@@ -94,6 +94,6 @@ def test_text_is_read_left_alone_or_looked_for_as_asked_and_what_has_none_stops_
             assert first == ([["0.jpg"], ["head.png"]] if asked else [[], []])
             assert store.get(["dot.png"])[0].metadata.get("ocr") == ("" if asked else None)
     monkeypatch.setitem(sys.modules, "rapidocr", None)
-    ocr.open_reader.cache_clear()
+    open_reader.cache_clear()
     check_refusal(r"pip install 'channelhash\[ocr\]'", read_again, place, None, ocr=True)
     assert add_to_store(place, read_again(place, None)).unchanged == 5

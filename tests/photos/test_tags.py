@@ -15,10 +15,8 @@ from PIL import ExifTags, Image
 from PIL.PngImagePlugin import PngInfo
 from PIL.TiffImagePlugin import IFDRational
 
-from channelhash.photos.dates import date_of_name, parse_date
-from channelhash.photos.places import _load_cities, nearest_city
+from channelhash.photos.metadata import _check, _date_of_name, _load_cities, _nearest_city, _parse_date, read_header
 from channelhash.photos.source import Source
-from channelhash.photos.tags import _check, read_header
 from channelhash.search.items import check_metadata
 from channelhash.serve import create_app
 from channelhash.utils.image_files import decode, open_image, raw_problem
@@ -169,7 +167,7 @@ def test_the_nearest_city_is_that_of_the_haversine_formula():
         least = [distance(*map(math.radians, point), *disc) for disc in discs]
         return cities.names[np.argmin(least)] if min(least) <= 50 else {}
 
-    found = {point: nearest_city(*point) for point in [(52.52, 13.37), (38.7, -9.1), (-17.8, 179.99), (89.9, 0.0)]}
+    found = {point: _nearest_city(*point) for point in [(52.52, 13.37), (38.7, -9.1), (-17.8, 179.99), (89.9, 0.0)]}
     assert found == {point: nearest(*point) for point in found}
     assert [city.get("place") for city in found.values()][:2] == ["Berlin", "Lisbon"]
 
@@ -187,7 +185,7 @@ def test_the_nearest_city_is_that_of_the_haversine_formula():
     (None, None),
 ])  # fmt: skip
 def test_dates_as_cameras_write_them(written, date):
-    assert parse_date(written) == date
+    assert _parse_date(written) == date
 
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "webp"])
@@ -213,7 +211,7 @@ NAMES = [
 
 @given(st.datetimes(datetime(1826, 1, 1), datetime(date.today().year + 1, 12, 31)), st.sampled_from(NAMES))
 def test_a_date_in_a_name_is_read_as_programs_write_it(when, name):
-    assert date_of_name(Path(name.format(when))) == str(when.replace(microsecond=0))
+    assert _date_of_name(Path(name.format(when))) == str(when.replace(microsecond=0))
 
 
 @pytest.mark.parametrize(("name", "expected"), [
@@ -228,7 +226,7 @@ def test_a_date_in_a_name_is_read_as_programs_write_it(when, name):
     )),
 ])  # fmt: skip
 def test_what_is_no_date_in_a_name_is_none(name, expected):
-    assert date_of_name(Path(name)) == expected
+    assert _date_of_name(Path(name)) == expected
 
 
 def test_captions_keywords_and_ratings_are_indexed_and_a_new_sidecar_is_noticed(tmp_path, model, store, no_encoding):

@@ -10,7 +10,7 @@ from PIL import ExifTags, Image, ImageOps
 
 from channelhash.data.images import Resize, image_problem, square
 from channelhash.explanation.occlusion import reduce_image
-from channelhash.photos.tags import read_header
+from channelhash.photos.metadata import read_header
 from channelhash.utils import image_files
 from channelhash.utils.image_files import decode, heif_problem, open_image
 from channelhash.utils.seeds import generator

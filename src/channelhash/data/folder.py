@@ -246,7 +246,7 @@ def _no_image(entry: os.DirEntry[str], is_folder: bool) -> str | None:
         return problem
     if is_folder or ending in _READ:
         return None
-    if ending == ".xmp":  # describes an image, see `channelhash.photos.tags`
+    if ending == ".xmp":  # describes an image, see `channelhash.photos.metadata`
         return ""
     return f"{ending}: {_PROBLEMS[ending]}" if ending in _PROBLEMS else _NOT_A_PICTURE
 

