@@ -11,8 +11,7 @@ import pytest
 
 from bulk.dying import AlwaysDying, DyingEncoder
 from bulk.made_inputs import N, feature_model, write_feature_parquet
-from bulk.test_encode import content
-from bulk.test_evaluate import code_set, write_shards
+from bulk.test_shards import code_set, content, write_shards
 from channelhash import bulk as shards
 from channelhash.bulk import encode_bulk, evaluate_shards
 from channelhash.bulk import workers as bulk_workers

@@ -12,8 +12,7 @@ import pytest
 import channelhash as ch
 from bulk.made_inputs import feature_model, picture_items, picture_model, write_feature_parquet, write_tar
 from bulk.s3_server import KEY, SECRET, proxy_of, s3_server
-from bulk.test_encode import content, encoded
-from bulk.test_evaluate import evaluated
+from bulk.test_shards import content, encoded, evaluated
 from channelhash.bulk import encode_bulk, evaluate_shards
 from channelhash.utils.addresses import RemotePath, place
 from picture_runs import write_pictures

@@ -26,7 +26,7 @@ from channelhash.search.items import date_of
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.serve.app import Limits, open_app
 from channelhash.utils.progress import no_stage_progress
-from photos.test_tags import LIGHTROOM
+from photos.test_metadata import LIGHTROOM
 from serve.test_server import ask, started
 from small_runs import assert_refused, run_command, run_json, run_text
 from utils.test_watch import until

@@ -1,6 +1,7 @@
-"""The embedded store: what it keeps on the disk, through kills, other processes, threads and damage."""
+"""The embedded store: what it keeps on the disk, through kills, other processes, threads and damage, and its copies."""
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -12,17 +13,23 @@ import numpy as np
 import pytest
 from tests.search import adding_until_killed as adding
 from tests.search.contract import PROJECTED, Kind, check_any_calls, check_surest
+from tests.search.sqlite.damaging import change
 
 import channelhash as ch
+from channelhash.data.records import Records
 from channelhash.errors import JobError
+from channelhash.models import MODELS, load_model
 from channelhash.search import index as code_index
 from channelhash.search import items as checks
 from channelhash.search.index import CodeIndex
+from channelhash.search.rank import _quantize, cosines
 from channelhash.search.sqlite import database as items_database
 from channelhash.search.sqlite import folder as store_folder
 from channelhash.search.sqlite import snapshots as layers
-from channelhash.search.sqlite.check import check_store
+from channelhash.search.sqlite import store as sqlite_store
+from channelhash.search.sqlite.check import backup_store, check_store, repair_store
 from channelhash.search.sqlite.folder import StoreFolder
+from channelhash.search.transfer import push
 from channelhash.utils.progress import no_progress, no_stage_progress
 from refusals import check_refusal
 
@@ -290,3 +297,181 @@ def test_of_many_as_near_as_the_last_the_surest_are_found(tmp_path):
     for k in (3, 10, 260):
         check_surest(Kind(lambda _: store), store.search_surest(query[None], k), query[None], there, k, None)
     store.close()
+
+
+# Copies of stores that others write to.
+
+# Adds batches until it is killed; those whose number is printed are committed.
+WRITER = """
+import sys
+import numpy as np
+import channelhash as ch
+
+store = ch.open_store(sys.argv[1], n_bits=16)
+for batch in range(10_000):
+    ids = [f"{batch:05d}-{row}" for row in range(20)]
+    store.add(ids, {"image": np.full((20, 2), batch % 251, np.uint8)}, metadata=[{"batch": batch}] * 20)
+    print(batch, flush=True)
+"""
+
+
+def small_store(folder: Path) -> ch.Store:
+    store = ch.open_store(folder, n_bits=16)
+    codes = np.arange(20, dtype=np.uint8).reshape(10, 2)
+    store.add([f"a{i}" for i in range(10)], codes, metadata=[{"labels": ["dog"], "year": i} for i in range(10)])
+    return store
+
+
+def test_a_backup_is_a_store_with_the_same_answers(tmp_path):
+    store = small_store(tmp_path / "a")
+    records = Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), dtype=bool), ("any",))
+    model = MODELS["small"].create(records, 16, text_width=4, hidden=[4], min_count=1)
+    model.save_pretrained(tmp_path / "a" / "model")
+    assert backup_store(tmp_path / "a", tmp_path / "deep" / "b")[0] == 10  # while the store is open
+    store.delete(["a3"])
+    with ch.open_store(tmp_path / "deep" / "b") as copy:
+        assert copy.get(copy.ids())[3].metadata == {"labels": ["dog"], "year": 3}
+        found = copy.search(np.array([[6, 7]], np.uint8), k=2, where="label = 'dog'")
+        assert found.ids[0][0] == "a3"
+        copy.add(["b"], np.array([[1, 2]], np.uint8))
+    assert load_model(tmp_path / "deep" / "b").n_bits == 16
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["b"]
+    assert check_store(tmp_path / "deep" / "b") == []
+
+
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_backup_while_another_process_writes_is_what_was_committed_first(tmp_path, rounds):
+    small_store(tmp_path / "a").close()
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path / "a"], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout
+    try:
+        for number in range(rounds):
+            committed = int(writer.stdout.readline())
+            target = tmp_path / f"b{number}"
+            done = backup_store(tmp_path / "a", target)
+            with ch.open_store(target) as copy:
+                items = copy.get(copy.ids("batch >= 0"))
+            batches = len(items) // 20
+            assert done[0] == len(items) + 10 == batches * 20 + 10
+            assert batches > committed
+            rows = sorted(range(20), key=str)  # as ids are sorted
+            assert [item.id for item in items] == [f"{batch:05d}-{row}" for batch in range(batches) for row in rows]
+            assert all(item.codes["image"][0] == item.metadata["batch"] % 251 for item in items)
+            assert check_store(target) == []
+            shutil.rmtree(target)
+    finally:
+        writer.kill()
+        writer.wait()
+    assert check_store(tmp_path / "a") == []
+
+
+def test_nothing_is_left_of_a_backup_that_is_refused(tmp_path):
+    small_store(tmp_path / "a").close()
+    check_refusal("lies in the store", backup_store, tmp_path / "a", tmp_path / "a" / "c")
+    with open(tmp_path / "a" / "items.sqlite", "r+b") as file:
+        file.seek(5000)
+        file.write(b"damage")
+    check_refusal("is damaged", backup_store, tmp_path / "a", tmp_path / "c")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+# A store that keeps projections: how it is made and opened, and what damage to a projection does.
+
+N, OUTPUT_BITS = 60, 12
+NAMES = [f"i{row:02}" for row in range(N)]
+OUTPUTS = np.random.default_rng(0).normal(size=(N, OUTPUT_BITS))
+CODES = ch.codes.pack(ch.codes.binarize(OUTPUTS))
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    with ch.open_store(tmp_path / "store", OUTPUT_BITS, projections=True) as store:
+        store.add(NAMES[:40], CODES[:40], projections=OUTPUTS[:40])
+        store.add(NAMES[40:], {"text": CODES[40:]}, projections={"text": OUTPUTS[40:]})
+    return tmp_path / "store"
+
+
+def plain_store(folder: Path, *ids: str) -> Path:
+    """A store without projections."""
+    with ch.open_store(folder, n_bits=OUTPUT_BITS) as store:
+        store.add(ids, CODES[: len(ids)])
+        assert not store.projected
+    return folder
+
+
+def kept(folder: Path) -> dict[str, dict[str, list[int]]]:
+    with ch.open_store(folder) as store:
+        rows_of = {item.id: item.projections for item in store.get(store.ids())}
+    return {name: {modality: row.tolist() for modality, row in rows.items()} for name, rows in rows_of.items()}
+
+
+QUANTIZED = _quantize(OUTPUTS).tolist()
+EXPECTED = {name: {"image" if row < 40 else "text": QUANTIZED[row]} for row, name in enumerate(NAMES)}
+
+
+def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tmp_path):
+    for projections in (False, True):
+        with ch.open_store(folder, projections=projections) as store:
+            assert store.projected
+    assert json.loads((folder / "store.json").read_text())["projected"] is True
+    plain = plain_store(tmp_path / "plain", "a")
+    assert json.loads((plain / "store.json").read_text())["projected"] is False
+    for place, says in (
+        (plain, "keeps no projections beside its codes; choose another store"),
+        ("milvus+http://localhost:1", "keeps no projections; make a store in a folder"),
+        (tmp_path / "codes.parquet", "holds codes without projections"),
+    ):
+        check_refusal(says, ch.open_store, place, projections=True)
+    with ch.open_store(folder) as store:
+        facts = store.info()
+    assert facts["projections"]
+    assert facts["bytes_an_item"] == {"code": 2, "projection": 12, "disk": round(facts["bytes"] / N)}
+
+
+def test_projections_come_with_every_code_or_with_none(folder, tmp_path):
+    with ch.open_store(folder) as store:
+        check_refusal("keeps projections; give those of the codes", store.upsert, NAMES[:1], CODES[:1])
+        says = "are not the outputs of which the codes are the signs"
+        check_refusal(says, store.upsert, NAMES[:1], CODES[:1], projections=-OUTPUTS[:1])
+    assert kept(folder) == EXPECTED
+    plain = ch.open_store(tmp_path / "plain", n_bits=OUTPUT_BITS)
+    check_refusal("keeps no projections", plain.add, NAMES[:1], CODES[:1], projections=OUTPUTS[:1])
+    check_refusal("keeps no projections; search its codes", plain.search_projections, OUTPUTS)
+    assert len(plain) == 0
+
+
+def test_all_items_of_a_small_store_and_the_nearest_of_a_large_one_are_scored(folder, monkeypatch):
+    with ch.open_store(folder) as store:
+        question = np.random.default_rng(1).normal(size=OUTPUT_BITS)
+        scores = dict(zip(NAMES, cosines(question, _quantize(OUTPUTS[:40])), strict=False))
+        assert store.search_projections(question[None], 5).ids == [sorted(scores, key=scores.get)[:-6:-1]]
+        monkeypatch.setattr(sqlite_store, "ALL", 39)
+        monkeypatch.setattr(sqlite_store, "FIRST", 7)
+        nearest = store.search(ch.codes.pack(question[None] >= 0), 7).ids[0]
+        assert store.search_projections(question[None], 5).ids == [sorted(nearest, key=scores.get)[:-6:-1]]
+        few = store.search_projections(question[None], 5, where="id < 'i20'").ids
+        assert few == [sorted(NAMES[:20], key=scores.get)[:-6:-1]]
+
+
+@pytest.mark.parametrize("value", ["x'010203040506070809101112'", "x'01'", "NULL", "5"])
+def test_a_damaged_projection_is_found_not_answered_and_lost_in_a_repair(folder, value):
+    change(folder, f"UPDATE codes SET projection = {value} WHERE serial = 4")
+    assert [str(finding) for finding in check_store(folder)] == ["i03: the image code is damaged (row 4)"]
+    check_refusal("is damaged", ch.open_store, folder)
+    assert [str(finding) for finding in repair_store(folder).lost] == ["i03: its image code is lost"]
+    assert check_store(folder) == []
+    assert kept(folder) == {**EXPECTED, "i03": {}}
+
+
+def test_a_projection_in_a_store_without_is_damage(tmp_path):
+    plain = plain_store(tmp_path / "plain", *NAMES[:2])
+    change(plain, "UPDATE codes SET projection = x'01' WHERE serial = 1")
+    assert [str(finding) for finding in check_store(plain)] == ["i00: the image code is damaged (row 1)"]
+
+
+def test_a_target_without_projections_gets_the_codes(folder, tmp_path):
+    plain = plain_store(tmp_path / "plain", "x")
+    pushed = push(folder, str(plain))
+    assert (pushed.target_items, pushed.without_projections) == (N + 1, True)
+    assert kept(plain) == {name: {} for name in [*NAMES, "x"]}
+    check_refusal("keeps projections; give those of the codes", push, plain, str(folder))

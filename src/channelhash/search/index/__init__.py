@@ -48,7 +48,7 @@ class DistinctCodes(NamedTuple):
     """Each code once, in ascending order.
 
     Attributes:
-        codes: ``(words, m)``, a word of neighbouring codes side by side; see `code_words`.
+        codes: ``(words, m)``, a word of neighbouring codes side by side; see `_code_words`.
         starts: ``(m + 1,)``: the rows of code ``c`` are ``rows[starts[c] : starts[c + 1]]``, in ascending order.
         rows: ``(n,)``.
 
@@ -70,7 +70,7 @@ def find_distinct(packed: PackedCodes, n_bits: int) -> DistinctCodes:
     if len(packed) >= _MOST_ROWS:
         raise ValueError(f"{len(packed)} codes are too many for one index: it numbers rows with 32 bits")
     _check_length(n_bits)
-    codes = code_words(packed, n_bits)
+    codes = _code_words(packed, n_bits)
     order = _in_order(codes)
     codes = codes[order]
     first = np.ones(len(codes), dtype=np.bool_)
@@ -130,12 +130,12 @@ def _check_length(n_bits: int) -> None:
         raise ValueError(f"codes of {n_bits} bits cannot be searched, only those of 1 to {MOST_BITS}")
 
 
-def code_words(packed: PackedCodes, n_bits: int) -> Words:
+def _code_words(packed: PackedCodes, n_bits: int) -> Words:
     """Return packed codes as words ``(n, words)``, whose order is that of the codes.
 
     Bit ``j`` of a code is the ``j % b``-th highest of word ``j // b``; a word has b bits.
 
-    >>> code_words(np.array([[128]], np.uint8), n_bits=8).tolist()
+    >>> _code_words(np.array([[128]], np.uint8), n_bits=8).tolist()
     [[2147483648]]
     """
     big_endian = words(packed).view(">u8")
@@ -156,7 +156,7 @@ class Search(NamedTuple):
     """One search: of every query, the first ``k`` rows within ``radius`` among those that count.
 
     Attributes:
-        queries: ``(nq, words)``; see `code_words`.
+        queries: ``(nq, words)``; see `_code_words`.
         codes: ``(words, m)``, likewise ``starts`` and ``rows``: see `DistinctCodes`.
         allowed: the rows that count, ``(n,)``; all if it is empty.
         k: 1 to the number of rows.
@@ -429,7 +429,7 @@ class CodeIndex:
         mask = _ALL if allowed is None else np.require(allowed, requirements=["C", "W"])
         if not len(self) or not len(queries):
             return [Matches(*np.empty((2, 0), dtype=np.int64)) for _ in queries]
-        query_words = code_words(queries, self.n_bits)
+        query_words = _code_words(queries, self.n_bits)
         count = len(self) if k is None else min(k, len(self))
         search = Search(query_words, *self._distinct, mask, count, radius, self.n_bits)
         global _left_to_numpy

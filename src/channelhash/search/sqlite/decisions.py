@@ -26,7 +26,7 @@ from channelhash.search.transfer import upsert_items
 from channelhash.utils.files import atomic_path
 
 #: What people decide: that items are different, that all of them stay, that all but one are moved.
-Kind = Literal["different", "keep", "move"]
+_Kind = Literal["different", "keep", "move"]
 
 # Pairs of `joined` connect what is alike of what has been compared. Rows of `decisions` of one number are one decision;
 # `log` says how to take the move of an item back.
@@ -62,15 +62,14 @@ def open_decisions(store: Store, write: bool = False) -> Iterator[sqlite3.Connec
             if not stays and place.exists():
                 with closing(connect(place, read_only=True)) as source:
                     source.backup(opened)
-            for statement in _SCHEMA.split(";\n"):
-                opened.execute(statement)
+            opened.executescript(_SCHEMA)
             yield opened
     except sqlite3.DatabaseError as error:
         remedy = "try again" if isinstance(error, sqlite3.OperationalError) else "remove it, and begin anew"
         raise InputError(f"{place}: cannot be used ({error}); {remedy}") from None
 
 
-def decisions(opened: sqlite3.Connection, *kinds: Kind) -> dict[str, set[int]]:
+def decisions(opened: sqlite3.Connection, *kinds: _Kind) -> dict[str, set[int]]:
     """Return the numbers of the decisions about each item: of some kinds, or that items are different or stay.
 
     >>> with closing(connect(None)) as opened:
@@ -85,7 +84,7 @@ def decisions(opened: sqlite3.Connection, *kinds: Kind) -> dict[str, set[int]]:
     return dict(numbers)
 
 
-def decide(store: Store, kind: Kind, ids: Sequence[str]) -> None:
+def decide(store: Store, kind: _Kind, ids: Sequence[str]) -> None:
     """Keep a decision about items, which must be there; see `open_decisions` for an example."""
     if len(ids) < 2:
         raise InputError("a decision is about two items or more; name each of the group")
@@ -94,7 +93,7 @@ def decide(store: Store, kind: Kind, ids: Sequence[str]) -> None:
         _insert(opened, kind, dict.fromkeys(ids, ""))
 
 
-def _insert(opened: sqlite3.Connection, kind: Kind, logs: dict[str, str]) -> int:
+def _insert(opened: sqlite3.Connection, kind: _Kind, logs: dict[str, str]) -> int:
     with opened:
         opened.execute("BEGIN IMMEDIATE")
         number: int = opened.execute("SELECT ifnull(max(number), 0) + 1 FROM decisions").fetchone()[0]
@@ -115,7 +114,7 @@ class Moved(NamedTuple):
     {}
     """
 
-    kind: Kind
+    kind: _Kind
     paths: dict[str, str]
     problems: list[str]
 
@@ -220,7 +219,7 @@ def undo(store: Store) -> Moved | None:
     """
     with open_decisions(store, write=True) as opened:
         last = "WHERE number = (SELECT max(number) FROM decisions)"
-        rows: list[tuple[int, Kind, str, str]] = opened.execute(f"SELECT * FROM decisions {last}").fetchall()
+        rows: list[tuple[int, _Kind, str, str]] = opened.execute(f"SELECT * FROM decisions {last}").fetchall()
         if not rows:
             return None
         moved = Moved(rows[0][1], {}, [])

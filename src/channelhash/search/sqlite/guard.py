@@ -18,7 +18,6 @@ from zlib import crc32
 from channelhash.errors import InputError, JobError
 from channelhash.search.items import Facts
 from channelhash.search.sqlite import folder as disk
-from channelhash.search.sqlite.folder import Manifest, State, StoreFolder
 from channelhash.search.sqlite.words import WordIndex
 from channelhash.utils.files import check_exhausted, locked, write_text
 
@@ -44,7 +43,7 @@ class Guard:
         read_only: whether the store can only be read.
     """
 
-    def __init__(self, folder: StoreFolder, facts: Facts) -> None:
+    def __init__(self, folder: disk.StoreFolder, facts: Facts) -> None:
         self._folder, self._facts = folder, facts
         self.read_only = not folder.writable
         try:
@@ -88,7 +87,7 @@ class Guard:
         if not os.stat(self._folder.database).st_size:  # which a new connection would wait for a minute to write to
             raise disk.damaged(str(self._folder.database), "is empty")
         with closing(disk.connect(self._folder.database)) as connection:  # one that has no page in memory
-            writes = State.read(connection).writes
+            writes = disk.State.read(connection).writes
         if self._is_sealed(writes):
             raise disk.damaged(str(self._folder.database), "another program has written to it")
         self._changed = changed
@@ -124,18 +123,18 @@ class Guard:
         return (status.st_dev, status.st_ino), status.st_mtime_ns
 
 
-def _seal_database(folder: StoreFolder) -> None:
+def _seal_database(folder: disk.StoreFolder) -> None:
     """Note in a store's description what its database is, which nobody has open; if not, the next opening checks it."""
     digest = _digest(folder)
     with closing(disk.connect(folder.database)) as connection:
-        manifest = Manifest.read(connection, folder.database)
-        writes = State.read(connection).writes
+        manifest = disk.Manifest.read(connection, folder.database)
+        writes = disk.State.read(connection).writes
     if manifest and digest:
         with suppress(OSError, JobError):
             write_text(folder.description, manifest._replace(writes=writes, digest=digest).to_json())
 
 
-def _digest(folder: StoreFolder) -> str:
+def _digest(folder: disk.StoreFolder) -> str:
     """Return length and CRC-32 of a database; nothing if it has a log, or this process has it open."""
     status = os.stat(folder.database)
     if _held[status.st_dev, status.st_ino] or any(log.stat().st_size for log in folder.path.glob(f"{_DATABASE}-wal")):
@@ -147,15 +146,15 @@ def _digest(folder: StoreFolder) -> str:
     return f"{size} {checksum:08x}"
 
 
-def compare_with_manifest(folder: StoreFolder) -> tuple[list["Finding"], bool]:
+def compare_with_manifest(folder: disk.StoreFolder) -> tuple[list["Finding"], bool]:
     """Compare a database with what the store's description says of it."""
     manifest, noted = folder.manifest(), folder.noted_writes()  # before the database: others write meanwhile
     if not os.stat(folder.database).st_size:  # beside an empty file SQLite throws the log away, with what is in there
         return [Finding(_DATABASE, "is empty")], False
     digest = _digest(folder)
     with closing(disk.connect(folder.database, read_only=not folder.writable)) as connection:
-        writes = State.read(connection).writes
-        about = Manifest.read(connection, folder.database)
+        writes = disk.State.read(connection).writes
+        about = disk.Manifest.read(connection, folder.database)
     if about is None:
         return [Finding(_DATABASE, "the description of the store is damaged")], False
     if manifest is not None and manifest.store != about.store:
@@ -272,7 +271,7 @@ def _check_codes(connection: sqlite3.Connection, facts: Facts | None) -> Iterato
 
 
 def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
-    last = State.read(connection).last_serial
+    last = disk.State.read(connection).last_serial
     sql = (
         "SELECT EXISTS (SELECT 1 FROM codes WHERE serial > ?) OR EXISTS (SELECT 1 FROM removed WHERE serial > ?)"
         " OR EXISTS (SELECT 1 FROM removed JOIN codes USING (serial))"

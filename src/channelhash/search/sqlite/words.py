@@ -140,14 +140,11 @@ FROM (SELECT *, json_extract(metadata, '$.image') AS image, json_extract(metadat
 """
 # Words are split at characters that are neither letters nor digits, and have neither case nor accents.
 _TOKENIZER = "unicode61 remove_diacritics 2"
-_TABLE = f"""
-CREATE VIRTUAL TABLE words USING fts5(
-    text, content='described', content_rowid='number', columnsize=0, tokenize='{_TOKENIZER}'
-)
-"""
-_PARTS = """
-CREATE VIRTUAL TABLE parts USING fts5(
-    part, content='described', content_rowid='number', columnsize=0, tokenize='trigram'
+# Index -> the column of the view that it holds, and how that is split.
+_INDEXES = {"words": ("text", _TOKENIZER), "parts": ("part", "trigram")}
+_INDEX = """
+CREATE VIRTUAL TABLE {0} USING fts5(
+    {1}, content='described', content_rowid='number', columnsize=0, tokenize='{2}'
 )
 """
 
@@ -206,8 +203,9 @@ class WordIndex:
     def make(self) -> None:
         """Make the index of a new database, within a transaction, where SQLite has FTS5."""
         if self._is_supported():
-            for statement in (_VIEW, _TABLE, _PARTS):
-                self._connection.execute(statement)
+            self._connection.execute(_VIEW)
+            for index, (column, tokenizer) in _INDEXES.items():
+                self._connection.execute(_INDEX.format(index, column, tokenizer))
 
     @property
     def usable(self) -> bool:
@@ -233,10 +231,9 @@ class WordIndex:
         if numbers and self._is_there():
             # The limit keeps SQLite from making each text twice, to compare it and to return it.
             among = "SELECT number, {1} FROM described WHERE number IN (SELECT value FROM json_each(?)) LIMIT -1"
-            for index in (("words", "text"), ("parts", "part")):
-                self._connection.execute(
-                    f"{sql} FROM ({among}) WHERE {{1}} <> ''".format(*index), (json.dumps(numbers),)
-                )
+            for index, (column, _) in _INDEXES.items():
+                statement = f"{sql} FROM ({among}) WHERE {{1}} <> ''".format(index, column)
+                self._connection.execute(statement, (json.dumps(numbers),))
 
     def search(self, text: str, without: Sequence[str], k: int, where: SqlCondition, coverage: float = 0.0) -> Ranking:
         """Return the best ``k`` of the items that pass a filter, equal scores in the order in which they were added."""
