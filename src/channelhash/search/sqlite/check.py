@@ -163,8 +163,7 @@ def _in_database(folder: StoreFolder, manifest: Manifest | None) -> list[Finding
 
 def _in_snapshot(folder: StoreFolder) -> list[Finding]:
     """Return what is wrong with the current snapshot of a whole database."""
-    with closing(ItemsDatabase(folder.database, read_only=not folder.writable)) as items:
-        line = check_snapshot(items, folder)
+    line = check_snapshot(folder)
     return [Finding("snapshot", line)] if line else []
 
 

@@ -19,7 +19,7 @@ import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -324,9 +324,9 @@ class CodeLayers:
         self._view = _NO_VIEW
 
 
-def check_snapshot(database: ItemsDatabase, folder: StoreFolder) -> str:
-    """Say what is wrong with the current snapshot, nothing if it is whole; what is wrong is mended by a search."""
-    with database.reading():
+def check_snapshot(folder: StoreFolder) -> str:
+    """Say what is wrong with the current snapshot of a whole database, nothing if it is whole; a search mends it."""
+    with closing(ItemsDatabase(folder.database, read_only=not folder.writable)) as database, database.reading():
         state = database.state()
         try:
             if state.snapshot:
