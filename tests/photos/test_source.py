@@ -1,7 +1,9 @@
-"""What is read from folders and tables before anything is encoded, and what a store keeps of it."""
+"""What is read from folders and tables, what a store keeps of it, and what becomes of folders that change."""
 
 import json
+import os
 import shutil
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -9,11 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
+from tests.utils.test_image_files import as_written
 
+import channelhash as ch
+from channelhash.data.folder import _OF_OTHERS, _match_any
+from channelhash.data.images import image_problem
+from channelhash.photos import encode
 from channelhash.photos.source import PhotoSource, Source
+from channelhash.search.items import date_of
+from channelhash.search.query import query_like
 from picture_runs import write_pictures
 from refusals import check_refusal
 from small_runs import feature_config, write_features
+from small_stores import encode_into, picture_folder
 
 
 def test_a_table_brings_its_further_columns_as_metadata(tmp_path):
@@ -188,3 +199,257 @@ def test_a_damaged_one_is_one_line(photos, content):
     PhotoSource(photos).write(photos / ".channelhash")
     (photos / ".channelhash" / "source.json").write_text(content)
     check_refusal(r"source\.json: is damaged; remove it, and name folder", PhotoSource.read, photos / ".channelhash")
+
+
+# Folders as people have them: files move, captions come in files, not everything is an image.
+
+
+def test_moved_and_renamed_files_keep_codes_captions_and_metadata(tmp_path, model, store, no_encoding):
+    folder, captions = picture_folder(tmp_path / "photos", 6), tmp_path / "c.csv"
+    captions.write_text("image,caption\n0.png,blue\ndeep/er/1.png,a dark red picture\n")
+    encode_into(store, model, Source.read(folder, captions=captions))
+    store.update(["0.png"], [{"mine": 7}])
+    before = {item.id: item for item in store.get(store.ids())}
+    os.renames(folder / "0.png", folder / "other" / "new.png")
+    os.rename(folder / "2.png", folder / "22.png")
+    with no_encoding():
+        done = encode_into(store, model, Source.read(folder))
+    assert (done.moved, done.added, done.replaced, done.unchanged, done.items) == (2, 0, 0, 4, 6)
+    for old, new in (("0.png", "other/new.png"), ("2.png", "22.png")):
+        assert old not in store
+        item = store.get([new])[0]
+        np.testing.assert_equal(item.codes, before[old].codes)
+        states = [str(each.metadata.pop("encoded_from")).split()[::3] for each in (item, before[old])]
+        assert states[0] == states[1]
+        assert item.metadata == before[old].metadata | {"image": str(folder / new)}
+    done = encode_into(store, model, Source.read(folder))
+    assert (done.moved, done.unchanged) == (0, 6)
+
+
+def test_a_copy_is_no_move_and_neither_is_another_content(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 3)
+    encode_into(store, model, Source.read(folder))
+    (folder / "copy.png").write_bytes((folder / "0.png").read_bytes())
+    (folder / "2.png").unlink()
+    Image.new("RGB", (40, 30), "white").save(folder / "22.png")
+    done = encode_into(store, model, Source.read(folder))
+    assert (done.moved, done.added, done.items) == (0, 2, 5)
+
+
+def test_several_captions_are_kept_and_their_code_is_of_the_mean(tmp_path, model, store, monkeypatch):
+    folder, captions = picture_folder(tmp_path / "photos", 5), tmp_path / "tokens.txt"
+    captions.write_text("1.png#0\ta dark red picture\n1.png#1\ta green picture\nlost.png#0\tx\n0.png#0\tblue\n")
+    monkeypatch.setattr(encode, "_BATCH", 2)
+    done = encode_into(store, model, Source.read(folder, captions=captions))
+    assert done.added == 5
+    assert done.problems == (f"{captions}: pictures that are not there: 1, with 1 captions, such as lost.png",)
+    item = store.get(["deep/er/1.png"])[0]
+    assert item.metadata["text"] == "a dark red picture\na green picture"
+    outputs = model.outputs("text", ["a dark red picture", "a green picture"]).numpy()
+    mean = (outputs / np.linalg.norm(outputs, axis=1, keepdims=True)).mean(axis=0)
+    np.testing.assert_array_equal(item.codes["text"], ch.codes.pack(ch.codes.binarize(mean[None]))[0])
+    np.testing.assert_array_equal(store.get(["0.png"])[0].codes["text"], model.encode_texts(["blue"])[0])
+    expected = model.encode_images([folder / name for name in store.ids()])
+    np.testing.assert_array_equal([item.codes["image"] for item in store.get(store.ids())], expected)
+    assert store.get(["4.png"])[0].codes.keys() == {"image"}
+    captions.write_text("1.png\tgreen\n")
+    assert encode_into(store, model, Source.read(folder, captions=captions)).replaced == 1
+    assert encode_into(store, model, Source.read(folder)).unchanged == 5  # without the file captions stay
+
+
+def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 4)
+    for name in ("notes.txt", "a.gif", "raw/b.png", ".hidden/c.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("no picture")
+    done = encode_into(store, model, Source.read(folder, exclude=["*.gif", "raw/"]))
+    assert done.skipped == {"excluded": 2, "hidden": 1, "not a picture": 1}
+    assert (done.problems, done.items) == ((), 4)
+    assert encode_into(store, model, Source.read(folder, exclude=["deep/"]), prune=True).pruned == 2
+    assert store.ids() == ["0.png", "2.png"]
+    check_refusal(r"no pictures in this folder or below it; left out: 7 × excluded", Source.read, folder, exclude=["*"])
+    check_refusal("--exclude", Source.read, folder, exclude=["!a.gif"])
+
+
+def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(tmp_path, monkeypatch):
+    needs = "raw needs rawpy: pip install 'channelhash[raw]'"
+    monkeypatch.setattr("channelhash.data.folder.raw_problem", lambda: needs)
+    folder = picture_folder(tmp_path / "photos", 1)
+    names = ["a.jfif", "b.jpe", "c.JPE", "d.mpo", "e.pjpeg"]
+    for name in names:
+        Image.new("RGB", (4, 3)).save(folder / name, "JPEG")
+    for name in ("1.CR2", "2.cr2", "3.nef", "4.mp4", "5.svg", "6.txt"):
+        (folder / name).write_bytes(b"II*\0")
+    one_each = (".mp4: videos are not read", ".svg: pictures of this format are not read", "not a picture")
+    records = Source.read(folder).records
+    assert (sorted(records.ids), records.removed) == (["0.png", *names], dict.fromkeys(one_each, 1) | {needs: 3})
+    for name in ("0.png", *names):
+        (folder / name).unlink()
+    check_refusal(r"no pictures .*; left out: .*3 × raw needs rawpy: ", Source.read, folder)
+
+
+def test_the_date_is_the_cameras_or_else_the_files_and_the_size_is_upright(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 2)
+    (folder / "dated.jpg").write_bytes(as_written(Image.new("RGB", (40, 30), "white"), 6).getvalue())
+    os.utime(folder / "0.png", (1563099630, 1563099630))
+    encode_into(store, model, Source.read(folder))
+    dated, other = (item.metadata for item in store.get(["dated.jpg", "0.png"]))
+    assert (dated["taken"], dated["width"], dated["height"]) == ("2019-07-14 10:20:30", 30, 40)
+    assert ("date" in dated, "taken" in other) == (False, False)
+    assert (date_of(dated), date_of(other)) == (dated["taken"], str(datetime.fromtimestamp(1563099630)))
+    assert (other["width"], other["height"]) == Image.open(folder / "0.png").size
+
+
+@pytest.mark.parametrize("column", ["date", "taken"])
+def test_a_column_of_dates_comes_before_what_files_say(tmp_path, model, store, column):
+    picture_folder(tmp_path / "photos", 2)
+    table = tmp_path / "photos" / "items.csv"
+    for header, date in (("other", "-"), (column, "2001-02-03")):
+        table.write_text(f"id,image,{header},width\na,0.png,{date},7\n")
+        encode_into(store, model, Source.read(table))
+        metadata = store.get(["a"])[0].metadata
+        assert (date_of(metadata) == "2001-02-03") == (header == column)
+        assert metadata["width"] == 7
+
+
+def test_a_file_that_is_replaced_before_it_is_read_is_read_again_the_next_time(tmp_path, model, store, monkeypatch):
+    folder, new = picture_folder(tmp_path / "photos", 3), tmp_path / "new.png"
+    Image.new("RGB", (40, 30), "white").save(new)
+    state_of_file = encode._state_of_file
+
+    def replaced(path):
+        state = state_of_file(path)
+        if path.name == "0.png" and new.exists():
+            new.rename(path)
+        return state
+
+    monkeypatch.setattr(encode, "_state_of_file", replaced)
+    assert encode_into(store, model, Source.read(folder)).added == 3
+    done = encode_into(store, model, Source.read(folder))
+    assert (done.replaced, done.unchanged, done.problems) == (1, 2, ())
+    np.testing.assert_array_equal(store.get(["0.png"])[0].codes["image"], model.encode_images([folder / "0.png"])[0])
+
+
+def test_a_file_that_is_being_written_is_one_line_and_tried_again(tmp_path, model, store, monkeypatch):
+    folder = picture_folder(tmp_path / "photos", 3)
+    file, content = folder / "0.png", (folder / "0.png").read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+
+    def written_by_now(path):
+        file.write_bytes(content)
+        return image_problem(path)
+
+    monkeypatch.setattr(encode, "image_problem", written_by_now)
+    done = encode_into(store, model, Source.read(folder))
+    assert (done.added, done.problems) == (2, (f"{file}: changed while it was read; index it again",))
+    assert encode_into(store, model, Source.read(folder)).added == 1
+
+
+def test_what_other_programs_keep_beside_photographs_is_left_out(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 2)
+    for name in (
+        "@eaDir/0.png/SYNOFILE_THUMB_M.png",
+        "deep/#recycle/a.png",
+        "$RECYCLE.BIN/b.png",
+        "Catalog Previews.lrdata/c.png",
+        "__MACOSX/d.png",
+        "My.photoslibrary/resources/derivatives/e.png",
+        "Old.photolibrary/Thumbnails/f.png",
+        ".Trash-1000/g.png",
+        "._0.png",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes((folder / "0.png").read_bytes())
+    (folder / "My.photoslibrary" / "originals").mkdir()
+    (folder / "0.png").rename(folder / "My.photoslibrary" / "originals" / "0.png")
+    done = encode_into(store, model, Source.read(folder))
+    assert store.ids() == ["My.photoslibrary/originals/0.png", "deep/er/1.png"]
+    assert done.skipped == {"hidden": 2, _OF_OTHERS: 7}
+
+
+def test_what_cannot_be_opened_is_named_and_the_rest_indexed(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 2)
+    (folder / "loop.png").symlink_to("loop.png")
+    (folder / "lost.png").symlink_to("gone.png")
+    (folder / "around").symlink_to(folder)
+    os.mkfifo(folder / "pipe.png")
+    (folder / "\udcff.png").write_bytes(b"")
+    done = encode_into(store, model, Source.read(folder))
+    assert done.items == 2
+    says = ["loop.png: cannot be read", "lost.png: is a link to nothing", "pipe.png: is a pipe"]
+    says.append("\ufffd.png: the name is not UTF-8; rename it")
+    found = [line.startswith(f"{folder}/{start}") for line, start in zip(done.problems, says, strict=True)]
+    assert found == [True] * 4
+
+
+def test_items_of_a_folder_that_cannot_be_read_stay(tmp_path, model, store, monkeypatch, no_encoding):
+    folder = picture_folder(tmp_path / "photos", 3)
+    encode_into(store, model, Source.read(folder))
+    list_folder = os.scandir
+
+    def forbidden(path):
+        if path.name == "deep":
+            raise PermissionError(13, "Permission denied")
+        return list_folder(path)
+
+    with monkeypatch.context() as patch, no_encoding():
+        patch.setattr(os, "scandir", forbidden)
+        done = encode_into(store, model, Source.read(folder), prune=True)
+        check_refusal("deep: cannot be read", Source.read, folder / "deep")
+    assert (done.items, done.pruned, done.moved) == (3, 0, 0)
+    assert done.problems == (f"{folder}/deep: cannot be read (Permission denied)",)
+
+
+def test_an_edit_that_keeps_size_and_time_is_seen_and_a_new_mode_is_not_encoded(tmp_path, model, store, no_encoding):
+    folder = picture_folder(tmp_path / "photos", 2)
+    for file, colour in ((folder / "0.bmp", "red"), (tmp_path / "new.bmp", "lime")):
+        Image.new("RGB", (40, 30), colour).save(file)
+    encode_into(store, model, Source.read(folder))
+    (folder / "deep" / "er" / "1.png").chmod(0o600)
+    with no_encoding():
+        assert encode_into(store, model, Source.read(folder)).unchanged == 3
+    file, before = folder / "0.bmp", (folder / "0.bmp").stat()
+    content = (tmp_path / "new.bmp").read_bytes()
+    assert len(content) == before.st_size
+    file.write_bytes(content)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert encode_into(store, model, Source.read(folder)).replaced == 1
+
+
+@pytest.mark.parametrize("seconds", [0, -11_644_473_600])
+def test_a_file_of_an_impossible_time_has_no_date(tmp_path, model, store, seconds):
+    folder = picture_folder(tmp_path / "photos", 1)
+    os.utime(folder / "0.png", (seconds, seconds))
+    assert encode_into(store, model, Source.read(folder)).added == 1
+    assert "date" not in store.get(["0.png"])[0].metadata
+    assert encode_into(store, model, Source.read(folder)).unchanged == 1
+
+
+def test_a_name_is_the_same_in_both_forms_of_unicode(tmp_path, model, store, no_encoding):
+    folder, captions = tmp_path / "photos", tmp_path / "c.csv"
+    picture_folder(folder, 1)
+    composed, decomposed = "caf\u00e9.png", "cafe\u0301.png"
+    (folder / "0.png").rename(folder / decomposed)
+    captions.write_text(f"image,caption\n{composed},blue\n")
+    done = encode_into(store, model, Source.read(folder, captions=captions))
+    assert (done.problems, store.ids()) == ((), [composed])
+    (folder / decomposed).rename(folder / composed)
+    with no_encoding():
+        assert encode_into(store, model, Source.read(folder), prune=True).items == 1
+    assert query_like(store, decomposed).code is not None
+    Image.new("RGB", (40, 30), "white").save(folder / decomposed)
+    assert Source.read(folder).records.ids == (decomposed, composed)
+
+
+@pytest.mark.parametrize(("pattern", "paths", "others"), [
+    ("/a", ["a"], ["b/a", "a/b"]),
+    ("[ab].gif", ["a.gif", "x/b.gif"], ["ab.gif", "c.gif"]),
+    ("[!a].gif", ["b.gif"], ["a.gif"]),
+    ("raw/*", ["raw/a"], ["raw/a/b", "x/raw/a"]),
+    ("raw/**", ["raw/a", "raw/a/b"], ["raw", "x/raw/a"]),
+    ("**/a", ["a", "b/a", "b/c/a"], ["b/aa"]),
+    ("a+(b)", ["a+(b)"], ["aab"]),
+])  # fmt: skip
+def test_a_pattern_matches_names_at_any_depth_or_paths_from_the_top(pattern, paths, others):
+    matches = _match_any([pattern])
+    assert [path for path in (*paths, *others) if matches(path, False)] == paths
