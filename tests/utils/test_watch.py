@@ -61,5 +61,5 @@ def test_a_job_runs_at_first_and_after_each_change_and_its_end_is_reported(tmp_p
         until(lambda: (report.stage, report.done, report.total) == (b"encode", 3, 7))
         began = time.monotonic()
     assert (time.monotonic() - began < 10, report.stage) == (True, b"")
-    assert not any(map(psutil.pid_exists, map(int, runs())))
+    until(lambda: not any(map(psutil.pid_exists, map(int, runs()))))
     assert len(said) == len(set(said)) == 6
