@@ -27,6 +27,16 @@ def test_imports_go_down():
     assert not [f"{unit} imports {other}" for unit, other in pairs if FLOORS[other] >= FLOORS[unit]]
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "how-to").glob("add-*.md")), ids=lambda page: page.stem)
+def test_a_module_that_a_page_adds_imports_downward(page):
+    text = page.read_text(encoding="utf-8")
+    unit = re.search(r"src/channelhash/(\w+)/", text)[1]
+    module = re.search(r'```python title="[^"]+\.py"\n(.*?)```', text, re.DOTALL)[1]
+    imports = set(re.findall(r"^from channelhash\.(\w+)", module, re.MULTILINE))
+    assert imports
+    assert not [other for other in imports - {unit} if FLOORS[other] >= FLOORS[unit]]
+
+
 def test_each_promise_names_tests_that_are_there():
     page = (ROOT / "docs" / "reference" / "guarantees.md").read_text(encoding="utf-8")
     promises = re.search(r"## Promises\n(.*?)\n## ", page, re.DOTALL)[1].splitlines()[3:]
