@@ -28,7 +28,7 @@ def nearest(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], k: 
     """
     if k < 1:
         raise ValueError(f"k is {k}; at least 1 item can be asked for")
-    return [Matches(found.rows[:k], found.distances[:k]) for found in _in_order(queries, database, ids)]
+    return [Matches(match.rows[:k], match.distances[:k]) for match in _in_order(queries, database, ids)]
 
 
 def within(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], radius: int) -> list[Matches]:
@@ -40,8 +40,8 @@ def within(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], radi
     if radius < 0:
         raise ValueError(f"radius is {radius}; a distance is at least 0")
     ordered = _in_order(queries, database, ids)
-    near = ((found, np.searchsorted(found.distances, radius, side="right")) for found in ordered)
-    return [Matches(found.rows[:n], found.distances[:n]) for found, n in near]
+    near = ((match, np.searchsorted(match.distances, radius, side="right")) for match in ordered)
+    return [Matches(match.rows[:n], match.distances[:n]) for match, n in near]
 
 
 def _in_order(queries: PackedCodes, database: PackedCodes, ids: Sequence[str]) -> Iterator[Matches]:

@@ -159,10 +159,10 @@ def distill(
         "modalities": list(labelled.items),
     }
     path = folder / "distillation.json"
-    begun = json.loads(path.read_text(encoding="utf-8")) if path.exists() else origin
+    former = json.loads(path.read_text(encoding="utf-8")) if path.exists() else origin
     for key in ("teacher_weights", "modalities"):
-        if begun.get(key) != origin[key]:
-            raise InputError(f"{path}: was begun with {key} {begun.get(key)}, not {origin[key]}; choose another --out")
+        if former.get(key) != origin[key]:
+            raise InputError(f"{path}: was begun with {key} {former.get(key)}, not {origin[key]}; choose another --out")
 
     with trusting(config.python_names), claim_folder(config, folder, resume) as is_new:
         if is_new:

@@ -131,8 +131,8 @@ def _compare_methods(results: Sequence[Result], resamples: int = 10_000) -> list
         if of_first and of_second:
             tests.append(_Comparison(first, second, n_bits, task, *_compare(of_first, of_second, task, resamples)))
     for over in ("queries", "seeds"):
-        made = [test for test in tests if getattr(test, over)]
-        for test, p_value in zip(made, holm([getattr(test, over).p_value for test in made]), strict=True):
+        counted = [test for test in tests if getattr(test, over)]
+        for test, p_value in zip(counted, holm([getattr(test, over).p_value for test in counted]), strict=True):
             setattr(test, f"{over}_p", p_value)
     return tests
 

@@ -268,7 +268,7 @@ def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
             bare, form = name, ""
         default = (bare.rpartition(":")[2], {"name": bare})
         candidates = (*losses.items(), *METHODS.items())
-        method, loss = next((known for known in candidates if known[1]["name"] == bare), default)
+        method, loss = next((entry for entry in candidates if entry[1]["name"] == bare), default)
         if form:
             method, loss = f"{method}, {form}", {"name": bare, form: True}
         if method in chosen:

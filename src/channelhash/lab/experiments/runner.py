@@ -157,9 +157,9 @@ def _run_and_evaluate(
         start = time.perf_counter()
         resume = (run / "config.yaml").exists()
         # An interrupted run goes on where it was, also on the device that it had then.
-        given = yaml.safe_load(configuration)
-        sections = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")) if resume else given
-        with trusting(python_names(given)):
+        requested = yaml.safe_load(configuration)
+        sections = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")) if resume else requested
+        with trusting(python_names(requested)):
             check_trusted(sections, run / "config.yaml")
             config = make_config(sections)
             start_run(config, run, resume, progress)

@@ -177,8 +177,8 @@ def _with_settings(run: GridRun, values: Mapping[str, Any], trial: bool = False)
             sections["train"]["rates"] = {"proxies": value}
         elif key != "initial":
             sections["loss"][key] = value * run.config.n_bits if key == "average_precision" else value
-    said = [value if key == "initial" else f"{key}{value:g}" for key, value in values.items() if value is not None]
-    return run._replace(name="-".join([run.name, *said]) if trial else run.name, config=make_config(sections))
+    terms = [value if key == "initial" else f"{key}{value:g}" for key, value in values.items() if value is not None]
+    return run._replace(name="-".join([run.name, *terms]) if trial else run.name, config=make_config(sections))
 
 
 def _settings_of(trial: Result) -> dict[str, Any]:
@@ -373,8 +373,8 @@ def _learning_rates_table(trials: Sequence[Result]) -> Table:
     by_row: dict[str, dict[float, Result]] = {}
     for trial in trials:
         if not _is_tuned(trial):
-            is_other = trial.settings["model"].get("initial") == "pytorch"
-            name = trial.method + (", PyTorch's initial weights" if is_other else "")
+            is_pytorch = trial.settings["model"].get("initial") == "pytorch"
+            name = trial.method + (", PyTorch's initial weights" if is_pytorch else "")
             by_row.setdefault(name, {})[_rate_of(trial)] = trial
     rates = sorted({rate for by_rate in by_row.values() for rate in by_rate})
     rows = []

@@ -49,11 +49,11 @@ def _differences(settings: Sections) -> dict[str, tuple[Any, Any]]:
     {'train.epochs': (30, 200), 'train.easy_weights': ('kinds', 'angles')}
     """
     model, kind = settings["model"]["name"], settings["data"]["kind"]
-    theirs, defaults = _paper_and_defaults(model, kind)
+    paper, defaults = _paper_and_defaults(model, kind)
     differences = {}
     for section, ignored in _OF_NO_ACCOUNT.items():
         for key, value in {**defaults[section], **settings.get(section, {})}.items():
-            expected = theirs[section].get(key)
+            expected = paper[section].get(key)
             if key not in ignored and _plain(key, value) != _plain(key, expected):
                 differences[f"{section}.{key}"] = value, expected
     return differences
@@ -257,9 +257,9 @@ def _named_differences(runs: Sequence[Result]) -> str:
     epochs = sorted({int(run.settings["train"]["epochs"]) for run in runs})
     named: dict[str, dict[str, None]] = {}
     for run in runs:
-        for key, (ours, theirs) in _differences(run.settings).items():
+        for key, (ours, paper) in _differences(run.settings).items():
             if key != "train.epochs":  # has its own sentence
-                named.setdefault(f"{key} {_in_words(theirs)}", {})[_in_words(ours)] = None
+                named.setdefault(f"{key} {_in_words(paper)}", {})[_in_words(ours)] = None
     listed = "; ".join(f"{key}, ours {' and '.join(ours)}" for key, ours in named.items())
     return (
         f"Ours trained {', '.join(map(str, epochs))} epochs, the paper's 200. Other settings than the paper's: "

@@ -126,14 +126,14 @@ def _dropped(tokens: Tensor, share: float, seed: int) -> Tensor:
 
 def _replaced(tokens: Tensor, share: float, seed: int) -> Tensor:
     """Replace each token with probability ``share`` by a random one of all texts, all equally likely."""
-    known = np.unique(tokens[tokens != 0])
+    vocabulary = np.unique(tokens[tokens != 0])
     result = tokens.clone()
     for row, text in enumerate(tokens.numpy()):
         random = generator(seed, "replace tokens", 0, row)
         hit = (random.random(len(text)) < share) & (text != 0)
         if hit.any():
-            drawn = np.asarray(random.integers(len(known), size=len(text)))
-            result[row, hit] = torch.from_numpy(known[drawn[hit]])
+            drawn = np.asarray(random.integers(len(vocabulary), size=len(text)))
+            result[row, hit] = torch.from_numpy(vocabulary[drawn[hit]])
     return result
 
 
