@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import partial
 
 import pytest
 from hypothesis import example, given, settings
@@ -10,7 +11,8 @@ from tests.search.filter_trees import ITEMS, KEYS, TREES, literal, truth, writte
 
 from channelhash.errors import InputError
 from channelhash.search import filters
-from channelhash.search.filters import Among, And, Between, Compare, Condition, Known, Like, Or, parse_filter, passes
+from channelhash.search.filters import Condition, Joined, parse_filter, passes
+from channelhash.search.sqlite.database import _to_sqlite
 from channelhash.search.sqlite.folder import connect
 from refusals import refusal
 
@@ -24,7 +26,7 @@ def passing(where: str, items: list[dict]) -> list[int]:
         metadata = {key: value for key, value in item.items() if key not in ("id", "labels")}
         database.execute("INSERT INTO items VALUES (?, ?, ?)", (number, item["id"], json.dumps(metadata)))
         database.executemany("INSERT INTO labels VALUES (?, ?)", [(label, number) for label in item["labels"]])
-    condition = filters.to_sqlite(parse_filter(where, KEYS))
+    condition = _to_sqlite(parse_filter(where, KEYS))
     rows = database.execute(f"SELECT number FROM items WHERE {condition.sql} ORDER BY number", condition.parameters)
     return [number for (number,) in rows]
 
@@ -42,22 +44,26 @@ def test_a_pattern_is_compared_in_time_that_does_not_explode():
 
 
 def test_negations_stand_at_conditions_alone():
-    year, dog = Compare(">=", 2000), Compare("=", "dog")
-    for where, tree in {
-        "year >= 2000": Condition("year", year),
-        "NOT (year >= 2000 AND NOT label = 'dog')": Or((Condition("year", year, True), Condition("label", dog))),
-        "a IN (1, -2.5) or a not in ('x')": Or(
-            (Condition("a", Among((1, -2.5))), Condition("a", Among(("x",)), negated=True))
-        ),
-        "a NOT LIKE 'x%' AND a BETWEEN 1 AND 2 AND a IS NOT NULL": And(
-            (Condition("a", Like("x%"), negated=True), Condition("a", Between(1, 2)), Condition("a", Known()))
-        ),
-        "NOT a NOT LIKE 'x%'": Condition("a", Like("x%")),
-        "((a IS NULL))": Condition("a", Known(), negated=True),
-        "text = 'it''s'": Condition("text", Compare("=", "it's")),
-        '"a" = TRUE': Condition("a", Compare("=", True)),
-    }.items():
-        assert parse_filter(where, ["year", "a"]) == tree
+    conditions = {
+        "year >= 2000": ("year", ">=", (2000,)),
+        "a IN (1, -2.5)": ("a", "IN", (1, -2.5)),
+        "a not in ('x')": ("a", "IN", ("x",), True),
+        "a BETWEEN 1 AND 2": ("a", "BETWEEN", (1, 2)),
+        "NOT a NOT LIKE 'x%'": ("a", "LIKE", ("x%",)),
+        "NOT (a IS NULL)": ("a", "IS NOT NULL"),
+        "((a IS NULL))": ("a", "IS NOT NULL", (), True),
+        "text = 'it''s'": ("text", "=", ("it's",)),
+        '"a" = TRUE': ("a", "=", (True,)),
+        "a <> 3": ("a", "!=", (3,)),
+    }
+    read = partial(parse_filter, known_keys=["year", "a"])
+    assert {where: read(where) for where in conditions} == {key: Condition(*row) for key, row in conditions.items()}
+    for where, word, *parts in (
+        ("NOT (year >= 2000 AND NOT label = 'dog')", "OR", "NOT year >= 2000", "label = 'dog'"),
+        ("a IN (1, -2.5) or a not in ('x')", "OR", "a IN (1, -2.5)", "NOT a IN ('x')"),
+        ("a LIKE 'x%' AND a BETWEEN 1 AND 2 AND year = 3", "AND", "a LIKE 'x%'", "a BETWEEN 1 AND 2", "year = 3"),
+    ):
+        assert read(where) == Joined(word, tuple(map(read, parts)))
 
 
 UNREADABLE = (

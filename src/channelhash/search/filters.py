@@ -1,5 +1,4 @@
-"""The filter language of searches: a small part of SQL, read into a tree that every store translates for itself; and as
-SQLite reads it, for a row of ``items``.
+"""The filter language of searches: a small part of SQL, read into a tree that every store translates for itself.
 
 ``label = 'dog' AND NOT (year < 2000 OR text LIKE '%night%')``: comparisons (``= != <> < <= > >=``), ``IN``, ``LIKE``
 (``%`` any characters, ``_`` one; upper and lower case differ), ``BETWEEN``, ``IS [NOT] NULL``, ``AND``, ``OR``, ``NOT``
@@ -40,104 +39,40 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @dataclass(frozen=True)
-class Compare:
-    """``value <operator> literal``; the operator is one of ``= != < <= > >=``, of Booleans ``=`` or ``!=``.
-
-    >>> parse_filter("year >= 2000", ["year"]).test
-    Compare(operator='>=', value=2000)
-    """
-
-    operator: str
-    value: Literal
-
-
-@dataclass(frozen=True)
-class Among:
-    """``IN``: one of these literals, all of one kind.
-
-    >>> parse_filter("label IN ('dog', 'cat')", []).test
-    Among(values=('dog', 'cat'))
-    """
-
-    values: tuple[Literal, ...]
-
-
-@dataclass(frozen=True)
-class Between:
-    """``BETWEEN``, both ends included; two strings or two numbers.
-
-    >>> parse_filter("year BETWEEN 1990 AND 2000", ["year"]).test
-    Between(low=1990, high=2000)
-    """
-
-    low: Literal
-    high: Literal
-
-
-@dataclass(frozen=True)
-class Like:
-    """``LIKE``: the whole string fits the pattern; ``%`` any characters, ``_`` one, nothing else is special.
-
-    >>> parse_filter("text LIKE '%sea%'", []).test
-    Like(pattern='%sea%')
-    """
-
-    pattern: str
-
-
-@dataclass(frozen=True)
-class Known:
-    """``IS NOT NULL``: there is a value.
-
-    >>> parse_filter("year IS NULL", ["year"])
-    Condition(key='year', test=Known(), negated=True)
-    """
-
-
-Test = Compare | Among | Between | Like | Known
-
-
-@dataclass(frozen=True)
 class Condition:
     """One condition. Negations stand here alone, none above: whatever is not known to hold, does not.
 
     Attributes:
         key: ``id``, ``label`` or a metadata key.
-        test: what its value satisfies; of ``label``, what any label satisfies.
+        test: what its value satisfies; of ``label``, what any label satisfies. It is one of ``= != < <= > >=``, ``IN``,
+            ``BETWEEN`` (both ends included), ``LIKE`` (the whole string fits the pattern, in which nothing but ``%``
+            and ``_`` is special) or ``IS NOT NULL`` (of ``label``: there are labels).
+        literals: what the value is compared with: one or, of ``IN`` and ``BETWEEN``, several of one kind; or none.
         negated: what a value of the right kind does *not* satisfy; of ``label``, what no label does.
 
-    >>> parse_filter("NOT label = 'dog'", []).negated
-    True
+    >>> parse_filter("year BETWEEN 1990 AND 2000", ["year"])
+    Condition(key='year', test='BETWEEN', literals=(1990, 2000), negated=False)
     """
 
     key: str
-    test: Test
+    test: str
+    literals: tuple[Literal, ...] = ()
     negated: bool = False
 
 
 @dataclass(frozen=True)
-class And:
-    """All parts hold.
+class Joined:
+    """Parts of which all hold (``AND``), or any (``OR``).
 
-    >>> len(parse_filter("label = 'dog' AND id > 'b'", []).parts)
-    2
+    >>> parse_filter("label = 'dog' OR id > 'b'", []).word
+    'OR'
     """
 
+    word: str
     parts: tuple["Filter", ...]
 
 
-@dataclass(frozen=True)
-class Or:
-    """Any part holds.
-
-    >>> type(parse_filter("label = 'dog' OR id > 'b'", [])).__name__
-    'Or'
-    """
-
-    parts: tuple["Filter", ...]
-
-
-Filter = Condition | And | Or
+Filter = Condition | Joined
 
 
 def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
@@ -151,7 +86,7 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
         InputError: it is no filter, too long or too deep, or names an unknown key; one line that begins ``where:``.
 
     >>> parse_filter("NOT year >= 2000", ["year"])
-    Condition(key='year', test=Compare(operator='>=', value=2000), negated=True)
+    Condition(key='year', test='>=', literals=(2000,), negated=True)
     """
     return _parse(where, frozenset(known_keys))
 
@@ -225,8 +160,8 @@ class _Parser:
         parts: list[Filter] = []
         while not parts or self._take(word):
             parts.append(self.joined("AND", negated, depth) if word == "OR" else self._term(negated, depth))
-        kind = And if (word == "AND") != negated else Or
-        return kind(tuple(parts)) if len(parts) > 1 else parts[0]
+        joint = {"AND": "OR", "OR": "AND"}[word] if negated else word
+        return Joined(joint, tuple(parts)) if len(parts) > 1 else parts[0]
 
     def _term(self, negated: bool, depth: int) -> Filter:
         if depth > _MAX_DEPTH:
@@ -237,9 +172,7 @@ class _Parser:
             tree = self.joined("OR", negated, depth + 1)
             self._expect(")")
             return tree
-        key = self._key()
-        test, turned = self._test(key)
-        return Condition(key, test, negated != turned)
+        return self._condition(negated)
 
     def _key(self) -> str:
         if self._kind != "name":
@@ -252,40 +185,36 @@ class _Parser:
         self._advance()
         return key
 
-    def _test(self, key: str) -> tuple[Test, bool]:
-        """Return what is said of a key, and whether the contrary is meant."""
+    def _condition(self, negated: bool) -> Condition:
+        key = self._key()
         if self._take("IS"):
             is_known = bool(self._take("NOT"))
             self._expect("NULL")
-            return Known(), not is_known
-        sign = self._take(*_COMPARISONS, "<>")
-        test: Test
-        contrary = not sign and bool(self._take("NOT"))
-        if sign:
-            test = Compare("!=" if sign == "<>" else sign, self._literal(key))
-        elif self._take("LIKE"):
-            pattern = self._literal(key)
-            if not isinstance(pattern, str):
-                raise _error(f"{key}: LIKE takes a string")
-            test = Like(pattern)
-        elif self._take("BETWEEN"):
-            low = self._literal(key)
-            self._expect("AND")
-            test = Between(low, self._literal(key))
-        else:
-            self._expect("IN")
+            return Condition(key, "IS NOT NULL", (), negated == is_known)
+        test = self._take(*_COMPARISONS, "<>")
+        if not test:
+            negated = negated != bool(self._take("NOT"))
+            test = self._take("LIKE", "BETWEEN", "IN")
+        if not test:
+            raise self._unreadable()
+        if test == "IN":
             self._expect("(")
-            values = [self._literal(key)]
+        literals = [self._literal(key)]
+        if test == "BETWEEN":
+            self._expect("AND")
+            literals.append(self._literal(key))
+        if test == "IN":
             while self._take(","):
-                values.append(self._literal(key))
+                literals.append(self._literal(key))
             self._expect(")")
-            test = Among(tuple(values))
-        kinds = {kind_of(value) for value in literals_of(test)}
+        if test == "LIKE" and not isinstance(literals[0], str):
+            raise _error(f"{key}: LIKE takes a string")
+        kinds = {kind_of(value) for value in literals}
         if len(kinds) > 1:
             raise _error(f"{key}: mixes {' and '.join(sorted(kinds))}; compare with one kind")
-        if kinds == {"Booleans"} and (isinstance(test, Between) or sign not in ("", "=", "!=", "<>")):
+        if kinds == {"Booleans"} and test not in ("=", "!=", "<>", "IN"):
             raise _error(f"{key}: TRUE and FALSE have no order; compare with = or !=")
-        return test, contrary
+        return Condition(key, "!=" if test == "<>" else test, tuple(literals), negated)
 
     def _literal(self, key: str) -> Literal:
         """Read a string, a number, TRUE or FALSE; letters and accents of labels in one form, as stores keep them."""
@@ -326,15 +255,15 @@ def passes(tree: Filter, item_id: str, metadata: Mapping[str, Any]) -> bool:
     """
     if not isinstance(tree, Condition):
         results = (passes(part, item_id, metadata) for part in tree.parts)
-        return all(results) if isinstance(tree, And) else any(results)
+        return all(results) if tree.word == "AND" else any(results)
     if tree.key == "label":
-        return any(_satisfies(label, tree.test) for label in metadata.get("labels") or []) != tree.negated
+        return any(_satisfies(label, tree) for label in metadata.get("labels") or []) != tree.negated
     value = item_id if tree.key == "id" else metadata.get(tree.key)
-    if isinstance(tree.test, Known):
+    if tree.test == "IS NOT NULL":
         return (value is not None) != tree.negated
-    if not isinstance(value, Literal) or kind_of(value) != kind_of(literals_of(tree.test)[0]):
+    if not isinstance(value, Literal) or kind_of(value) != kind_of(tree.literals[0]):
         return False
-    return _satisfies(value, tree.test) != tree.negated
+    return _satisfies(value, tree) != tree.negated
 
 
 def _like_expression(pattern: str) -> re.Pattern[str]:
@@ -349,17 +278,6 @@ def _like_expression(pattern: str) -> re.Pattern[str]:
     # The first place where a part fits will do: trying the others would take exponential time.
     middle = "".join(f"(?>.*?{part})" for part in others[:-1])
     return re.compile(f"{first}{middle}.*{others[-1]}", re.DOTALL)
-
-
-def literals_of(test: Test) -> tuple[Literal, ...]:
-    """Return the literals of a test.
-
-    >>> literals_of(Between(1990, 2000))
-    (1990, 2000)
-    """
-    if isinstance(test, Among):
-        return test.values
-    return tuple(value for name, value in vars(test).items() if name != "operator")
 
 
 def quoted(text: str) -> str:
@@ -382,92 +300,55 @@ def kind_of(value: Literal) -> str:
     return "strings" if isinstance(value, str) else "numbers"
 
 
-def _satisfies(value: Any, test: Test) -> bool:
-    """Return whether a value of the literals' kind satisfies a test."""
-    match test:
-        case Compare(operator=sign, value=literal):
-            return bool(_COMPARISONS[sign](value, literal))
-        case Among(values=values):
-            return value in values
-        case Between(low=low, high=high):
-            return bool(low <= value <= high)
-        case Like(pattern=pattern):
-            return _like_expression(pattern).fullmatch(value) is not None
-        case Known():
+def _satisfies(value: Any, condition: Condition) -> bool:
+    """Return whether a value of the literals' kind satisfies a condition's test."""
+    literals = condition.literals
+    match condition.test:
+        case "IN":
+            return value in literals
+        case "BETWEEN":
+            return bool(literals[0] <= value <= literals[1])
+        case "LIKE":
+            return _like_expression(str(literals[0])).fullmatch(value) is not None
+        case "IS NOT NULL":
             return True
+    return bool(_COMPARISONS[condition.test](value, literals[0]))
 
 
 class SqlCondition(NamedTuple):
     """A Boolean SQL expression with ``?`` or, in PostgreSQL, ``%s`` in the place of every literal.
 
-    >>> to_sqlite(parse_filter("id = 'a'", []))
-    SqlCondition(sql='(id = ?)', parameters=('a',))
+    >>> SqlCondition("id = ?", ("a",)).sql
+    'id = ?'
     """
 
     sql: str
     parameters: tuple[Any, ...]
 
 
-def to_sqlite(tree: Filter | None) -> SqlCondition:
-    """Translate a filter for a row of ``items(number, id, metadata as JSON)`` and the table ``labels(label, item)``.
-
-    >>> to_sqlite(parse_filter("label = 'dog'", [])).parameters
-    ('dog',)
-    """
-    return to_sql(tree, _sqlite_condition)
+#: What all items pass.
+ALL_PASS = SqlCondition("true", ())
 
 
-def to_sql(tree: Filter | None, translate: Callable[[Condition], SqlCondition]) -> SqlCondition:
+def to_sql(tree: Filter, translate: Callable[[Condition], SqlCondition]) -> SqlCondition:
     """Translate the conditions of a filter, and join them; an item passes if the result is true, not if it is null.
 
     >>> to_sql(parse_filter("id = 'a' OR id = 'b'", []), lambda condition: SqlCondition("id = ?", ("c",))).sql
     '(id = ? OR id = ?)'
     """
-    if tree is None:
-        return SqlCondition("true", ())
     if isinstance(tree, Condition):
         return translate(tree)
     parts = [to_sql(part, translate) for part in tree.parts]
-    sql = (" AND " if isinstance(tree, And) else " OR ").join(part.sql for part in parts)
+    sql = f" {tree.word} ".join(part.sql for part in parts)
     return SqlCondition(f"({sql})", tuple(value for part in parts for value in part.parameters))
 
 
-def compared(value: str, test: Test, like: str, mark: str) -> str:
-    """Write a test of a value, with ``mark`` for each literal; ``like`` is what LIKE is here.
+def compared(value: str, condition: Condition, like: str, mark: str) -> str:
+    """Write a condition's test of a value, with ``mark`` for each literal; ``like`` is what LIKE is here.
 
-    >>> compared("year", Between(1990, 2000), "LIKE ?", "?")
+    >>> compared("year", Condition("year", "BETWEEN", (1990, 2000)), "LIKE ?", "?")
     '(year BETWEEN ? AND ?)'
     """
-    match test:
-        case Compare(operator=sign):
-            return f"({value} {sign} {mark})"
-        case Among(values=values):
-            return f"({value} IN ({', '.join([mark] * len(values))}))"
-        case Between():
-            return f"({value} BETWEEN {mark} AND {mark})"
-        case Like():
-            return f"({value} {like})"
-        case Known():
-            return f"({value} IS NOT NULL)"
-
-
-# Kind of a literal -> what SQLite's `json_type` calls values of that kind.
-_JSON_TYPES = {"strings": "'text'", "Booleans": "'true', 'false'", "numbers": "'integer', 'real'"}
-# SQLite's LIKE takes no notice of upper and lower case, its GLOB does.
-_GLOB = str.maketrans({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"})
-
-
-def _sqlite_condition(condition: Condition) -> SqlCondition:
-    key, test = condition.key, condition.test
-    no = "NOT " if condition.negated else ""
-    sql = compared(key if key in ("label", "id") else "json_extract(metadata, ?)", test, "GLOB ?", "?")
-    parameters = (test.pattern.translate(_GLOB),) if isinstance(test, Like) else literals_of(test)
-    if key == "label":
-        return SqlCondition(f"number {no}IN (SELECT item FROM labels WHERE {sql})", parameters)
-    if key == "id":
-        return SqlCondition(f"{no}{sql}", parameters)
-    path = f'$."{key}"'
-    if isinstance(test, Known):
-        return SqlCondition(f"json_type(metadata, ?) IS {'' if condition.negated else 'NOT '}NULL", (path,))
-    types = _JSON_TYPES[kind_of(literals_of(test)[0])]
-    return SqlCondition(f"(json_type(metadata, ?) IN ({types}) AND {no}{sql})", (path, path, *parameters))
+    marks = ", ".join([mark] * len(condition.literals))
+    written = {"IN": f"IN ({marks})", "BETWEEN": f"BETWEEN {mark} AND {mark}", "LIKE": like}
+    return f"({value} {written.get(condition.test, f'{condition.test} {marks}'.rstrip())})"

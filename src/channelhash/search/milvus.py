@@ -12,6 +12,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -364,35 +365,39 @@ def _to_milvus(tree: filters.Filter, key_sets: Collection[str], matching: _Match
     """
     if isinstance(tree, filters.Condition):
         return f"({_condition(tree, key_sets, matching)})"
-    word = " and " if isinstance(tree, filters.And) else " or "
+    word = f" {tree.word.lower()} "
     return f"({word.join(_to_milvus(part, key_sets, matching) for part in tree.parts)})"
 
 
 def _condition(condition: filters.Condition, key_sets: Collection[str], matching: _Matching) -> str:
-    key, test, negated = condition.key, condition.test, condition.negated
+    key, test, literals, negated = condition.key, condition.test, condition.literals, condition.negated
     if key == "label":
-        return f"not ({_label(test, matching)})" if negated else _label(test, matching)
-    if isinstance(test, filters.Known):
+        any_label = _any_label(replace(condition, negated=False), matching)
+        return f"not ({any_label})" if negated else any_label
+    if test == "IS NOT NULL":
         having = [text for text in sorted(key_sets) if key in json.loads(text)]
         if key == "id" or not having:
             return _ALL if negated != (key == "id") else _NONE
         return f"keys {'not in' if negated else 'in'} {_quote(having)}"
     # Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of backslashes differs.
     # It compares whole numbers with others as floats, which tell them apart up to 2⁵³.
-    literals = filters.literals_of(test)
-    if isinstance(test, filters.Like) or any(not isinstance(it, str) and abs(it) >= 2**53 for it in literals):
+    if test == "LIKE" or any(not isinstance(it, str) and abs(it) >= 2**53 for it in literals):
         return _among(matching(condition))
-    return _value(f'metadata["{key}"]' if key != "id" else key, test, negated)
+    path = f'metadata["{key}"]' if key != "id" else key
+    operators = {"IN": ["="] * len(literals), "BETWEEN": [">=", "<="]}.get(test, [test])
+    if negated:
+        operators = [_OPPOSITE[operator] for operator in operators]
+    word = " and " if (test == "BETWEEN") != negated else " or "
+    return word.join(_compare(path, *pair) for pair in zip(operators, literals, strict=True))
 
 
-def _label(test: filters.Test, matching: _Matching) -> str:
-    """Require that any label satisfies ``test``."""
-    if isinstance(test, filters.Known):
+def _any_label(condition: filters.Condition, matching: _Matching) -> str:
+    """Require that any label satisfies a condition."""
+    if condition.test == "IS NOT NULL":
         return 'labels[0] >= ""'
-    if isinstance(test, filters.Among) or (isinstance(test, filters.Compare) and test.operator == "="):
-        labels = map(str, filters.literals_of(test))
-        return " or ".join(f"array_contains(labels, {_quote(label)})" for label in labels)
-    return _among(matching(filters.Condition("label", test)))
+    if condition.test in ("=", "IN"):
+        return " or ".join(f"array_contains(labels, {_quote(str(label))})" for label in condition.literals)
+    return _among(matching(condition))
 
 
 def _among(ids: Iterable[str]) -> str:
@@ -403,27 +408,15 @@ def _among(ids: Iterable[str]) -> str:
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-def _value(path: str, test: filters.Test, negated: bool) -> str:
-    """Require that a value that is there and of the literal's kind satisfies ``test``, or does not.
+def _compare(path: str, operator: str, value: filters.Literal) -> str:
+    """Require that a value that is there and of the literal's kind compares so.
 
     Milvus lets an absent value pass ``!=``, ``not in`` and ``not``, but never ``<``, ``>`` or ``==``; so what is
     negated is said with those, which at the same time asks for the kind.
     """
-
-    def compare(operator: str, value: filters.Literal) -> str:
-        if isinstance(value, bool):
-            return f"{path} == {'true' if value == (operator == '=') else 'false'}"
-        literal = _quote(value) if isinstance(value, str) else repr(value)
-        if operator == "!=":
-            return f"({path} < {literal} or {path} > {literal})"
-        return f"{path} {'==' if operator == '=' else operator} {literal}"
-
-    if isinstance(test, filters.Among):
-        compared = [("=", value) for value in test.values]
-    elif isinstance(test, filters.Between):
-        compared = [(">=", test.low), ("<=", test.high)]
-    else:
-        assert isinstance(test, filters.Compare)
-        compared = [(test.operator, test.value)]
-    word = " and " if isinstance(test, filters.Between) != negated else " or "
-    return word.join(compare(_OPPOSITE[operator] if negated else operator, value) for operator, value in compared)
+    if isinstance(value, bool):
+        return f"{path} == {'true' if value == (operator == '=') else 'false'}"
+    literal = _quote(value) if isinstance(value, str) else repr(value)
+    if operator == "!=":
+        return f"({path} < {literal} or {path} > {literal})"
+    return f"{path} {'==' if operator == '=' else operator} {literal}"

@@ -130,7 +130,7 @@ def to_postgres(tree: filters.Filter | None) -> filters.SqlCondition:
     >>> to_postgres(parse_filter("label = 'dog'", []))
     SqlCondition(sql="(metadata -> 'labels' ?| %s)", parameters=(['dog'],))
     """
-    return filters.to_sql(tree, _postgres_condition)
+    return filters.to_sql(tree, _postgres_condition) if tree else filters.ALL_PASS
 
 
 # Kind of a literal -> what `jsonb_typeof` calls values of that kind, and what their text is cast to. Strings compare by
@@ -144,42 +144,42 @@ _JSONB_KINDS = {
 
 def _postgres_condition(condition: filters.Condition) -> filters.SqlCondition:
     """Return what is true of the items that pass; a value of another kind, or none, makes it null."""
-    key, test = condition.key, condition.test
+    key = condition.key
     if key == "label":
-        inner = _any_label(test)
+        inner = _any_label(condition)
         return filters.SqlCondition(f"(({inner.sql}) IS NOT TRUE)", inner.parameters) if condition.negated else inner
     if key == "id":
-        inner = _postgres_test("id", test)
-    elif isinstance(test, filters.Known):
+        inner = _postgres_test("id", condition)
+    elif condition.test == "IS NOT NULL":
         inner = filters.SqlCondition("(metadata ? %s)", (key,))
     else:
-        kind, cast = _JSONB_KINDS[filters.kind_of(filters.literals_of(test)[0])]
+        kind, cast = _JSONB_KINDS[filters.kind_of(condition.literals[0])]
         # CASE keeps its order, AND does not: a cast of another kind's value would fail.
         value = f"(CASE jsonb_typeof(metadata -> %s) WHEN '{kind}' THEN (metadata ->> %s)::{cast} END)"
-        sql, parameters = _postgres_test(value, test)
+        sql, parameters = _postgres_test(value, condition)
         inner = filters.SqlCondition(sql, (key, key, *parameters))
     return filters.SqlCondition(f"(NOT {inner.sql})", inner.parameters) if condition.negated else inner
 
 
-def _any_label(test: filters.Test) -> filters.SqlCondition:
+def _any_label(condition: filters.Condition) -> filters.SqlCondition:
     """Return whether any label satisfies a test; null or false for an item that has none."""
-    if isinstance(test, filters.Among) or (isinstance(test, filters.Compare) and test.operator == "="):
-        return filters.SqlCondition("(metadata -> 'labels' ?| %s)", (list(filters.literals_of(test)),))
-    if isinstance(test, filters.Known):
+    if condition.test in ("=", "IN"):
+        return filters.SqlCondition("(metadata -> 'labels' ?| %s)", (list(condition.literals),))
+    if condition.test == "IS NOT NULL":
         return filters.SqlCondition("(jsonb_array_length(metadata -> 'labels') > 0)", ())
-    inner = _postgres_test('(label COLLATE "C")', test)
+    inner = _postgres_test('(label COLLATE "C")', condition)
     labels = "jsonb_array_elements_text(metadata -> 'labels') AS label"
     return filters.SqlCondition(f"EXISTS (SELECT 1 FROM {labels} WHERE {inner.sql})", inner.parameters)
 
 
-def _postgres_test(value: str, test: filters.Test) -> filters.SqlCondition:
-    literals, mark = filters.literals_of(test), "%s"
-    if value != "id" and isinstance(test, filters.Compare | filters.Between) and isinstance(literals[0], str):
+def _postgres_test(value: str, condition: filters.Condition) -> filters.SqlCondition:
+    literals, mark = condition.literals, "%s"
+    if value != "id" and condition.test not in ("IN", "LIKE") and isinstance(literals[0], str):
         # By code points; the bytes of the database's own encoding may be in another order.
         value, mark = f"convert_to({value}, 'UTF8')", "convert_to(%s, 'UTF8')"
     # Numbers are sent as they are written, not as the nearest of 64 bits.
     sent = tuple(literal if isinstance(literal, bool | str) else _as_decimal(literal) for literal in literals)
-    return filters.SqlCondition(filters.compared(value, test, "LIKE %s ESCAPE ''", mark), sent)
+    return filters.SqlCondition(filters.compared(value, condition, "LIKE %s ESCAPE ''", mark), sent)
 
 
 # From here on Python writes a float with an exponent and rounds it to 17 digits, which jsonb would return as a whole

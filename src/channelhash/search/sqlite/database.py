@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
-from channelhash.search.filters import Filter, to_sqlite
+from channelhash.search.filters import ALL_PASS, Condition, Filter, SqlCondition, compared, kind_of, to_sql
 from channelhash.search.items import Facts, Metadata, NewItems, Value
 from channelhash.search.rank import Ranking
 from channelhash.search.sqlite import folder as disk
@@ -37,6 +37,38 @@ WHERE modality IN ({_MODALITIES}) AND item IN (SELECT value FROM json_each(?)) O
 """
 # Ids that one statement looks for.
 _AT_ONCE = 100
+
+
+# Kind of a literal -> what SQLite's `json_type` calls values of that kind.
+_JSON_TYPES = {"strings": "'text'", "Booleans": "'true', 'false'", "numbers": "'integer', 'real'"}
+# SQLite's LIKE takes no notice of upper and lower case, its GLOB does.
+_GLOB = str.maketrans({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"})
+
+
+def _to_sqlite(where: Filter | None) -> SqlCondition:
+    """Translate a filter for a row of ``items(number, id, metadata as JSON)`` and the table ``labels(label, item)``.
+
+    >>> _to_sqlite(Condition("id", "=", ("a",)))
+    SqlCondition(sql='(id = ?)', parameters=('a',))
+    """
+    return to_sql(where, _translate) if where else ALL_PASS
+
+
+def _translate(condition: Condition) -> SqlCondition:
+    key, literals = condition.key, condition.literals
+    no = "NOT " if condition.negated else ""
+    sql = compared(key if key in ("label", "id") else "json_extract(metadata, ?)", condition, "GLOB ?", "?")
+    if condition.test == "LIKE":
+        literals = (str(literals[0]).translate(_GLOB),)
+    if key == "label":
+        return SqlCondition(f"number {no}IN (SELECT item FROM labels WHERE {sql})", literals)
+    if key == "id":
+        return SqlCondition(f"{no}{sql}", literals)
+    path = f'$."{key}"'
+    if not literals:
+        return SqlCondition(f"json_type(metadata, ?) IS {'' if condition.negated else 'NOT '}NULL", (path,))
+    types = _JSON_TYPES[kind_of(literals[0])]
+    return SqlCondition(f"(json_type(metadata, ?) IN ({types}) AND {no}{sql})", (path, path, *literals))
 
 
 class ItemsDatabase:
@@ -136,12 +168,12 @@ class ItemsDatabase:
 
     def ids(self, where: Filter | None) -> list[str]:
         """Return the ids of the items that pass a filter, sorted."""
-        condition = to_sqlite(where)
+        condition = _to_sqlite(where)
         return [name for (name,) in self._rows(f"SELECT id FROM items WHERE {condition[0]} ORDER BY id", *condition[1])]
 
     def numbers(self, where: Filter) -> NDArray[np.int64]:
         """Return the numbers of the items that pass a filter, in no order."""
-        condition = to_sqlite(where)
+        condition = _to_sqlite(where)
         rows = self._connection.execute(f"SELECT number FROM items WHERE {condition[0]}", condition[1])
         return np.fromiter((number for (number,) in rows), dtype=np.int64)
 
@@ -151,7 +183,7 @@ class ItemsDatabase:
 
     def search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         """Return the ``k`` items that have most of a text's words, see `WordIndex`."""
-        return self._words.search(text, without, k, to_sqlite(where), least)
+        return self._words.search(text, without, k, _to_sqlite(where), least)
 
     def get(self, ids: Sequence[str]) -> dict[str, Item]:
         """Return id -> item, with its codes, for those ids that are there, in their order."""
