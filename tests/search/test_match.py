@@ -125,7 +125,7 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     query = Query(ch.codes.pack(nonsense[:1] >= 0)[0], nonsense[0], "text")
     for cosine in (1.0, -1.0):
         ranked = _RankedCodes([], [], [], [cosine] * NEAREST)
-        assert _judge_hits(store, query, "image", [], [], ranked).close is (cosine > 0)
+        assert _judge_hits(store, query, "image", [], ranked).close is (cosine > 0)
     store.close()
 
 

@@ -80,7 +80,6 @@ def search(
 
     Example: channelhash search photos.store "a dog on a beach -people" -k 5
     """
-    from channelhash.search.duplicates import default_radius
     from channelhash.search.hits import Hits, SearchOptions
     from channelhash.search.query import search_store
 
@@ -92,7 +91,7 @@ def search(
     first = next(opened.listed(), None)  # of a store of features, codes alone would decide
     pictures = "image" in opened.modalities and modality != "text" and first is not None and "image" in first.metadata
     if collapse or (collapse is None and pictures and radius is None and rerank is None):
-        settings = replace(settings, collapse=default_radius(opened.n_bits or 0, pictures))
+        settings = replace(settings, collapse=True)
     unlike = [Path(what) if Path(what).is_file() else what for what in minus]
     hits = search_store(
         opened, settings, text=text, image=image, like=like, by=by, minus=unlike, minus_like=minus_like, model=model

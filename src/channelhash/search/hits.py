@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances, unpack
 from channelhash.errors import InputError
-from channelhash.search.duplicates import fold
+from channelhash.search.duplicates import default_radius, fold
 from channelhash.search.items import Value
 from channelhash.search.match import NEAREST, find_reference
 from channelhash.search.rank import FIRST, Ranking, fuse_partial, rerank
@@ -138,7 +138,8 @@ class SearchOptions:
         rerank: number of nearest items to reorder by asymmetric distance, see `channelhash.search.rank`, whether or
             not the store keeps projections; with ``k``, a search returns the best ``k`` of them.
         collapse: fold answers within so many bits of an earlier one into it, if their pictures are alike, see
-            `Hit.duplicates`; up to 10,000 answers are looked at for ``k`` that stay.
+            `Hit.duplicates`; up to 10,000 answers are looked at for ``k`` that stay. True: within the bits that are
+            usual for near-duplicates.
         by: what `answer` searches: ``"image"`` or ``"text"`` codes, ``"words"``, or ``"all"``
             that the store has.
 
@@ -155,7 +156,7 @@ class SearchOptions:
     modality: str | None = None
     where: str | None = None
     rerank: int | None = None
-    collapse: int | None = None
+    collapse: int | bool | None = None
     by: str | None = None
 
     def __post_init__(self) -> None:
@@ -276,53 +277,52 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
     coded = replace(query, outputs=None) if n_reranked else query
     while True:
         ranked = _rank_codes(store, coded, looked_at, replace(options, modality=modality))
-        items = store.get(ranked.ids)
-        hits = _judge_hits(store, query, modality, items, ranked.distances, ranked)
+        hits = _judge_hits(store, query, modality, ranked.ids, ranked)
         close, n_found = hits.close, len(hits)
         if n_reranked and hits and query.outputs is not None:
             order = rerank(query.outputs, np.stack([hit.code for hit in hits]), n_reranked)
             hits = Hits(hits[place] for place in order.tolist())
         if options.collapse is not None:
-            hits = Hits(_collapse(hits, options.collapse, modality, count))
+            hits = Hits(_collapse(store, hits, options, modality, count))
         if looked_at is None or count is None or len(hits) >= count or n_found < looked_at or looked_at >= most:
             return Hits(hits[:count], close)
         looked_at = min(most, 4 * looked_at)
 
 
-def _judge_hits(
-    store: Store, query: Query, modality: str, items: list[Item], distances: list[int] | None, nearest: _RankedCodes
-) -> Hits:
-    """Return items as hits, with their matches and whether each fits, and whether any is close, where a reference
-    says it.
+def _judge_hits(store: Store, query: Query, modality: str, ids: Sequence[str], nearest: _RankedCodes) -> Hits:
+    """Return items as hits: with their distances, if the query has a code, and, where a reference says it, with their
+    matches and whether each fits, and whether any is close.
 
     Where it is not known what fits, whether any is close follows from the distances of the nearest items; their
     cosines tell it better, see `Store.search_projections`.
     """
-    reference = find_reference(store, query.modality, modality) if len(query.code) else None
-    if distances is None:
+    items = store.get(ids)
+    if not len(query.code):
         return Hits(_make_hit(item, None, modality) for item in items)
-    if reference is None:
-        return Hits(_make_hit(item, distance, modality) for item, distance in zip(items, distances, strict=True))
-    matches = reference.match_shares(query.code, distances, store.n_bits or 0)
-    rows = {item.id: item.projections[modality] for item in items if modality in item.projections}
-    fits: dict[str, float] = {}
-    if query.outputs is not None and rows:
-        fits = dict(zip(rows, reference.fits(query.outputs, np.stack(list(rows.values()))) or [], strict=False))
-    found = [
-        _make_hit(item, distance, modality, match, fits.get(item.id))
-        for item, distance, match in zip(items, distances, matches, strict=True)
-    ]
+    codes = np.array([_code_of(item, modality) for item in items], np.uint8).reshape(len(items), len(query.code))
+    distances = hamming_distances(query.code[None], codes)[0].tolist()
+    matches: list[float | None] = [None] * len(items)
+    fits, close = dict[str, float](), None
+    if reference := find_reference(store, query.modality, modality):
+        matches = [*reference.match_shares(query.code, distances, store.n_bits or 0)]
+        close = reference.is_close(nearest.distances, nearest.cosines)
+        rows = {item.id: item.projections[modality] for item in items if modality in item.projections}
+        if query.outputs is not None and rows:
+            fits = dict(zip(rows, reference.fits(query.outputs, np.stack(list(rows.values()))) or [], strict=False))
     if fits:
-        return Hits(found, any(fit >= _FITS for fit in fits.values()))
-    return Hits(found, reference.is_close(nearest.distances, nearest.cosines))
+        close = any(fit >= _FITS for fit in fits.values())
+    judged = zip(items, distances, matches, strict=True)
+    return Hits((_make_hit(item, bits, modality, match, fits.get(item.id)) for item, bits, match in judged), close)
 
 
-def _collapse(hits: Sequence[Hit], radius: int, modality: str, most: int | None = None) -> list[Hit]:
+def _collapse(store: Store, hits: Sequence[Hit], options: SearchOptions, modality: str, most: int | None) -> list[Hit]:
     """Fold near-duplicates of an earlier hit into it, and return the first ``most`` that stay.
 
     Of hits by codes of images, pictures are compared, too, as `channelhash.search.duplicates.find_duplicates` does.
     """
     images = [hit.image for hit in hits] if modality == "image" else []
+    usual = default_radius(store.n_bits or 0, pictures=bool(images))
+    radius = usual if options.collapse is True else options.collapse or 0
     folded = fold(np.stack([hit.code for hit in hits]), radius, most, images) if hits else {}
     return [replace(hits[place], duplicates=[hits[other].id for other in others]) for place, others in folded.items()]
 
@@ -403,7 +403,8 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
     # What words found fits, and comes before what does not, however it ranks by codes.
     names = list(dict.fromkeys([*order[:n_found], *words.ids[:n_found]]))
-    judged = _fetch(store, query, names, coded)
+    searched = store.choose_modality()
+    judged = _judge_hits(store, query, searched, names, coded.get(searched, _RankedCodes([], [], [])))
     close = judged.close
     if close is False and _WORDS in code_rankings and order:  # all of the words need no code to confirm them
         complete = store.search_words(query.words, max(DEPTH, len(order)), options.where, query.without, coverage=1.0)
@@ -414,7 +415,7 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     if known:
         close = any(hit.fit is not None and hit.fits for hit in hits)
     if options.collapse is not None:
-        hits = _collapse(hits, options.collapse, store.choose_modality(), count)
+        hits = _collapse(store, hits, options, searched, count)
     note = "" if query.words_coded or options.by == _WORDS else f"what you wrote is looked for by its words: {ALONE}"
     return Hits(hits[:count], close if coded or hits else False, note)
 
@@ -422,17 +423,6 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
 def _quoted(hit: Hit, words: str, fit: float | None) -> Hit:
     """Return a hit that words helped to find."""
     return replace(hit, by_words=True, fit=fit, quote=quote(str(hit.metadata.get("ocr") or ""), words))
-
-
-def _fetch(store: Store, query: Query, names: Sequence[str], coded: dict[str, _RankedCodes]) -> Hits:
-    """Return the items with these ids as hits, with distances and matches."""
-    searched = store.choose_modality()
-    items = store.get(names)
-    distances: list[int] | None = None
-    if len(query.code) and items:
-        codes = np.stack([_code_of(item, searched) for item in items])
-        distances = hamming_distances(query.code[None], codes)[0].tolist()
-    return _judge_hits(store, query, searched, items, distances, coded.get(searched, _RankedCodes([], [], [])))
 
 
 def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
