@@ -17,8 +17,6 @@ from channelhash.search.postgres import PostgresStore
 from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.files import cache_folder
 
-_Opener = Callable[..., Store]
-
 # What the first bytes of a run's, a store's and a model's files hold: other programs, too, write a config.json.
 _MODEL = rb'(?s)(?=.*"name":)(?=.*"n_bits":)(?=.*"architecture":)'
 _MARKS = {
@@ -30,7 +28,6 @@ _MARKS = {
     },
     "model": {"config.json": _MODEL},
 }
-_ENOUGH = 65536
 
 
 def open_store(
@@ -136,7 +133,7 @@ def kind_of(path: Path) -> str:
 def _holds(file: Path, mark: bytes) -> bool:
     """Return whether a file begins with what only this package writes."""
     with suppress(OSError), open(file, "rb") as opened:
-        return re.search(mark, opened.read(_ENOUGH)) is not None
+        return re.search(mark, opened.read(65536)) is not None
     return False
 
 
@@ -188,7 +185,7 @@ def _places(folder: Path) -> Iterator[Path]:
 
 
 #: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else is a path.
-STORES: dict[str, _Opener] = {
+STORES: dict[str, Callable[..., Store]] = {
     "milvus+": MilvusStore,
     "postgresql://": PostgresStore,
 }

@@ -16,7 +16,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from channelhash.errors import InputError
@@ -88,11 +87,6 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
     >>> parse_filter("NOT year >= 2000", ["year"])
     Condition(key='year', test='>=', literals=(2000,), negated=True)
     """
-    return _parse(where, frozenset(known_keys))
-
-
-@lru_cache(maxsize=64)  # parsing takes longer than many a search
-def _parse(where: str, known_keys: frozenset[str]) -> Filter:
     if len(where) > _MAX_LENGTH:
         raise _error(f"{len(where):,} characters, at most {_MAX_LENGTH:,} can be read")
     if not where.strip():

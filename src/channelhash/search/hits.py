@@ -13,7 +13,7 @@ What is equal by all that is in the order of ids.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,37 +28,6 @@ from channelhash.search.sqlite.words import quote
 from channelhash.search.store import Item, Store
 from channelhash.text.dates import Phrase
 from channelhash.utils.image_grid import Cell, write_contact_sheet
-
-
-class _RankedCodes(NamedTuple):
-    """Items, best first: their ids, distances in bits, and keys, ascending; items of equal keys are equally good.
-
-    Where cosines have ordered them, these stand beside.
-    """
-
-    ids: list[str]
-    distances: list[int]
-    keys: list[float]
-    cosines: list[float] | None = None
-
-
-def _rank_codes(store: Store, query: "Query", count: int | None, options: "SearchOptions") -> _RankedCodes:
-    """Return the best ``count`` items, or, only with a radius, all within it; by bits alone without outputs."""
-    outputs, radius, modality, where = query.outputs, options.radius, options.modality, options.where
-    if outputs is not None and store.projected and radius is None and count is not None:
-        scored = store.search_projections(outputs[None], count, modality, where)
-        scores = scored.scores[0]
-        return _RankedCodes(scored.ids[0], scored.distances[0].tolist(), (-scores).tolist(), scores.tolist())
-    if outputs is not None:
-        found = store.search_surest(outputs[None], count, modality, where, radius)
-        return _RankedCodes(found.ids[0], found.distances[0].tolist(), found.keys[0].tolist())
-    if radius is not None:
-        answers = store.search_radius(query.code[None], radius, modality, where, count)
-    else:
-        answers = store.search(query.code[None], count or FIRST, modality, where)
-    distances = answers.distances[0].tolist()
-    return _RankedCodes(answers.ids[0], distances, distances)
-
 
 #: Items that each ranking gives, or more if more answers are asked for.
 DEPTH = 100
@@ -250,6 +219,24 @@ class Hits(list[Hit]):
         write_contact_sheet([cells], path)
 
 
+def _rank_codes(store: Store, query: Query, count: int | None, options: SearchOptions) -> Ranking:
+    """Return the best ``count`` items, or, only with a radius, all within it; by bits alone without outputs."""
+    outputs, radius, modality, where = query.outputs, options.radius, options.modality, options.where
+    if outputs is not None and store.projected and radius is None and count is not None:
+        scored = store.search_projections(outputs[None], count, modality, where)
+        scores = scored.scores[0]
+        return Ranking(scored.ids[0], (-scores).tolist(), scored.distances[0].tolist(), scores.tolist())
+    if outputs is not None:
+        found = store.search_surest(outputs[None], count, modality, where, radius)
+        return Ranking(found.ids[0], found.keys[0].tolist(), found.distances[0].tolist())
+    if radius is not None:
+        answers = store.search_radius(query.code[None], radius, modality, where, count)
+    else:
+        answers = store.search(query.code[None], count or FIRST, modality, where)
+    distances = answers.distances[0].tolist()
+    return Ranking(answers.ids[0], distances, distances)
+
+
 def search_hits(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
     """Find the items nearest to a query, nearest first, in a store that is not empty.
 
@@ -289,7 +276,7 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
         looked_at = min(most, 4 * looked_at)
 
 
-def _judge_hits(store: Store, query: Query, modality: str, ids: Sequence[str], nearest: _RankedCodes) -> Hits:
+def _judge_hits(store: Store, query: Query, modality: str, ids: Sequence[str], nearest: Ranking) -> Hits:
     """Return items as hits: with their distances, if the query has a code, and, where a reference says it, with their
     matches and whether each fits, and whether any is close.
 
@@ -376,37 +363,36 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     [('a', 2), ('b', 1)]
     """
     options = options or SearchOptions()
-    rankings = _choose(store, query, options)
-    if len(rankings) == 1 and rankings[0] != _WORDS:
-        return search_hits(store, query, replace(options, modality=rankings[0], by=None))
+    chosen = _choose(store, query, options)
+    if len(chosen) == 1 and chosen[0] != _WORDS:
+        return search_hits(store, query, replace(options, modality=chosen[0], by=None))
     if options.rerank is not None:
         raise InputError("--rerank: orders the answers of one modality's codes; name it, --by image or --by text")
     count = options.k if options.radius is None else options.limit
-    modalities = [name for name in rankings if name != _WORDS]
-    words = _by_words(store, query, options, alone=not modalities) if _WORDS in rankings else Ranking([], [])
+    modalities = [name for name in chosen if name != _WORDS]
+    words = _by_words(store, query, options, alone=not modalities) if _WORDS in chosen else Ranking([], [])
     depth = options.limit
     if options.radius is None:  # one ranking needs no depth: nothing is fused with it
         is_alone = len(modalities) == 1 and not words.ids and options.collapse is None
         depth = max(options.k, NEAREST if is_alone else DEPTH)
-    coded = {name: _rank_codes(store, query, depth, replace(options, modality=name)) for name in modalities}
+    rankings = {name: _rank_codes(store, query, depth, replace(options, modality=name)) for name in modalities}
     nearest: dict[str, int] = {}
-    for ranked in coded.values():
+    for ranked in rankings.values():
         nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ranked.ids, ranked.distances, strict=True)}
-    code_rankings = {modality: Ranking(ranked.ids, ranked.keys) for modality, ranked in coded.items()}
     if options.radius is not None:
         places = [place for place, name in enumerate(words.ids) if name in nearest]
         words = Ranking([words.ids[place] for place in places], [words.keys[place] for place in places])
-    if _WORDS in rankings:
-        code_rankings[_WORDS] = words
-    scores = fuse_partial(code_rankings, _lacking(store, code_rankings))
+    if _WORDS in chosen:
+        rankings[_WORDS] = words
+    scores = fuse_partial(rankings, _lacking(store, rankings))
     order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
     # What words found fits, and comes before what does not, however it ranks by codes.
     names = list(dict.fromkeys([*order[:n_found], *words.ids[:n_found]]))
     searched = store.choose_modality()
-    judged = _judge_hits(store, query, searched, names, coded.get(searched, _RankedCodes([], [], [])))
+    judged = _judge_hits(store, query, searched, names, rankings.get(searched, Ranking([], [])))
     close = judged.close
-    if close is False and _WORDS in code_rankings and order:  # all of the words need no code to confirm them
+    if close is False and _WORDS in chosen and order:  # all of the words need no code to confirm them
         complete = store.search_words(query.words, max(DEPTH, len(order)), options.where, query.without, coverage=1.0)
         close = not set(complete.ids).isdisjoint(order[:n_found])
     known, by_words = any(hit.fit is not None for hit in judged), set(words.ids)
@@ -417,7 +403,7 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     if options.collapse is not None:
         hits = _collapse(store, hits, options, searched, count)
     note = "" if query.words_coded or options.by == _WORDS else f"what you wrote is looked for by its words: {ALONE}"
-    return Hits(hits[:count], close if coded or hits else False, note)
+    return Hits(hits[:count], close if modalities or hits else False, note)
 
 
 def _quoted(hit: Hit, words: str, fit: float | None) -> Hit:
@@ -470,7 +456,7 @@ def _lacking(store: Store, rankings: dict[str, Ranking]) -> dict[str, list[str]]
 def _by_words(store: Store, query: Query, options: SearchOptions, alone: bool) -> Ranking:
     """Rank by words."""
     depth = max(DEPTH, options.k)
-    ids, keys = store.search_words(query.words, depth, options.where, query.without, 0.0 if alone else _COVERAGE)
+    ids, keys, *_ = store.search_words(query.words, depth, options.where, query.without, 0.0 if alone else _COVERAGE)
     n_complete = len(ids)
     if not alone and n_complete == depth:
         # Of many items with equal scores only some came: which, says nothing about them.

@@ -146,13 +146,7 @@ def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> l
             if key not in keys and (problem := key_problem(key)):
                 raise InputError(f"metadata of {name!r}: {problem}")
             keys.add(key)
-            problem = _value_problem(value)
-            if not problem and value is not None:
-                if key in ("text", "image") and not isinstance(value, str):
-                    problem = f" is a string, not {value!r}"
-                elif key == "labels" and not isinstance(value, list):
-                    problem = f" are a list of strings, not {value!r}"
-            if problem:
+            if problem := _value_problem(key, value):
                 raise InputError(f"metadata of {name!r}: {key}{problem}")
         composed.append(values)
         if isinstance(labels := values.get("labels"), list):
@@ -248,8 +242,12 @@ def choose_modality(modality: str | None, available: Sequence[str], address: str
     return modality
 
 
-def _value_problem(value: Any) -> str:
+def _value_problem(key: str, value: Any) -> str:
     """Return why a value cannot be kept, as the end of a line that begins with its key; empty if it can."""
+    if key in ("text", "image") and not isinstance(value, str | None):
+        return f" is a string, not {value!r}"
+    if key == "labels" and not isinstance(value, list | None):
+        return f" are a list of strings, not {value!r}"
     for entry in value if isinstance(value, list) else [value]:
         if isinstance(entry, str):
             if not is_text(entry):

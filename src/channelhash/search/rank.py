@@ -177,6 +177,8 @@ class Ranking(NamedTuple):
     Attributes:
         ids: their ids, each once.
         keys: what each is ranked by, a distance or a score; neighbours with equal keys are tied.
+        distances: of a ranking by codes, the number of bits in which each differs from the query.
+        cosines: of the query's outputs and each one's projection, where these have ordered them.
 
     >>> Ranking(["a", "b"], [3, 3]).keys
     [3, 3]
@@ -184,6 +186,8 @@ class Ranking(NamedTuple):
 
     ids: Sequence[str]
     keys: Sequence[float]
+    distances: Sequence[int] = ()
+    cosines: Sequence[float] | None = None
 
 
 def fuse(rankings: Sequence[Ranking], smoothing: float = _SMOOTHING) -> dict[str, float]:
@@ -206,7 +210,7 @@ def fuse(rankings: Sequence[Ranking], smoothing: float = _SMOOTHING) -> dict[str
     ['b', 'a', 'c']
     """
     scores: dict[str, float] = {}
-    for ids, keys in rankings:
+    for ids, keys, *_ in rankings:
         places = zip(keys, ids, [1 / (smoothing + rank) for rank in range(1, len(ids) + 1)], strict=True)
         for _, group in groupby(places, key=lambda place: place[0]):
             tied = list(group)
