@@ -372,7 +372,7 @@ def group_copies(
         group[places]
         for group in rows_by_number(numbers)
         if len(group) > 1
-        for places in _cliques([copies[place] for place in group], _places_of(apart or {}, group))
+        for places in _cliques([copies[place] for place in group], [(apart or {}).get(place, ()) for place in group])
         if len(places) > 1
     ]
 
@@ -423,17 +423,9 @@ def _remember(
         opened.executemany("UPDATE copies SET compared = 1 WHERE path = ?", paths)
 
 
-def _places_of(apart: Mapping[int, Collection[int]], group: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return which places in a group share a number, for each number that several have."""
-    places: dict[int, list[int]] = {}
-    for place, item in enumerate(group.tolist()):
-        for number in apart.get(item, ()):
-            places.setdefault(number, []).append(place)
-    return [np.array(shared) for shared in places.values() if len(shared) > 1]
-
-
-def _cliques(copies: Sequence[SmallCopy], apart: Sequence[NDArray[np.int64]] = ()) -> list[NDArray[np.int64]]:
-    """Put each picture into the first group whose pictures are all alike to it, so that a chain joins no others.
+def _cliques(copies: Sequence[SmallCopy], apart: Sequence[Collection[int]]) -> list[NDArray[np.int64]]:
+    """Put each picture into the first group whose pictures are all alike to it, so that a chain joins no others, and
+    share no number with it.
 
     Two copies that were changed in opposite ways, as one cut and one with a border, may differ somewhat more.
     """
@@ -441,11 +433,11 @@ def _cliques(copies: Sequence[SmallCopy], apart: Sequence[NDArray[np.int64]] = (
     sizes: list[int] = []
     for tile in _tiles(len(copies)):
         near = np.hstack([alike(copies[tile], copies[other], _CHAIN) for other in _tiles(tile.stop)])
-        for places in apart:
-            rows = places[(places >= tile.start) & (places < tile.stop)] - tile.start
-            near[np.ix_(rows, places[places < near.shape[1]])] = False
         for place in range(tile.start, min(tile.stop, len(copies))):
-            counts = np.bincount(numbers[:place], near[place - tile.start, :place], len(sizes))
+            fits = near[place - tile.start, :place]
+            if mine := set(apart[place]):
+                fits[[other for other in range(place) if not mine.isdisjoint(apart[other])]] = False
+            counts = np.bincount(numbers[:place], fits, len(sizes))
             fitting = np.flatnonzero(counts == sizes)
             numbers[place] = fitting[0] if len(fitting) else len(sizes)
             if not len(fitting):

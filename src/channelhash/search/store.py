@@ -160,7 +160,7 @@ class Store(ABC):
 
     def ids(self, where: str | None = None) -> list[str]:
         """Return all ids, or those that pass a filter, sorted."""
-        return self._ids(self._filter(where))
+        return self._ids(self.check_filter(where))
 
     def codes(self, modality: str | None = None, where: str | None = None) -> tuple[list[str], PackedCodes]:
         """Return the ids, sorted, and the ``(n, ceil(n_bits / 8))`` codes of the items that a search would look at.
@@ -294,7 +294,7 @@ class Store(ABC):
             raise InputError("words: hold half a character (a lone surrogate), which no text has")
         if not self.has_words:
             raise InputError(f"{self.address}: has no index of words; search its codes (--by image or text)")
-        return self._search_words(text, without, count, self._filter(where), coverage)
+        return self._search_words(text, without, count, self.check_filter(where), coverage)
 
     def value_counts(self, key: str) -> dict[str, int]:
         """Count the items that have each string as their value of a metadata key, most frequent first, then by name."""
@@ -306,9 +306,9 @@ class Store(ABC):
         """Return the filter of items whose date passes a test, empty if none has a date; see `items.date_filter`."""
         return checks.date_filter([key for key in checks.DATES if key in self._keys()], test)
 
-    def check_filter(self, where: str) -> None:
-        """Raise `InputError` if a filter is wrong."""
-        self._filter(where)
+    def check_filter(self, where: str | None) -> Filter | None:
+        """Return the tree of a filter; raise `InputError` if it is wrong."""
+        return None if where is None else parse_filter(where, self._keys())
 
     def choose_modality(self, modality: str | None = None) -> str:
         """Return the modality that a search of a store with items goes through; arguments and errors as in `search`."""
@@ -361,7 +361,7 @@ class Store(ABC):
 
     def _scope(self, modality: str | None, where: str | None) -> Scope | None:
         """Return which codes are searched; None if the store has no codes."""
-        tree, seen = self._filter(where), self._known_modalities(modality)
+        tree, seen = self.check_filter(where), self._known_modalities(modality)
         return Scope(checks.choose_modality(modality, seen, self.address), tree) if seen else None
 
     def _known_modalities(self, modality: str | None) -> tuple[str, ...]:
@@ -369,9 +369,6 @@ class Store(ABC):
         if (modality or checks.DEFAULT_MODALITY) not in self._seen_modalities:
             self._seen_modalities = self.modalities
         return self._seen_modalities
-
-    def _filter(self, where: str | None) -> Filter | None:
-        return None if where is None else parse_filter(where, self._keys())
 
     # What each store implements, or does better.
 
