@@ -1,4 +1,5 @@
-"""Pictures that are copies of one photograph, and what stores make of them; last, the table of the page on search.
+"""Pictures that are copies of one photograph, what stores make of them, and groups from the first look to the move:
+what is read once, asked once, moved and moved back. Last, the table of the page on search.
 
 ``PHOTOS=folder pytest -m slow -s tests/search/test_copies.py`` measures that of the first 250 JPEG files of a folder.
 """
@@ -17,9 +18,12 @@ from tests.search import contract
 import channelhash as ch
 from channelhash.search import copies as small
 from channelhash.search import duplicates as module
+from channelhash.search.duplicates import Photo, _propose_keeper
 from channelhash.search.hits import Query, SearchOptions, search_hits
+from channelhash.search.sqlite import decisions
 from channelhash.utils.seeds import generator
 from refusals import check_refusal
+from small_runs import interrupt_at
 
 
 def photograph(number):
@@ -278,6 +282,126 @@ def test_groups_of_a_store_old_and_new_items_together(kind, tmp_path):
         assert module.find_duplicates(store, where="year = 3") == []
         check_refusal("no text codes", module.find_duplicates, store, modality="text")
         check_refusal("radius is -1", module.find_duplicates, store, radius=-1)
+
+
+@pytest.fixture
+def album(tmp_path):
+    """A folder with an original, half its size, mirrored and turned; and another picture."""
+    home = tmp_path / "photos"
+    (home / "sub").mkdir(parents=True)
+    pictures = {"a.png": photograph(0), "sub/half.png": KINDS["half"](photograph(0)), "z.png": photograph(1)}
+    pictures["mirrored.png"] = ImageOps.mirror(photograph(0)).resize((160, 140))
+    for name, image in pictures.items():
+        image.save(home / name)
+    with ch.open_store(tmp_path / "store", n_bits=64, projections=True) as opened:
+        outputs = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
+        codes = ch.codes.pack(outputs > 0)
+        metadata = [{"image": str(home / name), "note": name} for name in sorted(pictures)]
+        opened.add(sorted(pictures), codes, metadata=metadata, projections={"image": outputs})
+        yield opened
+
+
+def groups(store):
+    return [(group.keeper, group.ids) for group in module.find_duplicates(store)]
+
+
+COPIES = ["a.png", "mirrored.png", "sub/half.png"]
+
+
+@pytest.mark.parametrize(
+    ("photos", "keeper", "reason"),
+    [
+        ([Photo("a", width=3, height=2, size=9), Photo("b", width=2, height=4)], "b", "most pixels"),
+        ([Photo("a", sharpness=7.9), Photo("b", sharpness=10)], "b", "sharpest"),
+        ([Photo("a", size=9), Photo("b", taken=True)], "b", "has the camera's date"),
+        ([Photo("a (1).jpg"), Photo("a-copy 2"), Photo("a_edited"), Photo("b.jpg")], "b.jpg", "name of an original"),
+        ([Photo("a", sharpness=8.1), Photo("b", sharpness=10)], "a", "all are equal"),
+    ],
+)  # fmt: skip
+def test_the_best_copy_is_proposed_and_why(photos, keeper, reason):
+    assert _propose_keeper(photos) == (keeper, reason)
+
+
+def test_what_was_read_and_compared_is_not_again(album, tmp_path, monkeypatch):
+    read, compared = [], []
+    real_read, real_compare = small._read_small, small._candidates
+    monkeypatch.setattr(small, "_AT_ONCE", 1)
+    monkeypatch.setattr(small, "_read_small", lambda path, state: read.append(path) or real_read(path, state))
+    monkeypatch.setattr(small, "_candidates", lambda a, b: compared.append(len(a)) or real_compare(a, b))
+    with pytest.raises(KeyboardInterrupt):
+        module.find_duplicates(album, progress=lambda stage: interrupt_at(2))
+    assert groups(album) == [("a.png", COPIES)]
+    assert len(read) == 4, "two of them before the job was killed"
+    for name, counts in {None: (0, 0), "z.png": (1, 1), "a.png": (1, 3), "mirrored.png": (1, 2)}.items():
+        read.clear()
+        compared.clear()
+        if name:  # of a group all are compared again, as it may have joined the others
+            photograph(2).save(tmp_path / "photos" / name)
+        groups(album)
+        assert (len(read), sum(compared)) == counts, name
+    assert groups(album) == [("a.png", ["a.png", "mirrored.png", "z.png"])]
+
+
+def test_what_is_decided_is_not_asked_again_until_another_joins(album, tmp_path):
+    decisions.decide(album, "different", ["a.png", "sub/half.png"])
+    assert groups(album) == [("a.png", ["a.png", "mirrored.png"])]
+    decisions.decide(album, "keep", ["a.png", "mirrored.png"])
+    with ch.open_store(tmp_path / "store") as again:
+        assert groups(again) == []
+    photograph(0).save(tmp_path / "photos" / "z.png")
+    assert groups(album) == [("a.png", ["a.png", "mirrored.png", "z.png"])]
+    assert [decisions.undo(album).kind for _ in range(2)] == ["keep", "different"]
+    assert groups(album) == [("a.png", [*COPIES, "z.png"])]
+    assert decisions.undo(album) is None
+    check_refusal("no item has the id 'b'", decisions.decide, album, "keep", ["a.png", "b"])
+
+
+def test_a_killed_move_is_taken_back_whole(album, tmp_path, monkeypatch):
+    before, files = album.get(COPIES), {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
+    rest, target = {"a.png": COPIES[1:]}, tmp_path / "moved"
+    assert list(decisions.move_rest(album, rest, target).paths) == COPIES[1:]
+    assert not target.exists(), "a dry run"
+    real, moves = decisions._move, []
+
+    def killed(path, to):
+        if moves:
+            to.parent.mkdir()
+            to.touch()
+            raise KeyboardInterrupt
+        moves.append(real(path, to))
+
+    monkeypatch.setattr(decisions, "_move", killed)
+    with pytest.raises(KeyboardInterrupt):
+        decisions.move_rest(album, rest, target, dry_run=False)
+    assert (target / "mirrored.png").exists()
+    monkeypatch.setattr(decisions, "_move", real)
+    assert sorted(decisions.undo(album).paths) == COPIES[1:]
+    decisions.move_rest(album, rest, target, dry_run=False)
+    assert (album.ids(), (target / "sub" / "half.png").exists()) == (["a.png", "z.png"], True)
+    decisions.undo(album)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.png")} == files
+    for old, new in zip(before, album.get(COPIES), strict=True):
+        assert (old.metadata, *map(bytes, old.codes.values())) == (new.metadata, *map(bytes, new.codes.values()))
+        assert np.array_equal(old.projections["image"], new.projections["image"])
+
+
+def test_what_cannot_be_moved_stays_with_a_line(album, tmp_path):
+    home, target = tmp_path / "photos", tmp_path / "moved"
+    check_refusal("lies in", decisions.move_rest, album, {"a.png": COPIES[1:]}, home / "moved")
+    (target / "sub").mkdir(parents=True)
+    (target / "sub" / "half.png").write_text("another")
+    (home / "mirrored.png").unlink()
+    moved = decisions.move_rest(album, {"a.png": [*COPIES[1:], "z.png"]}, target, dry_run=False)
+    assert [line.split(":")[0] for line in moved.problems] == [*COPIES[1:], "z.png"]
+    assert moved.paths == {}
+    assert (target / "sub" / "half.png").read_text() == "another"
+    (target / "sub" / "half.png").unlink()
+    decisions.move_rest(album, {"a.png": ["sub/half.png"]}, target, dry_run=False)
+    (home / "sub" / "half.png").write_text("again")
+    assert "is there again" in decisions.undo(album).problems[0]
+    assert len(album) == 3
+    (tmp_path / "store" / "duplicates.sqlite").write_bytes(b"damaged" * 999)
+    check_refusal("remove it", module.find_duplicates, album)
 
 
 PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).parents[2] / "examples" / "photographs"))

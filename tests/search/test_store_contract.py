@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.search import contract
-from tests.search.filter_trees import TREES, items_of, truth, written
+from tests.search.contract import TREES, items_of, truth, written
 from tests.search.servers import postgres_address
 
 import channelhash as ch

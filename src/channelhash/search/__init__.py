@@ -94,10 +94,9 @@ def _existing(store: Store, n_bits: int | None) -> Store:
     if n_bits is None and store.n_bits is None:
         store.close()
         pictures = ", or put pictures into it" if Path(store.address).is_dir() else ""
-        raise NoStoreError(
-            f"no store at {store.address}: neither a run's folder nor a Parquet file of codes nor a store; make a store"
-            f" with `channelhash index create`{pictures}; in Python, give n_bits"
-        )
+        problem = f"no store at {store.address}: neither a run's folder nor a Parquet file of codes nor a store"
+        remedy = f"make a store with `channelhash index create`{pictures}; in Python, give n_bits"
+        raise NoStoreError(f"{problem}; {remedy}")
     return store
 
 

@@ -50,6 +50,7 @@ _CACHED, _FINE_CACHED, _TILE = 1 << 16, 1 << 11, 384
 _AT_ONCE = 256  # pictures that are read between two writes to a store's file
 
 _Floats = NDArray[np.float32]
+_Places = NDArray[np.int64]
 _Pairs = NDArray[np.bool_]
 _Read = TypeVar("_Read")
 
@@ -275,7 +276,7 @@ def _same_detail(a: Sequence[_Detail | None], b: Sequence[_Detail | None], pairs
     return same
 
 
-def _cells(details: Sequence[_Detail | None], rows: NDArray[np.int64], grid: int) -> _Floats:
+def _cells(details: Sequence[_Detail | None], rows: _Places, grid: int) -> _Floats:
     """Return larger copies of some rows as ``(n, grid, grid)``."""
     step = _FINE_SIDE // grid
     cells = _stack(detail.cells for row in rows.tolist() if (detail := details[row]))
@@ -322,7 +323,7 @@ def group_copies(
     opened: sqlite3.Connection | None = None,
     apart: Mapping[int, Collection[int]] | None = None,
     progress: Progress = no_progress,
-) -> list[NDArray[np.int64]]:
+) -> list[_Places]:
     """Find groups of items whose pictures are all alike, each joined by steps of at most ``radius`` bits.
 
     Args:
@@ -383,9 +384,7 @@ def _candidates(a: _Floats, b: _Floats) -> _Pairs | None:
     return near if near.any() else None
 
 
-def _recall(
-    opened: sqlite3.Connection, copies: Sequence[SmallCopy]
-) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+def _recall(opened: sqlite3.Connection, copies: Sequence[SmallCopy]) -> tuple[NDArray[np.bool_], _Places, _Places]:
     """Return which pictures are new to the others, and the pairs of places that are joined.
 
     A group of which a picture is gone, or was read again, is compared again: it may have connected the others.
@@ -411,9 +410,7 @@ def _recall(
     return np.array(is_new, dtype=bool), rows, columns
 
 
-def _remember(
-    opened: sqlite3.Connection, copies: Sequence[SmallCopy], places: NDArray[np.int64], *pairs: NDArray[np.int64]
-) -> None:
+def _remember(opened: sqlite3.Connection, copies: Sequence[SmallCopy], places: _Places, *pairs: _Places) -> None:
     """Keep which pictures have been compared with all others, and which ones that has joined."""
     one, other = ([copies[place].path for place in side.tolist()] for side in pairs)
     with opened:
@@ -423,7 +420,7 @@ def _remember(
         opened.executemany("UPDATE copies SET compared = 1 WHERE path = ?", paths)
 
 
-def _cliques(copies: Sequence[SmallCopy], apart: Sequence[Collection[int]]) -> list[NDArray[np.int64]]:
+def _cliques(copies: Sequence[SmallCopy], apart: Sequence[Collection[int]]) -> list[_Places]:
     """Put each picture into the first group whose pictures are all alike to it, so that a chain joins no others, and
     share no number with it.
 
@@ -450,7 +447,7 @@ def _tiles(n: int) -> list[slice]:
     return [slice(start, start + _TILE) for start in range(0, n, _TILE)]
 
 
-def join_groups(numbers: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
+def join_groups(numbers: _Places, rows: _Places, columns: _Places) -> _Places:
     """Return the numbers of the groups ``(n,)`` after joining those of each row and its column.
 
     >>> join_groups(np.arange(4), np.array([0, 3]), np.array([2, 2])).tolist()
@@ -460,7 +457,7 @@ def join_groups(numbers: NDArray[np.int64], rows: NDArray[np.int64], columns: ND
     while True:
         one, other = roots[numbers[rows]], roots[numbers[columns]]
         if np.array_equal(one, other):
-            joined: NDArray[np.int64] = roots[numbers]
+            joined: _Places = roots[numbers]
             return joined
         np.minimum.at(roots, np.maximum(one, other), np.minimum(one, other))
         while not np.array_equal(roots, roots[roots]):

@@ -16,6 +16,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from channelhash.errors import InputError
@@ -260,18 +261,17 @@ def passes(tree: Filter, item_id: str, metadata: Mapping[str, Any]) -> bool:
     return _satisfies(value, tree) != tree.negated
 
 
-def _like_expression(pattern: str) -> re.Pattern[str]:
-    """Translate a pattern of LIKE into a regular expression that a whole string matches.
+# What LIKE means as a pattern of names of files: a part that fits is taken where it first does, in time that is linear.
+_GLOB = str.maketrans({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"})
 
-    >>> bool(_like_expression("%sea_").fullmatch("the seas"))
-    True
+
+def to_glob(pattern: Literal) -> str:
+    """Translate a pattern of LIKE for `fnmatch.fnmatchcase` and SQLite's GLOB, to which upper and lower case differ.
+
+    >>> to_glob("%sea_ [*]")
+    '*sea? [[][*]]'
     """
-    first, *others = ("".join("." if it == "_" else re.escape(it) for it in part) for part in pattern.split("%"))
-    if not others:
-        return re.compile(first, re.DOTALL)
-    # The first place where a part fits will do: trying the others would take exponential time.
-    middle = "".join(f"(?>.*?{part})" for part in others[:-1])
-    return re.compile(f"{first}{middle}.*{others[-1]}", re.DOTALL)
+    return str(pattern).translate(_GLOB)
 
 
 def quoted(text: str) -> str:
@@ -303,7 +303,7 @@ def _satisfies(value: Any, condition: Condition) -> bool:
         case "BETWEEN":
             return bool(literals[0] <= value <= literals[1])
         case "LIKE":
-            return _like_expression(str(literals[0])).fullmatch(value) is not None
+            return fnmatchcase(value, to_glob(literals[0]))
         case "IS NOT NULL":
             return True
     return bool(_COMPARISONS[condition.test](value, literals[0]))

@@ -198,9 +198,8 @@ class Facts(NamedTuple):
         >>> Facts(64, "a1b2").check("photos.store", Facts(0, "a1b2"))
         """
         if expected.n_bits and expected.n_bits != self.n_bits:
-            raise InputError(
-                f"{address}: holds codes of {self.n_bits} bits, not {expected.n_bits}; choose another store"
-            )
+            lengths = f"{self.n_bits} bits, not {expected.n_bits}"
+            raise InputError(f"{address}: holds codes of {lengths}; choose another store")
         if expected.model and expected.model != self.model:
             whose = "another" if self.model else "an unknown"
             raise InputError(f"{address}: holds codes of {whose} model, which cannot be compared; choose another store")

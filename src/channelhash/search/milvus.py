@@ -237,9 +237,8 @@ class MilvusStore(Store):
             check_format(self.address, stored["format"], _FORMAT, "push it again")
             return Facts(int(stored["n_bits"]), str(stored["model"]))
         except (ValueError, KeyError, TypeError):
-            raise InputError(
-                f"{self.address}: the collection was not made by channelhash; choose another one"
-            ) from None
+            problem = "the collection was not made by channelhash; choose another one"
+            raise InputError(f"{self.address}: {problem}") from None
 
     def _create(self, n_bits: int) -> None:
         """Make the collection, for rows as `_to_rows` makes them."""

@@ -283,9 +283,8 @@ class PostgresStore(Store):
         if not names:  # a schema without a table an administrator may have made for a user who may make none
             return None
         if "facts" not in names:
-            raise InputError(
-                f"{self.address}: the schema {self._schema} was not made by channelhash; choose another store="
-            )
+            problem = f"the schema {self._schema} was not made by channelhash; choose another store="
+            raise InputError(f"{self.address}: {problem}")
         sql = f"SELECT format, n_bits, model, projections FROM {self._schema}.facts"
         [(written_as, *values)] = cursor.execute(sql).fetchall()
         check_format(self.address, written_as, _FORMAT, "push it again")
@@ -315,10 +314,8 @@ class PostgresStore(Store):
         sql = "SELECT has_database_privilege(current_database(), 'CREATE'), current_user, to_regnamespace(%s) IS NULL"
         [(allowed, user, is_new)] = cursor.execute(sql, (self._schema,)).fetchall()
         if is_new and not allowed:
-            raise InputError(
-                f"{self.address}: {user} may make no schema here; let an administrator run:"
-                f" CREATE SCHEMA {self._schema} AUTHORIZATION {user}"
-            )
+            remedy = f"let an administrator run: CREATE SCHEMA {self._schema} AUTHORIZATION {user}"
+            raise InputError(f"{self.address}: {user} may make no schema here; {remedy}")
         if is_new:
             cursor.execute(f"CREATE SCHEMA {self._schema}")
         cursor.execute(

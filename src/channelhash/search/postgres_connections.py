@@ -55,9 +55,8 @@ def parse_address(text: str) -> tuple[str, str, int]:
     values = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
     schema = values.pop("store", "channelhash")
     if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema) or schema in ("public", "information_schema"):
-        raise InputError(
-            f"{text}: store is {schema!r}, not a name of lower-case letters, digits and '_', or PostgreSQL's own"
-        )
+        problem = "not a name of lower-case letters, digits and '_', or PostgreSQL's own"
+        raise InputError(f"{text}: store is {schema!r}, {problem}")
     options = read_settings(_Options, {key: values.pop(key) for key in ("index", "ef_search") if key in values}, text)
     if options.index is None and "ef_search" in options.model_fields_set:
         raise InputError(f"{text}: ef_search belongs to index=hnsw; leave it out")

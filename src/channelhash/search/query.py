@@ -233,10 +233,9 @@ def load_encoder(store: Store, model: Path | Model | None = None, trust_code: bo
         return model
     folder = model or store.model_folder
     if folder is None:
-        raise InputError(
-            f"{store.address}: to encode a question, add --model with the run that made these codes; the store holds "
-            "no model, and only words (--by words) need none"
-        )
+        remedy = "to encode a question, add --model with the run that made these codes"
+        problem = "the store holds no model, and only words (--by words) need none"
+        raise InputError(f"{store.address}: {remedy}; {problem}")
     with naming_extra():
         from channelhash.models import load_model  # seconds to load, which words alone do not need
 
@@ -275,10 +274,8 @@ def load_query_encoder(
 def check_model(store: Store, encoder: QueryEncoder, folder: str | Path) -> None:
     """Raise `InputError` unless the codes of a store can be compared with those of an encoder, which has a name."""
     if store.model and not encoder.comparable(store.model):
-        raise InputError(
-            f"{store.address}: these codes were made by another model than {folder}, and codes of two models cannot be "
-            "compared; name the model that made them, or encode them again"
-        )
+        problem = f"these codes were made by another model than {folder}, and codes of two models cannot be compared"
+        raise InputError(f"{store.address}: {problem}; name the model that made them, or encode them again")
 
 
 def encode_items(encoder: QueryEncoder, modality: str, items: Any) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
-from channelhash.search.filters import ALL_PASS, Condition, Filter, SqlCondition, compared, kind_of, to_sql
+from channelhash.search.filters import ALL_PASS, Condition, Filter, SqlCondition, compared, kind_of, to_glob, to_sql
 from channelhash.search.items import Facts, Metadata, NewItems, Value
 from channelhash.search.rank import Ranking
 from channelhash.search.sqlite import folder as disk
@@ -41,8 +41,6 @@ _AT_ONCE = 100
 
 # Kind of a literal -> what SQLite's `json_type` calls values of that kind.
 _JSON_TYPES = {"strings": "'text'", "Booleans": "'true', 'false'", "numbers": "'integer', 'real'"}
-# SQLite's LIKE takes no notice of upper and lower case, its GLOB does.
-_GLOB = str.maketrans({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"})
 
 
 def _to_sqlite(where: Filter | None) -> SqlCondition:
@@ -58,8 +56,8 @@ def _translate(condition: Condition) -> SqlCondition:
     key, literals = condition.key, condition.literals
     no = "NOT " if condition.negated else ""
     sql = compared(key if key in ("label", "id") else "json_extract(metadata, ?)", condition, "GLOB ?", "?")
-    if condition.test == "LIKE":
-        literals = (str(literals[0]).translate(_GLOB),)
+    if condition.test == "LIKE":  # SQLite's own takes no notice of upper and lower case
+        literals = (to_glob(literals[0]),)
     if key == "label":
         return SqlCondition(f"number {no}IN (SELECT item FROM labels WHERE {sql})", literals)
     if key == "id":
