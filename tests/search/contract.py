@@ -55,14 +55,14 @@ KINDS, PROJECTED = kinds(projected=False), kinds(projected=True)
 KEYS = ("year", "score", "sharp", "text", "my key")
 STRINGS = (
     "", "a", "b'c", "sea%", "a_b", "A", "Sea", "日本", "a\nb", 'd"e', "\\", "\\%", "a*", "[a]", "?", "é", "e\u0301",
-    "É", "1", "true", "😀", "\uffff",
+    "É", "1", "true", "😀", "\uffff", "漢\u2028",
 )  # fmt: skip
 #: Stores keep letters and accents of labels in one form.
 LABELS = tuple(dict.fromkeys(unicodedata.normalize("NFC", text) for text in STRINGS))
 #: Among them neighbours of which one has more than the 53 bits of a float.
 NUMBERS = (
-    -3, 0, 1, 2, 1.5, -0.25, 0.1, 1e-300, 10**15, 2**53, 2**53 + 1, 2.0**53, 2**60, 2.0**60, 2**60 + 1, 1e17, 1e23,
-    2**63 - 1, -(2**63), 2.0**63, 1.7e308,
+    -3, 0, 1, 2, 1.5, 2.0, -0.25, 0.1, 5e-324, 1e-300, 10**15, 2**53, 2**53 + 1, 2.0**53, 1e16, 2**60, 2.0**60,
+    2**60 + 1, 1e17, -1.2345678901234567e17, 1e23, 2**63 - 1, -(2**63), 2.0**63, 1.7976931348623157e308,
 )  # fmt: skip
 ITEMS = st.fixed_dictionaries(
     {"id": st.sampled_from(STRINGS), "labels": st.lists(st.sampled_from(LABELS), max_size=3)},

@@ -308,16 +308,13 @@ def groups(store):
 COPIES = ["a.png", "mirrored.png", "sub/half.png"]
 
 
-@pytest.mark.parametrize(
-    ("photos", "keeper", "reason"),
-    [
-        ([Photo("a", width=3, height=2, size=9), Photo("b", width=2, height=4)], "b", "most pixels"),
-        ([Photo("a", sharpness=7.9), Photo("b", sharpness=10)], "b", "sharpest"),
-        ([Photo("a", size=9), Photo("b", taken=True)], "b", "has the camera's date"),
-        ([Photo("a (1).jpg"), Photo("a-copy 2"), Photo("a_edited"), Photo("b.jpg")], "b.jpg", "name of an original"),
-        ([Photo("a", sharpness=8.1), Photo("b", sharpness=10)], "a", "all are equal"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("photos", "keeper", "reason"), [
+    ([Photo("a", width=3, height=2, size=9), Photo("b", width=2, height=4)], "b", "most pixels"),
+    ([Photo("a", sharpness=7.9), Photo("b", sharpness=10)], "b", "sharpest"),
+    ([Photo("a", size=9), Photo("b", taken=True)], "b", "has the camera's date"),
+    ([Photo("a (1).jpg"), Photo("a-copy 2"), Photo("a_edited"), Photo("b.jpg")], "b.jpg", "name of an original"),
+    ([Photo("a", sharpness=8.1), Photo("b", sharpness=10)], "a", "all are equal"),
+])  # fmt: skip
 def test_the_best_copy_is_proposed_and_why(photos, keeper, reason):
     assert _propose_keeper(photos) == (keeper, reason)
 

@@ -89,15 +89,6 @@ def test_a_refused_write_leaves_nothing_of_it(address):
         check_refusal("unknown key 'month'", store.ids, "month = 3")
 
 
-def test_metadata_come_back_as_they_were(address):
-    values = [1e16, -1.2345678901234567e17, 5e-324, 1.7976931348623157e308, 2.0, 2**63 - 1, True, "漢\u2028", ['b"\\']]
-    ids = [str(row) for row in range(len(values))]
-    with opened(address) as store:
-        store.upsert(ids, codes(len(values)), metadata=[{"value": value} for value in values])
-        read = [item.metadata["value"] for item in store.get(ids)]
-    assert (read, [type(value) for value in read]) == (values, [type(value) for value in values])
-
-
 def test_those_who_make_a_store_and_add_the_same_item_at_a_time(address):
     with opened(address, n_bits=64) as store:
         refused, barrier = [], threading.Barrier(4)

@@ -204,9 +204,11 @@ class Hits(list[Hit]):
     False
     """
 
-    def __init__(self, hits: Iterable[Hit] = (), close: bool | None = None, note: str = "") -> None:
+    def __init__(
+        self, hits: Iterable[Hit] = (), close: bool | None = None, note: str = "", suggestion: str = ""
+    ) -> None:
         super().__init__(hits)
-        self.close, self.note, self.suggestion = close, note, ""
+        self.close, self.note, self.suggestion = close, note, suggestion
         self.phrases: list[Phrase] = []
 
     def draw(self, query: str | Path, path: Path) -> None:
