@@ -26,8 +26,6 @@ from channelhash.utils.progress import StageProgress, no_stage_progress
 _BITS, _LEAST, _WIDE = 16, 3, 3
 # Items that are read at a time, and distinct codes that are compared with as many.
 _ITEMS, _CODES = 1000, 250
-# Least share of the greatest sharpness that counts as equal: compression adds edges, too.
-_SHARP = 0.8
 _COPY_NAME = re.compile(r"(\(\d+\)|~\d*|[-_ .](copy|kopie|copie|copia|edited|bearbeitet)([-_ ]?\d+)?)$", re.IGNORECASE)
 
 
@@ -68,7 +66,7 @@ class Photo(NamedTuple):
 # Why to keep a picture, what is compared, and the least share of the best that counts as equal: the first decides.
 _REASONS: tuple[tuple[str, Callable[[Photo], float], float], ...] = (
     ("most pixels", lambda photo: photo.width * photo.height, 1.0),
-    ("sharpest", lambda photo: photo.sharpness, _SHARP),
+    ("sharpest", lambda photo: photo.sharpness, 0.8),  # compression adds edges, too
     ("has the camera's date", lambda photo: photo.taken, 1.0),
     ("largest file", lambda photo: photo.size, 1.0),
     ("name of an original", lambda photo: not _COPY_NAME.search(Path(photo.id).stem), 1.0),

@@ -37,7 +37,6 @@ class NoStoreError(InputError):
 
 _NO_TEXT = "holds half a surrogate pair, which is no character"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_INTEGERS = range(-(2**63), 2**63)
 
 
 def check_ids(ids: Sequence[str], what: str = "ids") -> list[str]:
@@ -256,7 +255,7 @@ def _value_problem(key: str, value: Any) -> str:
         elif isinstance(value, list):
             return f": a list holds strings, not {entry!r}"
         elif isinstance(entry, int):
-            if entry not in _INTEGERS:
+            if not -(2**63) <= entry < 2**63:
                 return f": {entry} has more than 64 bits"
         elif isinstance(entry, float):
             if not math.isfinite(entry):
@@ -369,8 +368,6 @@ Order = Literal["newest", "oldest", "name", "random"]
 #: Metadata keys of a date, the first that an item has counts; then that of its file's state (`photos.encode`).
 DATES, _STATE = ("date", "taken"), "encoded_from"
 
-_DATE = re.compile(r"\d{4}-\d\d(?!\d)")
-
 
 @dataclass(frozen=True)
 class Catalogue:
@@ -481,4 +478,4 @@ def file_date(changed_ns: int) -> str | None:
 
 def _written_date(metadata: Metadata) -> str:
     value = next((metadata[key] for key in DATES if metadata.get(key) is not None), "")
-    return value if isinstance(value, str) and _DATE.match(value) else ""
+    return value if isinstance(value, str) and re.match(r"\d{4}-\d\d(?!\d)", value) else ""

@@ -12,7 +12,6 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -370,38 +369,27 @@ def _to_milvus(tree: filters.Filter, key_sets: Collection[str], matching: _Match
 
 def _condition(condition: filters.Condition, key_sets: Collection[str], matching: _Matching) -> str:
     key, test, literals, negated = condition.key, condition.test, condition.literals, condition.negated
-    if key == "label":
-        any_label = _any_label(replace(condition, negated=False), matching)
-        return f"not ({any_label})" if negated else any_label
-    if test == "IS NOT NULL":
-        having = [text for text in sorted(key_sets) if key in json.loads(text)]
-        if key == "id" or not having:
-            return _ALL if negated != (key == "id") else _NONE
-        return f"keys {'not in' if negated else 'in'} {_quote(having)}"
     # Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of backslashes differs.
     # It compares whole numbers with others as floats, which tell them apart up to 2⁵³.
-    if test == "LIKE" or any(not isinstance(it, str) and abs(it) >= 2**53 for it in literals):
-        return _among(matching(condition))
+    is_inexact = test == "LIKE" or any(not isinstance(it, str) and abs(it) >= 2**53 for it in literals)
+    if is_inexact or (key == "label" and test not in ("=", "IN", "IS NOT NULL")):
+        names = list(matching(condition))
+        return f"id in {_quote(names)}" if names else _NONE
+    if key == "label":
+        having = " or ".join(f"array_contains(labels, {_quote(str(label))})" for label in literals)
+        having = having if literals else 'labels[0] >= ""'
+        return f"not ({having})" if negated else having
+    if test == "IS NOT NULL":
+        with_key = [text for text in sorted(key_sets) if key in json.loads(text)]
+        if key == "id" or not with_key:
+            return _ALL if negated != (key == "id") else _NONE
+        return f"keys {'not in' if negated else 'in'} {_quote(with_key)}"
     path = f'metadata["{key}"]' if key != "id" else key
     operators = {"IN": ["="] * len(literals), "BETWEEN": [">=", "<="]}.get(test, [test])
     if negated:
         operators = [_OPPOSITE[operator] for operator in operators]
     word = " and " if (test == "BETWEEN") != negated else " or "
     return word.join(_compare(path, *pair) for pair in zip(operators, literals, strict=True))
-
-
-def _any_label(condition: filters.Condition, matching: _Matching) -> str:
-    """Require that any label satisfies a condition."""
-    if condition.test == "IS NOT NULL":
-        return 'labels[0] >= ""'
-    if condition.test in ("=", "IN"):
-        return " or ".join(f"array_contains(labels, {_quote(str(label))})" for label in condition.literals)
-    return _among(matching(condition))
-
-
-def _among(ids: Iterable[str]) -> str:
-    names = list(ids)
-    return f"id in {_quote(names)}" if names else _NONE
 
 
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}

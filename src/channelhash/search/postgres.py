@@ -20,12 +20,8 @@ from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_di
 from channelhash.search.store import Answers, Item, Scope, Store
 
 _FORMAT = "channelhash postgres 1"
-# Encodings whose bytes, by which COLLATE "C" compares, are in the order of the code points.
-_BY_CODE_POINTS = ("UTF8", "LATIN1", "SQL_ASCII")
 # An entry of a B-tree has up to 2,704 bytes, some of which are PostgreSQL's own.
 _MAX_ID = 2_600
-# An identifier of PostgreSQL has up to 63 bytes.
-_MAX_NAME = 63
 
 #: The ids and distances that one query found, by distance, then by id, and what was asked for beside them.
 _Found = tuple[list[str], NDArray[np.int64], list[Any]]
@@ -302,7 +298,8 @@ class PostgresStore(Store):
         [(vector, encoding, writable)] = cursor.fetchall()
         if vector is None:
             raise InputError(f"{self.address}: has no pgvector any more; let an administrator CREATE EXTENSION vector")
-        order = "id" if encoding in _BY_CODE_POINTS else "convert_to(id, 'UTF8')"
+        # Those whose bytes, by which COLLATE "C" compares, are in the order of the code points.
+        order = "id" if encoding in ("UTF8", "LATIN1", "SQL_ASCII") else "convert_to(id, 'UTF8')"
         return _Stored(facts, vector, order, writable)
 
     def _make_tables(self, cursor: Any, facts: Facts) -> None:
@@ -336,7 +333,7 @@ class PostgresStore(Store):
         """Add the columns of the modalities that have none yet."""
         coded = self._coded(cursor)
         for modality in modalities:
-            if len(f"projection_{modality}".encode()) > _MAX_NAME:
+            if len(f"projection_{modality}".encode()) > 63:  # bytes, the most of an identifier of PostgreSQL
                 raise InputError(f"{self.address}: modality {modality!r} has too long a name; choose a shorter one")
             if modality not in coded:
                 cursor.execute(f'ALTER TABLE {self._items} ADD COLUMN "code_{modality}" bit({facts.n_bits})')

@@ -24,7 +24,6 @@ from channelhash.utils.files import one_line
 from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import Settings, read_settings
 
-_BIT_OID = 1560  # of the type bit(n), https://www.postgresql.org/docs/current/catalog-pg-type.html
 _LENGTH_BYTES = 4  # the number of bits, before the bits
 
 #: The most candidates that pgvector allows HNSW to keep while it searches.
@@ -95,7 +94,7 @@ def _connect(database: str) -> Any:
 
     class BitsDumper(psycopg.adapt.Dumper):  # type: ignore[misc, name-defined]
         format = psycopg.pq.Format.BINARY
-        oid = _BIT_OID
+        oid = 1560  # of the type bit(n), https://www.postgresql.org/docs/current/catalog-pg-type.html
 
         def dump(self, code: Bits) -> bytes:
             return code.n_bits.to_bytes(_LENGTH_BYTES, "big") + code.packed
@@ -164,8 +163,6 @@ def _any_label(condition: filters.Condition) -> filters.SqlCondition:
     """Return whether any label satisfies a test; null or false for an item that has none."""
     if condition.test in ("=", "IN"):
         return filters.SqlCondition("(metadata -> 'labels' ?| %s)", (list(condition.literals),))
-    if condition.test == "IS NOT NULL":
-        return filters.SqlCondition("(jsonb_array_length(metadata -> 'labels') > 0)", ())
     inner = _postgres_test('(label COLLATE "C")', condition)
     labels = "jsonb_array_elements_text(metadata -> 'labels') AS label"
     return filters.SqlCondition(f"EXISTS (SELECT 1 FROM {labels} WHERE {inner.sql})", inner.parameters)
@@ -173,7 +170,7 @@ def _any_label(condition: filters.Condition) -> filters.SqlCondition:
 
 def _postgres_test(value: str, condition: filters.Condition) -> filters.SqlCondition:
     literals, mark = condition.literals, "%s"
-    if value != "id" and condition.test not in ("IN", "LIKE") and isinstance(literals[0], str):
+    if value != "id" and condition.test not in ("IN", "LIKE", "IS NOT NULL") and isinstance(literals[0], str):
         # By code points; the bytes of the database's own encoding may be in another order.
         value, mark = f"convert_to({value}, 'UTF8')", "convert_to(%s, 'UTF8')"
     # Numbers are sent as they are written, not as the nearest of 64 bits.
