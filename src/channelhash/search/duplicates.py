@@ -154,6 +154,7 @@ def find_duplicates(
         else:
             groups = _group_codes(codes, store.n_bits, radius)
     groups = [rows for rows in groups if not set.intersection(*(decided.get(ids[row], set()) for row in rows.tolist()))]
+    groups.sort(key=lambda group: (-len(group), int(group[0])))
     rows = [row for group in groups for row in group.tolist()]
     items = _items(store, [ids[row] for row in rows])
     photos = {row: _describe(item, sharpness.get(row, 0.0)) for row, item in zip(rows, items, strict=True)}
@@ -185,7 +186,7 @@ def _describe(item: Item, sharpness: float) -> Photo:
 
 
 def _group_codes(codes: PackedCodes, n_bits: int, radius: int | None = None) -> list[NDArray[np.int64]]:
-    """Return the groups of rows whose codes are connected by steps of at most ``radius`` bits, the largest first.
+    """Return the groups of rows whose codes are connected by steps of at most ``radius`` bits.
 
     Each distinct code is compared with all others, which takes 37 s for 10⁵ of 256 bits on two cores.
 
@@ -208,8 +209,7 @@ def _group_codes(codes: PackedCodes, n_bits: int, radius: int | None = None) -> 
                 numbers = join_groups(numbers, places + start, others + first)
     of_row = np.empty(len(rows), np.int64)
     of_row[rows] = np.repeat(numbers, np.diff(starts))
-    groups = [group for group in rows_by_number(of_row) if len(group) > 1]
-    return sorted(groups, key=lambda group: (-len(group), int(group[0])))
+    return [group for group in rows_by_number(of_row) if len(group) > 1]
 
 
 def _by_pictures(
@@ -238,10 +238,9 @@ def _by_pictures(
         apart = {place: different.get(ids[row], set()) for place, row in enumerate(pictured.tolist())}
         found = group_copies(codes[pictured], seen, radius, kept, apart, advance)
         groups += [pictured[places] for places in found]
-        if len(others) > 1:
-            groups += [others[places] for places in _group_codes(codes[others], n_bits, radius)]
+        groups += [others[places] for places in _group_codes(codes[others], n_bits, radius)]
     sharpness = {row: copy.sharpness for row, copy in copies.items() if copy is not None}
-    return sorted(groups, key=lambda group: (-len(group), int(group[0]))), sharpness
+    return groups, sharpness
 
 
 def fold(codes: PackedCodes, radius: int, most: int | None = None, images: Sequence[str] = ()) -> dict[int, list[int]]:
