@@ -286,8 +286,10 @@ def _judge_hits(store: Store, query: Query, modality: str, ids: Sequence[str], n
     items = store.get(ids)
     if not len(query.code):
         return Hits(_make_hit(item, None, modality) for item in items)
-    codes = np.array([_code_of(item, modality) for item in items], np.uint8).reshape(len(items), len(query.code))
-    distances = hamming_distances(query.code[None], codes)[0].tolist()
+    distances = nearest.distances
+    if ids is not nearest.ids:
+        codes = np.array([_code_of(item, modality) for item in items], np.uint8).reshape(len(items), len(query.code))
+        distances = hamming_distances(query.code[None], codes)[0].tolist()
     matches: list[float | None] = [None] * len(items)
     fits, close = dict[str, float](), None
     if reference := find_reference(store, query.modality, modality):
