@@ -114,22 +114,22 @@ def read_copies(
     [None]
     """
     known = opened.execute("SELECT path, state, copy FROM copies") if opened else ()
-    kept = {path: (state, content) for path, state, content in known}
+    cache = {path: (state, content) for path, state, content in known}
 
     def read(path: str, state: str) -> tuple[SmallCopy, str]:
-        before, content = kept.get(path, ("", b""))
+        before, content = cache.get(path, ("", b""))
         return (SmallCopy.unpack(path, content), "") if before == state else (_read_small(path, state), state)
 
     copies: list[SmallCopy | None] = []
     with ThreadPoolExecutor(usable_cores()) as pool:
         for start in range(0, len(paths), _AT_ONCE):
-            some = list(pool.map(lambda path: _try(read, path), paths[start : start + _AT_ONCE]))
-            rows = [(each[0].path, each[1], each[0].pack()) for each in some if each and each[1]]
+            batch = list(pool.map(lambda path: _try(read, path), paths[start : start + _AT_ONCE]))
+            rows = [(each[0].path, each[1], each[0].pack()) for each in batch if each and each[1]]
             if opened and rows:
                 with opened:
                     opened.execute("BEGIN IMMEDIATE")
                     opened.executemany("INSERT OR REPLACE INTO copies VALUES (?, ?, ?, 0)", rows)
-            copies += [each and each[0] for each in some]
+            copies += [each and each[0] for each in batch]
             progress(len(copies), len(paths))
     return copies
 
@@ -191,13 +191,13 @@ def _confirm(copies: Sequence[SmallCopy], others: Sequence[SmallCopy], pairs: _P
     rows, columns = np.flatnonzero(pairs.any(axis=1)), np.flatnonzero(pairs.any(axis=0))
     near = np.zeros_like(pairs)
     cut = np.ix_(rows, columns)
-    some, more = ([side[place] for place in places.tolist()] for side, places in ((copies, rows), (others, columns)))
+    left, right = ([side[place] for place in places.tolist()] for side, places in ((copies, rows), (others, columns)))
     for turn in range(_TURNS):
         rest = pairs[cut] & ~near[cut]
         if not rest.any():
             break
         least = shape + _TURNED if turn else shape
-        near[cut] |= _alike_as_they_are(some, [copy.turned(turn) for copy in more], least, rest)
+        near[cut] |= _alike_as_they_are(left, [copy.turned(turn) for copy in right], least, rest)
     return near
 
 
@@ -228,11 +228,11 @@ def _correlate(a: _Floats, b: _Floats) -> _Floats:
     best = None
     for other in (b, transposed):
         even, across, down, odd = (a[:, part] @ other[:, part].T for part in range(4))
-        kept, mirrored = even + across, np.subtract(even, across, out=even)
-        kept += np.abs(down + odd)
+        upright, mirrored = even + across, np.subtract(even, across, out=even)
+        upright += np.abs(down + odd)
         mirrored += np.abs(np.subtract(down, odd, out=down), out=down)
-        np.maximum(kept, mirrored, out=kept)
-        best = kept if best is None else np.maximum(best, kept, out=best)
+        np.maximum(upright, mirrored, out=upright)
+        best = upright if best is None else np.maximum(best, upright, out=best)
     assert best is not None
     return best
 
@@ -294,8 +294,8 @@ def _same_tiles(a: _Floats, b: _Floats, pairs: _Pairs) -> _Pairs:
             break
         row_of_tiles = (side[:, start : start + _CELLS] for side in (a[rows], b[columns]))
         tiles = (cells.reshape(len(cells), _CELLS, -1, _CELLS).transpose(2, 0, 1, 3) for cells in row_of_tiles)
-        one, other = (_unit(of_side, _FINE_CONTRAST)[0] for of_side in tiles)  # (tiles, n, 8 * 8 + 1)
-        pairs[np.ix_(rows, columns)] &= (one @ other.transpose(0, 2, 1)).min(axis=0) >= least
+        left, right = (_unit(of_side, _FINE_CONTRAST)[0] for of_side in tiles)  # (tiles, n, 8 * 8 + 1)
+        pairs[np.ix_(rows, columns)] &= (left @ right.transpose(0, 2, 1)).min(axis=0) >= least
     return pairs
 
 
@@ -354,21 +354,21 @@ def group_copies(
         with suppress(InputError):  # without the extra that limits threads it takes longer
             stack.enter_context(one_blas_thread())
         for first in range(-(-n_new // _TILE)):
-            mine, before = tiles[first][: n_new - first * _TILE], numbers
-            candidates = pool.map(partial(_candidates, parts[first][: len(mine)]), parts[first:])
+            tile_rows, before = tiles[first][: n_new - first * _TILE], numbers
+            candidates = pool.map(partial(_candidates, parts[first][: len(tile_rows)]), parts[first:])
             for tile, near in zip(tiles[first:], candidates, strict=True):
                 if near is not None:
-                    near &= numbers[mine][:, None] != numbers[tile]
+                    near &= numbers[tile_rows][:, None] != numbers[tile]
                     if radius is not None:
-                        near &= hamming_distances(codes[mine], codes[tile]) <= radius
-                    one, other = ([copies[place] for place in places.tolist()] for places in (mine, tile))
-                    rows, columns = np.nonzero(_confirm(one, other, near, _SHAPE))
-                    numbers = join_groups(numbers, mine[rows], tile[columns])
+                        near &= hamming_distances(codes[tile_rows], codes[tile]) <= radius
+                    left, right = ([copies[place] for place in places.tolist()] for places in (tile_rows, tile))
+                    rows, columns = np.nonzero(_confirm(left, right, near, _SHAPE))
+                    numbers = join_groups(numbers, tile_rows[rows], tile[columns])
                 done += 1
                 progress(done, total)
             if opened:
                 changed = np.flatnonzero(numbers != before)
-                _remember(opened, copies, mine, changed, numbers[changed])
+                _remember(opened, copies, tile_rows, changed, numbers[changed])
     return [
         group[places]
         for group in rows_by_number(numbers)
@@ -412,10 +412,10 @@ def _recall(opened: sqlite3.Connection, copies: Sequence[SmallCopy]) -> tuple[ND
 
 def _remember(opened: sqlite3.Connection, copies: Sequence[SmallCopy], places: _Places, *pairs: _Places) -> None:
     """Keep which pictures have been compared with all others, and which ones that has joined."""
-    one, other = ([copies[place].path for place in side.tolist()] for side in pairs)
+    left, right = ([copies[place].path for place in side.tolist()] for side in pairs)
     with opened:
         opened.execute("BEGIN IMMEDIATE")
-        opened.executemany("INSERT INTO joined VALUES (?, ?)", zip(one, other, strict=True))
+        opened.executemany("INSERT INTO joined VALUES (?, ?)", zip(left, right, strict=True))
         paths = [(copies[place].path,) for place in places.tolist()]
         opened.executemany("UPDATE copies SET compared = 1 WHERE path = ?", paths)
 
@@ -432,8 +432,8 @@ def _cliques(copies: Sequence[SmallCopy], apart: Sequence[Collection[int]]) -> l
         near = np.hstack([alike(copies[tile], copies[other], _CHAIN) for other in _tiles(tile.stop)])
         for place in range(tile.start, min(tile.stop, len(copies))):
             fits = near[place - tile.start, :place]
-            if mine := set(apart[place]):
-                fits[[other for other in range(place) if not mine.isdisjoint(apart[other])]] = False
+            if barred := set(apart[place]):
+                fits[[other for other in range(place) if not barred.isdisjoint(apart[other])]] = False
             counts = np.bincount(numbers[:place], fits, len(sizes))
             fitting = np.flatnonzero(counts == sizes)
             numbers[place] = fitting[0] if len(fitting) else len(sizes)
@@ -455,10 +455,10 @@ def join_groups(numbers: _Places, rows: _Places, columns: _Places) -> _Places:
     """
     roots = np.arange(len(numbers))  # of each group, the smallest number among those that it is joined with so far
     while True:
-        one, other = roots[numbers[rows]], roots[numbers[columns]]
-        if np.array_equal(one, other):
+        left, right = roots[numbers[rows]], roots[numbers[columns]]
+        if np.array_equal(left, right):
             joined: _Places = roots[numbers]
             return joined
-        np.minimum.at(roots, np.maximum(one, other), np.minimum(one, other))
+        np.minimum.at(roots, np.maximum(left, right), np.minimum(left, right))
         while not np.array_equal(roots, roots[roots]):
             roots = roots[roots]

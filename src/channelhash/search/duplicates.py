@@ -218,7 +218,7 @@ def _by_pictures(
     ids: list[str],
     codes: PackedCodes,
     radius: int | None,
-    whole: bool,
+    is_all: bool,
     progress: StageProgress,
 ) -> tuple[list[NDArray[np.int64]], dict[int, float]]:
     """Return the groups of rows whose pictures are alike, and, of those without a picture, whose codes are near; and
@@ -229,15 +229,15 @@ def _by_pictures(
     rows = [row for group in near for row in group.tolist()]
     paths = [str(item.metadata.get("image") or "") for item in _items(store, [ids[row] for row in rows])]
     copies = dict(zip(rows, read_copies(opened, paths, progress("read pictures")), strict=True))
-    kept, advance = opened if whole and radius is None else None, progress("compare pictures")
+    cache, advance = opened if is_all and radius is None else None, progress("compare pictures")
     groups = []
     for group in near:
         seen = [copy for row in group.tolist() if (copy := copies[row]) is not None]
         is_seen = np.array([copies[row] is not None for row in group.tolist()])
         pictured, others = group[is_seen], group[~is_seen]
         apart = {place: different.get(ids[row], set()) for place, row in enumerate(pictured.tolist())}
-        found = group_copies(codes[pictured], seen, radius, kept, apart, advance)
-        groups += [pictured[places] for places in found]
+        members = group_copies(codes[pictured], seen, radius, cache, apart, advance)
+        groups += [pictured[places] for places in members]
         groups += [others[places] for places in _group_codes(codes[others], n_bits, radius)]
     sharpness = {row: copy.sharpness for row, copy in copies.items() if copy is not None}
     return groups, sharpness

@@ -344,5 +344,5 @@ def compared(value: str, condition: Condition, like: str, mark: str) -> str:
     '(year BETWEEN ? AND ?)'
     """
     marks = ", ".join([mark] * len(condition.literals))
-    written = {"IN": f"IN ({marks})", "BETWEEN": f"BETWEEN {mark} AND {mark}", "LIKE": like}
-    return f"({value} {written.get(condition.test, f'{condition.test} {marks}'.rstrip())})"
+    spelling = {"IN": f"IN ({marks})", "BETWEEN": f"BETWEEN {mark} AND {mark}", "LIKE": like}
+    return f"({value} {spelling.get(condition.test, f'{condition.test} {marks}'.rstrip())})"

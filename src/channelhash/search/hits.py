@@ -227,8 +227,8 @@ def _rank_codes(store: Store, query: Query, count: int | None, options: SearchOp
         scores = scored.scores[0]
         return Ranking(scored.ids[0], (-scores).tolist(), scored.distances[0].tolist(), scores.tolist())
     if outputs is not None:
-        found = store.search_surest(outputs[None], count, modality, where, radius)
-        return Ranking(found.ids[0], found.keys[0].tolist(), found.distances[0].tolist())
+        surest = store.search_surest(outputs[None], count, modality, where, radius)
+        return Ranking(surest.ids[0], surest.keys[0].tolist(), surest.distances[0].tolist())
     if radius is not None:
         answers = store.search_radius(query.code[None], radius, modality, where, count)
     else:

@@ -129,8 +129,8 @@ class MilvusStore(Store):
                 self._look()
             sent = 0
             for part in _requests(rows):
-                what = f"upsert, after {sent:,} of {len(rows):,} items were written"
-                self._ask(what, self._client.upsert, data=[row for of_item in part for row in of_item])
+                action = f"upsert, after {sent:,} of {len(rows):,} items were written"
+                self._ask(action, self._client.upsert, data=[row for of_item in part for row in of_item])
                 sent += len(part)
 
     def _delete(self, ids: list[str]) -> int:
@@ -143,8 +143,8 @@ class MilvusStore(Store):
 
     def _search(self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope) -> Answers:
         if limit is not None and limit > _MAX_ANSWERS and len(self) > _MAX_ANSWERS:
-            what = f"{'k' if radius is None else 'limit'} is {limit:,}"
-            raise InputError(f"{self.address}: {what}; Milvus returns at most {_MAX_ANSWERS:,}")
+            number = f"{'k' if radius is None else 'limit'} is {limit:,}"
+            raise InputError(f"{self.address}: {number}; Milvus returns at most {_MAX_ANSWERS:,}")
         count = min(limit or _MAX_ANSWERS, _MAX_ANSWERS)
         # Milvus returns what is nearer than its "radius".
         params = {} if radius is None else {"radius": min(radius, self.n_bits or radius) + 1}
@@ -213,10 +213,10 @@ class MilvusStore(Store):
     def _count(self, expression: str) -> int:
         return int(self._query("count", expression, ["count(*)"])[0]["count(*)"])
 
-    def _query(self, what: str, expression: str, fields: Sequence[str], **options: Any) -> list[_Row]:
+    def _query(self, action: str, expression: str, fields: Sequence[str], **options: Any) -> list[_Row]:
         """Return rows that pass, also those that earlier requests have written."""
         options |= {"filter": expression, "output_fields": list(fields), "consistency_level": "Strong"}
-        return list(self._ask(what, self._client.query, **options))
+        return list(self._ask(action, self._client.query, **options))
 
     def _look(self) -> Facts | None:
         """Return what the collection says of itself, None if it is not there; load it where it is not."""
@@ -264,16 +264,16 @@ class MilvusStore(Store):
         check_process(self.address, self._process)
         return self._lock
 
-    def _ask(self, what: str, request: Callable[..., Any], **options: Any) -> Any:
+    def _ask(self, action: str, request: Callable[..., Any], **options: Any) -> Any:
         """Send a request about the collection; what Milvus refuses is a `JobError` of one line."""
         check_process(self.address, self._process)  # in which gRPC hangs
         try:
             return request(self._name, timeout=_SECONDS, **options)
         except library("pymilvus", "milvus").MilvusException as error:
             reason = " ".join(str(error.message).split())
-            raise JobError(f"{self.address}: {what}: Milvus says: {reason[:300]}") from None
+            raise JobError(f"{self.address}: {action}: Milvus says: {reason[:300]}") from None
         except library("grpc", "milvus").RpcError as error:  # such as no answer in time, which pymilvus hands on
-            raise JobError(f"{self.address}: {what}: no answer ({error.code().name}); try again") from None
+            raise JobError(f"{self.address}: {action}: no answer ({error.code().name}); try again") from None
 
 
 def _parse_address(text: str) -> tuple[str, str]:
@@ -325,9 +325,9 @@ def _to_rows(item: Item) -> list[_Row]:
         "keys of metadata": keys,
         "metadata": json.dumps(metadata, ensure_ascii=False),
     }
-    for what, text in texts.items():
+    for name, text in texts.items():
         if (size := len(text.encode())) > _MAX_STRING:
-            raise InputError(f"{item.id[:40]!r}: {what} of {size:,} bytes; Milvus takes {_MAX_STRING:,}")
+            raise InputError(f"{item.id[:40]!r}: {name} of {size:,} bytes; Milvus takes {_MAX_STRING:,}")
     common = {"id": item.id, "keys": keys, "labels": labels, "metadata": metadata}
     return [
         {"key": f"{name}/{item.id}", "modality": name, "first": not number, "code": code.tobytes(), **common}

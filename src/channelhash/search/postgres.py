@@ -24,7 +24,7 @@ _FORMAT = "channelhash postgres 1"
 _MAX_ID = 2_600
 
 #: The ids and distances that one query found, by distance, then by id, and what was asked for beside them.
-_Found = tuple[list[str], NDArray[np.int64], list[Any]]
+_Match = tuple[list[str], NDArray[np.int64], list[Any]]
 
 
 class _Stored(NamedTuple):
@@ -98,7 +98,7 @@ class PostgresStore(Store):
     def make(self) -> None:
         """Make the tables of a new store of known code length now."""
         if self._new.n_bits:
-            self._made(self._new.n_bits)
+            self._make_if_absent(self._new.n_bits)
 
     def close(self) -> None:
         """Close the connections."""
@@ -127,7 +127,7 @@ class PostgresStore(Store):
     def _write(self, new: NewItems) -> None:
         if wrong := next((name for name in new.ids if not _is_storable(name)), None):
             raise InputError(f"{self.address}: id {wrong[:40]!r} holds a NUL or is longer than {_MAX_ID:,} bytes")
-        stored = self._made(new.n_bits)
+        stored = self._make_if_absent(new.n_bits)
         keys = {key for values in new.metadata or () for key, value in values.items() if value is not None}
         with self._connections.writing() as cursor:
             self._lock_writers(cursor, sorted(keys))
@@ -149,12 +149,12 @@ class PostgresStore(Store):
             return int(cursor.rowcount)
 
     def _search(self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope) -> Answers:
-        matches = self._found(queries, limit, radius, scope)
+        matches = self._nearest(queries, limit, radius, scope)
         return Answers([ids for ids, *_ in matches], [distances for _, distances, _ in matches])
 
     def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> Surest:
         answers = Surest([], [], [])
-        matches = self._found(pack(binarize(outputs)), k and max(k, FIRST), radius, scope, "code")
+        matches = self._nearest(pack(binarize(outputs)), k and max(k, FIRST), radius, scope, "code")
         for row, of_query in zip(outputs, matches, strict=True):
             keys = sure_distances(row, to_codes(of_query[2], outputs.shape[1]), of_query[1])
             _add_answer(answers, of_query, keys, np.argsort(keys, kind="stable")[:k])
@@ -166,7 +166,7 @@ class PostgresStore(Store):
             more = self._rows(f"SELECT 1 {rows.sql} LIMIT %s", *rows.parameters, ALL + 1)
             first = ALL if len(more) <= ALL else max(k, FIRST)
         answers = Scored([], [], [])
-        matches = self._found(pack(binarize(outputs)), first, None, scope, "projection")
+        matches = self._nearest(pack(binarize(outputs)), first, None, scope, "projection")
         for row, of_query in zip(outputs, matches, strict=True):
             projections = np.frombuffer(b"".join(of_query[2]), np.int8).reshape(len(of_query[2]), len(row))
             scores = cosines(row, projections)
@@ -192,9 +192,9 @@ class PostgresStore(Store):
         sql = f'FROM {self._items} WHERE "code_{scope.modality}" IS NOT NULL AND {condition.sql}'
         return condition._replace(sql=sql)
 
-    def _found(
+    def _nearest(
         self, queries: PackedCodes, count: int | None, radius: int | None, scope: Scope, beside: str = ""
-    ) -> list[_Found]:
+    ) -> list[_Match]:
         """Find, for every query, items by distance, then by id, and their "code" or "projection" beside it.
 
         Exactly, or nearly the nearest by the index HNSW. It gives up after some 20,000 codes
@@ -215,7 +215,7 @@ class PostgresStore(Store):
             f" {source.sql} ORDER BY {distance} LIMIT %s) AS nearest ORDER BY distance, {stored.order}"
         )
         ef_search = self._ef_search if radius is None else 0
-        matches: list[_Found] = []
+        matches: list[_Match] = []
         with self._connections.reading() as cursor:
             for query in queries:
                 code, rows = Bits(stored.facts.n_bits, query.tobytes()), []
@@ -260,7 +260,7 @@ class PostgresStore(Store):
         if not self.writable:
             raise InputError(f"{self.address}: this user can only read it; let the owner GRANT INSERT, UPDATE, DELETE")
 
-    def _made(self, n_bits: int) -> _Stored:
+    def _make_if_absent(self, n_bits: int) -> _Stored:
         """Return what the store says of itself; make it if it is not there."""
         if not self._look():
             with self._connections.writing() as cursor:
@@ -392,7 +392,7 @@ def _is_storable(item_id: str) -> bool:
     return "\0" not in item_id and len(item_id.encode()) <= _MAX_ID
 
 
-def _add_answer(answers: tuple[list[Any], ...], match: _Found, values: NDArray[Any], order: NDArray[np.int64]) -> None:
+def _add_answer(answers: tuple[list[Any], ...], match: _Match, values: NDArray[Any], order: NDArray[np.int64]) -> None:
     """Add the ids, distances and values of what one query found, in an order."""
     ids, distances, _ = match
     answers[0].append([ids[place] for place in order])

@@ -227,7 +227,7 @@ class Connections:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Any]:
-        connection = self._begun(begin)
+        connection = self._begin(begin)
         try:
             with connection.cursor(binary=True) as cursor:
                 yield cursor
@@ -243,7 +243,7 @@ class Connections:
         finally:
             self._give_back(connection)
 
-    def _begun(self, begin: str) -> Any:
+    def _begin(self, begin: str) -> Any:
         """Return a connection on which a transaction has begun, not one that was lost since it was used last."""
         check_process(self._address, self._process)
         while True:

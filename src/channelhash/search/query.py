@@ -118,8 +118,8 @@ def check_parts(parts: list[Part]) -> list[Part]:
     if len(parts) > _MAX_PARTS:
         raise InputError(f"the question has {len(parts)} parts; at most {_MAX_PARTS} are taken together")
     if all(part.weight < 0 for part in parts):
-        what = parts[0].content if isinstance(parts[0].content, str) else "the question"
-        raise InputError(f"-{what}: says only what is not wanted; add what is")
+        unwanted = parts[0].content if isinstance(parts[0].content, str) else "the question"
+        raise InputError(f"-{unwanted}: says only what is not wanted; add what is")
     return parts
 
 
@@ -157,12 +157,12 @@ def narrow(store: Store, text: str, where: str | None = None, today: date | None
         store.check_filter(where)  # alone: what is unbalanced may be balanced among the others
     text = unicodedata.normalize("NFC", text)
     rest, passed, phrases = text, where, list[Phrase]()
-    for found in reversed(_phrases_of(store, text, today or date.today())):
-        test = store.date_filter(found.test) if found.kind == "date" else found.test
+    for phrase in reversed(_phrases_of(store, text, today or date.today())):
+        test = store.date_filter(phrase.test) if phrase.kind == "date" else phrase.test
         both = " AND ".join(f"({part})" for part in (test, passed) if part)
         if test and store.ids(both):
-            passed, phrases = both, [found, *phrases]
-            rest = rest[: found.start].rstrip(" ,;") + " " + rest[found.start + len(found.words) :].lstrip(" ,;")
+            passed, phrases = both, [phrase, *phrases]
+            rest = rest[: phrase.start].rstrip(" ,;") + " " + rest[phrase.start + len(phrase.words) :].lstrip(" ,;")
     rest = "" if phrases and _PHOTOGRAPHS.fullmatch(rest.lower().strip()) else rest.strip()
     if rest and all(token[0].startswith("-") for token in _tokens(rest)):
         return Narrowed(text, where, [])  # what is not wanted is no question
@@ -347,9 +347,9 @@ def _question_parts(
         parts.append(Part(image))
     if like is not None:
         parts.append(Part(_stored_outputs(store, like, "--like")))
-    if any(isinstance(what, str) and not what.strip() for what in minus):
+    if any(isinstance(unwanted, str) and not unwanted.strip() for unwanted in minus):
         raise InputError("--minus: is empty; give some words, or leave it out")
-    parts += [Part(what, -1.0) for what in minus]
+    parts += [Part(unwanted, -1.0) for unwanted in minus]
     parts += [Part(_stored_outputs(store, item_id, "--minus-like"), -1.0) for item_id in minus_like]
     return check_parts(parts)
 
@@ -464,8 +464,8 @@ def correct(store: Store, text: str) -> str:
 
 def finds_better(store: Store, query: Query, options: SearchOptions, hits: Hits) -> bool:
     """Return whether a corrected question halves the doubt that the best answer leaves to the one as it was written."""
-    found = answer(store, query, replace(options, k=1, limit=1))
-    best, before = (max((hit.fit or 0.0 for hit in several), default=0.0) for several in (found, hits))
+    corrected = answer(store, query, replace(options, k=1, limit=1))
+    best, before = (max((hit.fit or 0.0 for hit in several), default=0.0) for several in (corrected, hits))
     return 1 - best < (1 - before) / 2
 
 
