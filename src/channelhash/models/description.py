@@ -1,23 +1,30 @@
 """Saved models in words: their ``config.json`` and card, and the words that name encoders; read without PyTorch."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError, JobError
 from channelhash.utils.files import atomic_path, check_exhausted, content_hash, reading, write_text
 from channelhash.utils.progress import Progress, no_progress
 
+if TYPE_CHECKING:
+    from channelhash.data.images import ImageInput
+    from channelhash.data.records import Items
+
 
 class QueryEncoder(Protocol):
-    """What encodes queries: a `HashModel`, a `FittedModel` or an `ExportedModel`."""
+    """What encodes queries: a `HashModel`, a `FittedModel` or an `ExportedModel`, whose docstrings say more."""
 
     n_bits: int
+    code_spaces: tuple[str, ...] = ()
+    extends: tuple[str, ...] = ()
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -31,15 +38,14 @@ class QueryEncoder(Protocol):
 
     def comparable(self, model: str) -> bool:
         """Return whether its codes can be compared with those of the model with the fingerprint ``model``."""
+        return model in (self.fingerprint(), *self.code_spaces, *self.extends)
 
 
 class Model(QueryEncoder, Protocol):
-    """What also encodes new items: a `HashModel` of PyTorch or a `FittedModel`, whose docstrings say more."""
+    """What also encodes new items: a `HashModel` of PyTorch or a `FittedModel`."""
 
     name: str
     architecture: dict[str, Any]
-    code_spaces: tuple[str, ...]
-    extends: tuple[str, ...]
 
     def takes_rows(self, modality: str) -> bool:
         """Return whether the items of a modality may be rows of features."""
@@ -52,6 +58,21 @@ class Model(QueryEncoder, Protocol):
 
     def save_pretrained(self, folder: Path, /) -> Any:
         """Save it in a folder."""
+
+    def outputs(self, modality: str, items: Any, progress: Progress = no_progress) -> Any:
+        """Return real-valued outputs ``(n, k)``, a tensor or an array, of ``n`` raw items."""
+
+    def encode(self, modality: str, items: "Items", progress: Progress = no_progress) -> PackedCodes:
+        """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8; arguments and errors as in `outputs`."""
+        return pack(binarize(self.outputs(modality, items, progress)))
+
+    def encode_images(self, images: "Sequence[ImageInput]") -> PackedCodes:
+        """Encode image files or opened images as packed codes ``(n, ceil(k / 8))`` uint8."""
+        return self.encode("image", images)  # type: ignore[arg-type]  # opened images too
+
+    def encode_texts(self, texts: Sequence[str]) -> PackedCodes:
+        """Encode texts as packed codes ``(n, ceil(k / 8))`` uint8."""
+        return self.encode("text", texts)
 
 
 def outputs_by_batches(

@@ -7,7 +7,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +18,7 @@ from PIL import Image
 from channelhash.codes import binarize
 from channelhash.data.images import resize_of
 from channelhash.errors import InputError, JobError
-from channelhash.models.description import outputs_by_batches
+from channelhash.models.description import QueryEncoder, outputs_by_batches
 from channelhash.text.tokens import Vocabulary
 from channelhash.utils.files import file_hash, one_line, reading, sync, temporary_folder
 from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime
@@ -49,7 +49,7 @@ _NOT_FINITE = f"the exported model's output is not finite; {_AGAIN}"
 _Prepare = Callable[[Sequence[Any]], NDArray[Any]]
 
 
-class ExportedModel:
+class ExportedModel(QueryEncoder):
     """The encoders in a folder that `channelhash export --onnx` wrote.
 
     They give the outputs of the model within rounding (``largest_difference`` in ``export.json``), so its codes are
@@ -69,11 +69,10 @@ class ExportedModel:
             self.code_spaces = tuple(word for word in comparable if word not in self.extends)
             self._fingerprint = str(description["fingerprint"])
             self._entries: dict[str, dict[str, Any]] = dict(description["modalities"])
-            self._kinds = {modality: str(entry["prepare"]["kind"]) for modality, entry in self._entries.items()}
             self._sha256: dict[str, str] = dict(description["sha256"])
             #: Whether all modalities of the model were exported.
             self.is_whole = set(description["model_modalities"]) == set(self._entries)
-        self._sides: dict[str, _Side] = {}
+        self._sides: dict[str, _Prepare] = {}
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -84,13 +83,10 @@ class ExportedModel:
         """Return the fingerprint of the model; see `HashModel.fingerprint`."""
         return self._fingerprint
 
-    def comparable(self, model: str) -> bool:
-        """Return whether these codes can be compared with those of the model with the fingerprint ``model``."""
-        return model in (self._fingerprint, *self.code_spaces, *self.extends)
-
     def reads(self, modalities: Iterable[str]) -> bool:
         """Return whether images and texts of these modalities were exported, and not heads for rows of features."""
-        return all(self._kinds.get(modality, "features") != "features" for modality in modalities)
+        entries = [self._entries.get(modality) for modality in modalities]
+        return all(entry is not None and entry["prepare"]["kind"] != "features" for entry in entries)
 
     def check_encodes(self, modalities: Iterable[str]) -> None:
         """Raise `InputError` if one of the modalities was not exported."""
@@ -104,44 +100,36 @@ class ExportedModel:
         """
         self.check_encodes([modality])
         if modality not in self._sides:
-            self._sides[modality] = _Side(self.folder, modality, self._entries[modality], self._sha256)
+            self._sides[modality] = _open_side(self.folder, modality, self._entries[modality], self._sha256)
         rows = outputs_by_batches(self._sides[modality], modality, items, _NOT_FINITE, batch_size=_BATCH)
         return np.concatenate([np.empty((0, self.n_bits), np.float32), *rows])
 
 
-class _Side:
-    """One exported modality: items to outputs."""
+def _open_side(folder: Path, modality: str, entry: Mapping[str, Any], sha256: Mapping[str, str]) -> _Prepare:
+    """Open one exported modality: a function from items to outputs."""
+    with reading(folder / DESCRIPTION, _DAMAGED, _AGAIN):
+        path, dtype = folder / str(entry["file"]), np.dtype(entry["input"]["dtype"])
+        names = [str(entry["output"]["name"])], str(entry["input"]["name"])
+        prepare = _PREPARE[str(entry["prepare"]["kind"])](entry["prepare"], folder)
+    for name in (path.name, f"{path.name}.data"):
+        if name in sha256 and file_hash(folder / name) != sha256[name]:
+            raise InputError(f"{folder / name}: has changed since it was exported; {_AGAIN}")
+    with naming_extra():
+        onnxruntime = onnx_runtime()
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # other threads have work to do
+    if modality == "text":
+        # Of a short text, that takes longer than it saves, and as much memory again as the weights.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    with reading(path, "not an ONNX file that can be run", _AGAIN):
+        session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
 
-    def __init__(self, folder: Path, modality: str, entry: Mapping[str, Any], sha256: Mapping[str, str]) -> None:
-        self._file = folder / DESCRIPTION
-        with reading(self._file, _DAMAGED, _AGAIN):
-            path = folder / str(entry["file"])
-            self._names = [str(entry["output"]["name"])], str(entry["input"]["name"])
-            self._dtype = np.dtype(entry["input"]["dtype"])
-            recipe: Mapping[str, Any] = entry["prepare"]
-            self._prepare = _PREPARE[str(recipe["kind"])](recipe, folder)
-        for name in (path.name, f"{path.name}.data"):
-            if name in sha256 and file_hash(folder / name) != sha256[name]:
-                raise InputError(f"{folder / name}: has changed since it was exported; {_AGAIN}")
-        self._path, self._modality = path, modality
+    def compute(items: Sequence[Any]) -> Any:
+        inputs = np.asarray(prepare(items), dtype)
+        with reading(path, "cannot encode this", _AGAIN):
+            return session.run(names[0], {names[1]: inputs})[0]
 
-    @cached_property
-    def _session(self) -> Any:
-        with naming_extra():
-            onnxruntime = onnx_runtime()
-        options = onnxruntime.SessionOptions()
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # other threads have work to do
-        if self._modality == "text":
-            # Of a short text, that takes longer than it saves, and as much memory again as the weights.
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        with reading(self._path, "not an ONNX file that can be run", _AGAIN):
-            return onnxruntime.InferenceSession(str(self._path), options, ["CPUExecutionProvider"])
-
-    def __call__(self, items: Sequence[Any]) -> NDArray[np.float32]:
-        inputs = np.asarray(self._prepare(items), self._dtype)
-        with reading(self._path, "cannot encode this", _AGAIN):
-            rows: NDArray[np.float32] = self._session.run(self._names[0], {self._names[1]: inputs})[0]
-        return rows
+    return compute
 
 
 def _features(recipe: Mapping[str, Any], folder: Path) -> _Prepare:

@@ -5,7 +5,7 @@ ITQ, or CCA-ITQ where pairs of images and captions exist. An encoder whose featu
 ``photo``, needs no fit. Nothing here needs PyTorch, unless the encoder does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +14,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, binarize, pack, unit_rows
-from channelhash.data.images import ImageInput
+from channelhash.codes import unit_rows
 from channelhash.data.records import Features, Items, Records
 from channelhash.errors import InputError
 from channelhash.models import description
@@ -124,13 +123,10 @@ def _cca(features: _Features, n_dimensions: int, rho: float = 1e-4) -> dict[str,
     cross = centred[0].T @ centred[1] / n
     whitened = solve_triangular(roots[1], solve_triangular(roots[0], cross, lower=True).T, lower=True).T
     left, correlations, right = np.linalg.svd(whitened, full_matrices=False)
-    directions = [
-        solve_triangular(root, vectors * correlations, lower=True, trans="T")
-        for root, vectors in zip(roots, (left, right.T), strict=True)
-    ]
+    sides = zip(features, means, roots, (left * correlations, right.T * correlations), strict=True)
     return {
-        name: _LinearMap(mean, _columns(vectors, n_dimensions))
-        for name, mean, vectors in zip(features, means, directions, strict=True)
+        name: _LinearMap(mean, _columns(solve_triangular(root.T, vectors), n_dimensions))
+        for name, mean, root, vectors in sides
     }
 
 
@@ -173,7 +169,7 @@ def feature_widths(records: Records) -> dict[str, int]:
     return {name: values.shape[1] for name, values in records.items.items() if isinstance(values, Features)}
 
 
-class FittedModel:
+class FittedModel(description.Model):
     """An encoder and what was fitted to its features; used like a `HashModel`, of which it is none.
 
     Args:
@@ -188,13 +184,15 @@ class FittedModel:
     """
 
     name = "fitted"
-    code_spaces: tuple[str, ...] = ()
-    extends: tuple[str, ...] = ()
 
     def __init__(self, encoder: Encoder, architecture: dict[str, Any], maps: Mapping[str, _LinearMap]) -> None:
         self.encoder, self.architecture, self._maps = encoder, architecture, maps
-        self.n_bits: int = architecture["n_bits"]
-        self.modalities = tuple(architecture["widths"])
+        self.n_bits = architecture["n_bits"]
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Modalities that it encodes."""
+        return tuple(self.architecture["widths"])
 
     def prepare(self, modality: str, items: Items) -> NDArray[Any]:
         """Prepare raw items (images, strings, or rows of features) as inputs of the encoder."""
@@ -227,18 +225,6 @@ class FittedModel:
         rows = description.outputs_by_batches(compute, modality, items, problem, progress)
         return np.concatenate(rows) if rows else np.empty((0, self.n_bits), np.float32)
 
-    def encode(self, modality: str, items: Items, progress: Progress = no_progress) -> PackedCodes:
-        """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8."""
-        return pack(binarize(self.outputs(modality, items, progress)))
-
-    def encode_images(self, images: Sequence[ImageInput]) -> PackedCodes:
-        """Encode image files or opened images as packed codes ``(n, ceil(k / 8))`` uint8."""
-        return self.encode("image", images)  # type: ignore[arg-type]  # opened images too
-
-    def encode_texts(self, texts: Sequence[str]) -> PackedCodes:
-        """Encode texts as packed codes ``(n, ceil(k / 8))`` uint8."""
-        return self.encode("text", texts)
-
     def fingerprint(self) -> str:
         """Hash encoder and weights; see `HashModel.fingerprint`."""
         return self._fingerprint
@@ -246,10 +232,6 @@ class FittedModel:
     @cached_property
     def _fingerprint(self) -> str:
         return description.fingerprint_of(self._description(), self._weights())
-
-    def comparable(self, model: str) -> bool:
-        """Return whether these codes can be compared with those of the model with the fingerprint ``model``."""
-        return model == self.fingerprint()
 
     def _description(self) -> dict[str, Any]:
         identities = {name: dict(self.encoder.sides[name].identity) for name in self.modalities}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.codes.code_set import CodeSet
-from channelhash.data.images import ImageFiles, ImageInput, image_batches
+from channelhash.data.images import ImageFiles, image_batches
 from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError, JobError
 from channelhash.models import description
@@ -92,7 +92,7 @@ class ModelKind:
     build: Callable[..., dict[str, Branch]]
 
 
-class HashModel(nn.Module, ModelHubMixin):
+class HashModel(nn.Module, ModelHubMixin, description.Model):
     """Branches by modality whose codes have the same length.
 
     Args:
@@ -242,10 +242,6 @@ class HashModel(nn.Module, ModelHubMixin):
             self.train()
         return outputs
 
-    def encode(self, modality: str, items: Items, progress: Progress = no_progress) -> PackedCodes:
-        """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8; arguments and errors as in `outputs`."""
-        return pack(binarize(self.outputs(modality, items, progress)))
-
     def encode_prepared(self, inputs: dict[str, Tensor]) -> dict[str, PackedCodes]:
         """Encode inputs from `prepare` as packed codes by modality.
 
@@ -256,14 +252,6 @@ class HashModel(nn.Module, ModelHubMixin):
             return {modality: pack(binarize(rows)) for modality, rows in self.outputs_prepared(inputs).items()}
         except ValueError as error:
             raise JobError(f"{error}; the model's {_DAMAGED}") from None
-
-    def encode_images(self, images: Sequence[ImageInput]) -> PackedCodes:
-        """Encode image files or opened images as packed codes ``(n, ceil(k / 8))`` uint8."""
-        return self.encode("image", images)  # type: ignore[arg-type]  # opened images too
-
-    def encode_texts(self, texts: Sequence[str]) -> PackedCodes:
-        """Encode texts as packed codes ``(n, ceil(k / 8))`` uint8."""
-        return self.encode("text", texts)
 
     def fingerprint(self) -> str:
         """Hash architecture and weights. Codes are comparable if their models have equal fingerprints, or `comparable`.
@@ -283,10 +271,6 @@ class HashModel(nn.Module, ModelHubMixin):
     def _preprocessing(self) -> int | None:
         """Version of what happens to pixels, None for a model that reads no images."""
         return PREPROCESSING if "image" in self.branches and self.name != "features" else None
-
-    def comparable(self, model: str) -> bool:
-        """Return whether this model's codes can be compared with those of the model with the fingerprint ``model``."""
-        return model in (self.fingerprint(), *self.code_spaces, *self.extends)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         weights = {name: values.contiguous() for name, values in self.trained_state().items()}

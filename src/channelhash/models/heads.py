@@ -18,7 +18,7 @@ from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.losses import ContrastiveLoss
 from channelhash.models.description import FEATURES
-from channelhash.models.encoders import Encoder, open_encoder
+from channelhash.models.encoders import open_encoder
 from channelhash.models.extractors import Extractor, FeatureRows, absolute_names
 from channelhash.models.fitted import feature_widths
 from channelhash.models.hash_model import Branch, HashModel
@@ -257,12 +257,11 @@ def create_aligned_model(
     sides = {modality: side.width for modality, side in opened.sides.items() if modality in train.items}
     if not sides:
         raise InputError(f"model.encoder: {encoder} has no side for {' and '.join(train.items)}s")
-    hidden = [900] if hidden is None else hidden
-    form: dict[str, Any] = dict(hidden=hidden, dropout=dropout, noise=noise, drop_features=drop_features)
-    architecture = {"n_bits": n_bits, "encoder": opened.word, "widths": sides, **form}
+    architecture: dict[str, Any] = dict(n_bits=n_bits, encoder=opened.word, widths=sides, dropout=dropout, noise=noise)
+    architecture |= dict(hidden=[900] if hidden is None else hidden, drop_features=drop_features)
     if nested:
         architecture["nested"] = nested
-    return HashModel("aligned", n_bits, architecture, _branches(opened, sides, n_bits, form))
+    return HashModel("aligned", n_bits, architecture, build_aligned_branches(**architecture, opened=opened))
 
 
 def build_aligned_branches(
@@ -274,21 +273,18 @@ def build_aligned_branches(
     noise: float,
     drop_features: float,
     nested: list[int] | None = None,
+    opened: Any = None,
 ) -> dict[str, Branch]:
-    """Build the branches from the complete architecture; the encoder's weights are loaded again."""
-    form = dict(hidden=hidden, dropout=dropout, noise=noise, drop_features=drop_features)
-    return _branches(open_encoder(encoder, widths), widths, n_bits, form)
-
-
-def _branches(encoder: Encoder, widths: Mapping[str, int], n_bits: int, form: Mapping[str, Any]) -> dict[str, Branch]:
+    """Build the branches from the complete architecture; the encoder's weights are loaded again unless it is opened."""
+    opened = opened or open_encoder(encoder, widths)
     branches = {}
     for modality, width in widths.items():
-        side = encoder.sides[modality]
+        side = opened.sides[modality]
         head = nn.Sequential(
-            UnitLength() if encoder.one_space else nn.Identity(),
+            UnitLength() if opened.one_space else nn.Identity(),
             _Standardize(width),
-            _NoisyFeatures(form["noise"], form["drop_features"]),
-            _Both(width, n_bits, form["hidden"], form["dropout"]),
+            _NoisyFeatures(noise, drop_features),
+            _Both(width, n_bits, hidden, dropout),
         )
         branches[modality] = Branch(side.prepare, side.module(), head)
     return branches

@@ -27,7 +27,7 @@ from channelhash.errors import InputError
 from channelhash.models.description import read_arrays, read_description
 from channelhash.models.encoders import Encoder, Side
 from channelhash.text.spelling import Spelling
-from channelhash.text.tokens import SentencePieces, WordPieces
+from channelhash.text.tokens import SentencePieces, WordPieces, pad_tokens
 from channelhash.utils.environment import one_blas_thread
 from channelhash.utils.optional_imports import onnx_runtime, package_file
 
@@ -105,10 +105,7 @@ class _Sentences(Prepare):
     def arrays(self, items: Sequence[str]) -> NDArray[np.uint8]:
         """Encode ``n`` texts."""
         rows = [text.replace("\0", "").encode(errors="replace")[:_MAX_BYTES] for text in items]
-        inputs = np.zeros((len(rows), max(map(len, rows), default=0)), np.uint8)
-        for row, content in zip(inputs, rows, strict=True):
-            row[: len(content)] = np.frombuffer(content, np.uint8)
-        return inputs
+        return np.array(rows, bytes)[:, None].view(np.uint8)
 
 
 def _text_features(inputs: NDArray[np.uint8]) -> _Array:
@@ -138,12 +135,9 @@ def _prediction() -> Mapping[str, _Array]:
         return {name: file[name].astype(np.float32) for name in file.files}
 
 
-def _token_rows(texts: Sequence[str]) -> NDArray[np.int64]:
+def _token_rows(texts: Sequence[str]) -> NDArray[np.int32]:
     rows = [_word_pieces()(text, _MAX_TOKENS) for text in texts]
-    tokens = np.zeros((len(rows), max(map(len, rows))), np.int64)
-    for row, ids in zip(tokens, rows, strict=True):
-        row[: len(ids)] = ids
-    return tokens
+    return pad_tokens(rows, max(map(len, rows)))
 
 
 @cache
@@ -211,7 +205,7 @@ class _Bert:
     weights: Mapping[str, NDArray[Any]]
     matrices: Sequence[str]
 
-    def __call__(self, tokens: NDArray[np.int64]) -> _Array:
+    def __call__(self, tokens: NDArray[np.int32]) -> _Array:
         """Compute the mean of the last layer over each row's tokens, divided by its norm."""
         tokens = tokens[:, : max(1, int((tokens > 0).sum(axis=1).max(initial=0)))]
         n, m = tokens.shape
@@ -242,7 +236,7 @@ class _Bert:
         product = x @ self.weights[f"{matrix}_q"].astype(np.float32)
         return cast(_Array, product * self.weights[f"{matrix}_scale"] + self.weights[f"{bias}.bias"])
 
-    def _rows(self, table: str, places: NDArray[np.int64]) -> _Array:
+    def _rows(self, table: str, places: NDArray[np.integer[Any]]) -> _Array:
         return cast(_Array, self.weights[f"{table}_q"][places] * self.weights[f"{table}_scale"][places])
 
     def _normalized(self, x: _Array, layer: str) -> _Array:
@@ -326,31 +320,26 @@ def _read_onnx_weights(file: Path) -> dict[str, NDArray[Any]]:
     """
     content = memoryview(np.memmap(file, np.uint8, "r"))  # type: ignore[arg-type]  # NumPy's stubs say less
     weights: dict[str, NDArray[Any]] = {}
-    for number, model in _fields(content):
-        for part, tensor in _fields(model) if number == 7 else ():
-            if part == 5:  # an initializer of the graph
-                values: dict[int, Any] = {1: []}
-                for key, value in _fields(tensor):
-                    values[key] = [*values[1], value] if key == 1 else value
-                shape = [n for n in values[1] for n in ([n] if isinstance(n, int) else _varints(n))]
-                weights[bytes(values[8]).decode()] = np.frombuffer(values[9], _ONNX_TYPES[values[2]]).reshape(shape)
+    graph = next(value for number, value in _fields(content) if number == 7)
+    for number, tensor in _fields(graph):
+        if number == 5:  # an initializer
+            values, shape = dict(_fields(tensor)), [n for key, n in _fields(tensor) if key == 1]
+            weights[bytes(values[8]).decode()] = np.frombuffer(values[9], _ONNX_TYPES[values[2]]).reshape(shape)
     return weights
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of a message's fields (https://protobuf.dev/programming-guides/encoding)."""
+    """Yield number and value of a message's fields (https://protobuf.dev/programming-guides/encoding): numbers, or
+    bytes behind their length.
+    """
     place = 0
     while place < len(message):
         key, place = _varint(message, place)
-        if key & 7 == 0:
-            value, place = _varint(message, place)
-            yield key >> 3, value
-            continue
-        length = {1: 8, 5: 4}.get(key & 7)
-        if length is None:
-            length, place = _varint(message, place)
-        yield key >> 3, message[place : place + length]
-        place += length
+        value: Any
+        value, place = _varint(message, place)
+        if key & 7:
+            value, place = message[place : place + value], place + value
+        yield key >> 3, value
 
 
 def _varint(message: memoryview, place: int) -> tuple[int, int]:
@@ -361,13 +350,6 @@ def _varint(message: memoryview, place: int) -> tuple[int, int]:
         value, shift = value | (byte & 127) << shift, shift + 7
         if byte < 128:
             return value, place
-
-
-def _varints(packed: memoryview) -> Iterator[int]:
-    place = 0
-    while place < len(packed):
-        value, place = _varint(packed, place)
-        yield value
 
 
 class Head(NamedTuple):

@@ -147,7 +147,7 @@ def _split_bert_words(text: str) -> list[str]:
         return f" {character} " if is_mark else character
 
     plain = unicodedata.normalize("NFD", "".join(map(cleaned, text)))
-    bare = "".join(character for character in plain if unicodedata.category(character) != "Mn").lower()
+    bare = "".join(character.lower() for character in plain if unicodedata.category(character) != "Mn")
     return "".join(map(parted, bare)).split()
 
 
