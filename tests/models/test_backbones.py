@@ -106,11 +106,17 @@ def test_published_batch_normalisation_drifts_and_is_saved(records, tmp_path):
     torch.testing.assert_close(load_model(tmp_path).outputs("image", images), model.outputs("image", images))
 
 
-@pytest.mark.parametrize("kind", ["cliphash", "tdsrdh"])
-@pytest.mark.parametrize("freeze", [True, False])
-def test_a_code_depends_on_its_own_input_and_is_the_saved_models(kind, freeze, records, clip_settings, tmp_path):
-    settings = clip_settings if kind == "cliphash" else resnet_model()
-    model = create(settings, records, freeze_backbone=freeze).eval()
+SMALL = {"name": "small", "width": 8, "image_size": 32}
+
+
+@pytest.mark.parametrize(("kind", "more"), [
+    ("cliphash", {"freeze_backbone": True}), ("cliphash", {"freeze_backbone": False}),
+    ("tdsrdh", {"freeze_backbone": True}), ("tdsrdh", {"freeze_backbone": False}),
+    ("small", {"text_encoder": "bag"}), ("small", {"text_encoder": "transformer"}),
+])  # fmt: skip
+def test_a_code_depends_on_its_own_input_and_is_the_saved_models(kind, more, records, clip_settings, tmp_path):
+    settings = {"cliphash": clip_settings, "tdsrdh": resnet_model(), "small": SMALL}[kind]
+    model = create(settings, records, **more).eval()
     texts, images = list(records.items["text"]), list(records.items["image"])
     alone = {"image": model.outputs("image", images[3:4]), "text": model.outputs("text", texts[3:4])}
     other = "a much longer text about something else altogether"
@@ -119,7 +125,7 @@ def test_a_code_depends_on_its_own_input_and_is_the_saved_models(kind, freeze, r
     torch.testing.assert_close(batch["image"][len(images) - 4], alone["image"][0], atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(batch["text"][1], alone["text"][0], atol=1e-5, rtol=1e-4)
     assert batch["text"].isfinite().all()
-    model = create(settings, records, freeze_backbone=freeze)
+    model = create(settings, records, **more)
     model.save_pretrained(tmp_path)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     size = (tmp_path / "model.safetensors").stat().st_size

@@ -163,18 +163,12 @@ def test_words_of_word_vectors_cannot_be_exported_but_pictures_can(records, tmp_
 ROWS = FeatureRows("image", 3)
 
 
-class Bessel(nn.Module):
-    """Something that ONNX has no operation for."""
+class Computed(nn.Module):
+    """A layer of one function."""
 
-    def forward(self, rows):
-        return torch.special.i0(rows)
-
-
-class OtherWhenExported(nn.Module):
-    """Computes something else when it is exported."""
-
-    def forward(self, rows):
-        return rows + 1 if torch.onnx.is_in_onnx_export() else rows
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
 
 
 def test_a_network_that_computes_in_bfloat16_is_refused(records, tmp_path):
@@ -191,9 +185,10 @@ def test_a_model_of_ones_own_that_cannot_be_exported_says_why(tmp_path):
     unsaid = own(partial(feature_rows, modality="image", width=3), nn.Identity())
     says = r"\(what prepares its items has no method recipe\(\) that says how\)"
     check_refusal(says, export_onnx, unsaid, tmp_path / "out")
-    unknown = refusal(export_onnx, own(ROWS, Bessel()), tmp_path / "out")
+    unknown = refusal(export_onnx, own(ROWS, Computed(torch.special.i0)), tmp_path / "out")
     assert unknown.startswith("image: cannot be exported to ONNX (Exporting the operator 'aten::i0'")
-    says, other = "image: the ONNX file computes something else than the model", own(ROWS, OtherWhenExported())
+    says = "image: the ONNX file computes something else than the model"
+    other = own(ROWS, Computed(lambda rows: rows + int(torch.onnx.is_in_onnx_export())))
     check_refusal(says, export_onnx, other, tmp_path / "out", error=JobError)
     broken = own(ROWS, nn.Identity())
     with torch.no_grad():

@@ -27,19 +27,6 @@ from small_stores import small_model
 TEXTS = ("a red car", "sunset over the sea", "dog", "two dogs by the sea", "red sunset", "car")
 
 
-@pytest.fixture
-def records(tmp_path):
-    random = np.random.default_rng(0)
-    paths = tuple(tmp_path / f"{i}.png" for i in range(6))
-    for path in paths:
-        Image.fromarray(random.integers(0, 255, (40, 50, 3), np.uint8)).save(path)
-    items = {"image": paths, "text": TEXTS}
-    return Records(tuple("abcdef"), items, np.eye(6, 3, dtype=bool), ("x", "y", "z"))
-
-
-VARIANTS = [{"text_encoder": "bag", "min_count": 1}, {"text_encoder": "transformer", "min_count": 1}]
-
-
 def small(records: Records, n_bits: int = 12, **settings: object) -> ch.HashModel:
     torch.manual_seed(0)
     return MODELS["small"].create(records, n_bits, width=8, image_size=32, **settings)
@@ -59,39 +46,22 @@ def test_the_hash_head_is_the_protocols():
     assert linears[-1].weight.std().item() == pytest.approx((2 / 500) ** 0.5, rel=0.03)  # He-normal
 
 
-@pytest.mark.parametrize("settings", VARIANTS, ids=str)
-def test_a_code_depends_on_its_own_input_alone_and_is_finite_without_known_words(records, settings):
-    model = small(records, **settings)
-    codes = {m: model.outputs(m, records.items[m]) for m in ("image", "text")}
-    for modality, together in codes.items():
-        for i, item in enumerate(records.items[modality]):
-            torch.testing.assert_close(model.outputs(modality, [item])[0], together[i], atol=1e-5, rtol=1e-4)
-        backwards = model.outputs(modality, records.items[modality][::-1])
-        torch.testing.assert_close(backwards.flip(0), together, atol=1e-5, rtol=1e-4)
-    alone = MODELS["small"].create(replace(records, items={"text": TEXTS}), 12, **settings)
+@pytest.mark.parametrize("text_encoder", ["bag", "transformer"])
+def test_codes_of_texts_need_no_images_and_are_finite_without_known_words(records, text_encoder):
+    model, texts = small(records, text_encoder=text_encoder), records.items["text"]
+    alone = MODELS["small"].create(replace(records, items={"text": texts}), 12, text_encoder=text_encoder)
     alone.load_state_dict({k: v for k, v in model.state_dict().items() if k.startswith("branches.text")})
-    torch.testing.assert_close(alone.outputs("text", TEXTS), codes["text"])
-    outputs = small(records, **settings).outputs("text", ["", "   ", "!!!"])
+    torch.testing.assert_close(alone.outputs("text", texts), model.outputs("text", texts))
+    outputs = model.outputs("text", ["", "   ", "!!!"])
     assert outputs.isfinite().all()
     assert torch.equal(outputs[0], outputs[2])
-
-
-@pytest.mark.parametrize("settings", VARIANTS, ids=str)
-def test_saving_and_loading_gives_the_same_codes_and_fingerprint(records, settings, tmp_path):
-    model = small(records, **settings)
-    model.save_pretrained(tmp_path / "saved")
-    for again in (ch.HashModel.from_pretrained(tmp_path / "saved"), load_model(tmp_path / "saved")):
-        assert again.fingerprint() == model.fingerprint()
-        for modality, items in records.items.items():
-            np.testing.assert_array_equal(again.encode(modality, items), model.encode(modality, items))
-    assert json.loads((tmp_path / "saved" / "config.json").read_text())["n_bits"] == 12
 
 
 def test_codes_are_packed_and_pictures_may_be_opened_ones(records):
     model = small(records, n_bits=12)
     paths = list(records.items["image"])
     codes = model.encode_images(paths)
-    assert (codes.shape, codes.dtype) == ((6, 2), np.uint8)
+    assert (codes.shape, codes.dtype) == ((12, 2), np.uint8)
     np.testing.assert_array_equal(model.encode_images([Image.open(path) for path in paths]), codes)
     np.testing.assert_array_equal(model.encode_images([str(path) for path in paths]), codes)
     assert model.encode_texts([]).shape == (0, 2)

@@ -91,6 +91,7 @@ def test_a_picture_that_has_gone_and_limits_are_said(tmp_path, model):
         assert "not there any more" in found["remarks"][1]
         found = asked(client, {"text": "red"}, {"id": "item004", "modality": "image"})
         assert "12 patches" in found["remarks"][0]
+        assert found["sides"][1]["map"] is None
 
 
 def test_an_empty_store_explains_codes_and_a_server_without_model_too(tmp_path, model, folder):

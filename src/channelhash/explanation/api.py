@@ -84,7 +84,6 @@ _ROWS = 1 << 16
 _MAX_COUNTED = 20_000
 #: Largest store whose ids are listed; of larger ones nothing is counted.
 _MAX_ITEMS = 5_000_000
-_BLOCK = 1000
 
 
 def _bit_label_correlation(packed: PackedCodes, n_bits: int, labels: NDArray[np.bool_]) -> _Correlations:
@@ -189,19 +188,15 @@ def _count_items(store: Store) -> BitLabels | None:
         return None
     ids = store.ids()
     sample = [ids[i] for i in np.unique(np.linspace(0, len(ids) - 1, min(_MAX_COUNTED, len(ids))).astype(int))]
-    pairs: dict[str, list[tuple[PackedCodes, list[str]]]] = {}
-    for start in range(0, len(sample), _BLOCK):
-        for item in store.get(sample[start : start + _BLOCK]):
-            if isinstance(labels := item.metadata.get("labels"), list):
-                for modality, code in item.codes.items():
-                    pairs.setdefault(modality, []).append((code, labels))
-    label_names = sorted({label for rows in pairs.values() for _, labels in rows for label in labels})
+    items = [item for item in store.get(sample) if isinstance(item.metadata.get("labels"), list)]
+    names: list[Any] = [item.metadata["labels"] for item in items]
+    labels, label_names = labels_from_names(names, None, store.address)
     if not label_names or store.n_bits is None:
         return None
     rows = {}
-    for modality, items in pairs.items():
-        names = [labels for _, labels in items]
-        rows[modality] = np.stack([code for code, _ in items]), labels_from_names(names, label_names, store.address)[0]
+    for modality in sorted({name for item in items for name in item.codes}):
+        coded = [i for i, item in enumerate(items) if modality in item.codes]
+        rows[modality] = np.stack([items[i].codes[modality] for i in coded]), labels[coded]
     return _correlate(label_names, store.n_bits, rows)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, cast
-from urllib.error import URLError
 
 import numpy as np
 import torch
@@ -20,14 +19,14 @@ from safetensors.torch import load
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from channelhash.data.images import Resize
+from channelhash.data.images import Prepare, Resize
 from channelhash.errors import InputError, JobError
 from channelhash.models import photo
 from channelhash.models.description import split_source
 from channelhash.utils.files import check_exhausted, content_hash, one_line, reading
 from channelhash.utils.optional_imports import package_file
 from channelhash.utils.seeds import derive_seed
-from channelhash.utils.typed_settings import unknown
+from channelhash.utils.typed_settings import pick, unknown
 
 
 class Tower(nn.Module):
@@ -303,12 +302,9 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
     open_clip = _library()
     if name.endswith(".json"):
         name = _register(Path(name))
-    elif name not in open_clip.list_models():
-        raise InputError(unknown(f"model.backbone {name!r}", name, open_clip.list_models()))
+    pick(dict.fromkeys(open_clip.list_models()), name, "model.backbone")
     tag, file = weights_source(pretrained) if pretrained else (None, None)
-    tags = open_clip.list_pretrained_tags_by_model(name)
-    if tag is not None and tag not in tags:
-        raise InputError(unknown(f"model.pretrained {tag!r} of {name}", tag, tags or ["none"]))
+    _check_tag(tag, name, open_clip.list_pretrained_tags_by_model(name))
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # OpenCLIP logs to the root logger what is an error here, or was requested
     try:
@@ -334,6 +330,11 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
     )
 
 
+def _check_tag(tag: str | None, name: str, known: list[str]) -> None:
+    if tag is not None and tag not in known:
+        raise InputError(unknown(f"model.pretrained {tag!r} of {name}", tag, known or ["none"]))
+
+
 @lru_cache(maxsize=8)
 def _tokenizer(name: str, config: str) -> Callable[[Sequence[str]], Tensor]:
     """Make the tokenizer of a model once for each configuration that its name has had; some are on the hub."""
@@ -352,11 +353,11 @@ def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) ->
 
 def _register(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
-        keys = json.loads(text).keys()
+        config = json.loads(path.read_text(encoding="utf-8"))
+        keys = config.keys()
     except (OSError, ValueError, AttributeError) as error:
         raise InputError(f"model.backbone: {path}: not a readable JSON file ({error})") from None
-    if "trust_remote_code" in json.dumps(json.loads(text)):  # OpenCLIP hands such keys to a tokenizer's loader
+    if "trust_remote_code" in json.dumps(config):  # OpenCLIP hands such keys to a tokenizer's loader
         raise InputError(f"model.backbone: {path}: asks to trust_remote_code, which is never done; remove the key")
     if missing := {"embed_dim", "vision_cfg", "text_cfg"} - keys:
         raise InputError(f"model.backbone: {path}: no model configuration of OpenCLIP, {min(missing)} is missing")
@@ -372,22 +373,19 @@ def _library() -> Any:
 
 
 @dataclass(frozen=True)
-class PromptTokens:
+class PromptTokens(Prepare):
     """Put texts in a prompt and tokenize them: texts -> ``(n, context)`` int64, by the OpenCLIP model's ``tokenize``.
 
-    >>> PromptTokens("a photo of {}", lambda texts: texts)(["a dog"])
-    ['a photo of a dog']
+    >>> PromptTokens("a photo of {}", lambda texts: torch.tensor([[len(text)] for text in texts]))(["a dog"])
+    tensor([[16]])
     """
 
     prompt: str
     tokenize: Callable[[Sequence[str]], Tensor]
 
-    def __call__(self, items: Sequence[str]) -> Tensor:
-        return self.tokenize([self.prompt.replace("{}", text) for text in items])
-
     def arrays(self, items: Sequence[str]) -> NDArray[np.int64]:
-        """Return the same as an array."""
-        return self(items).numpy()
+        """Tokenize ``n`` texts."""
+        return self.tokenize([self.prompt.replace("{}", text) for text in items]).numpy()
 
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, how to do the same without this package."""
@@ -405,17 +403,13 @@ def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]
     """Load an encoder of ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to features below the classifier."""
     from channelhash.utils.torchvision_compat import torchvision  # takes longer than a photo search
 
-    known = torchvision.models.list_models(module=torchvision.models)
-    if name not in known:
-        raise InputError(unknown(f"model.backbone {name!r}", name, known))
+    pick(dict.fromkeys(torchvision.models.list_models(module=torchvision.models)), name, "model.backbone")
     tag, file = weights_source(pretrained) if pretrained else (None, None)
-    tags = [weights.name for weights in torchvision.models.get_model_weights(name)]
-    if tag not in (None, "DEFAULT", *tags):
-        raise InputError(unknown(f"model.pretrained {tag!r} of {name}", str(tag), tags))
+    _check_tag(tag, name, ["DEFAULT", *(weights.name for weights in torchvision.models.get_model_weights(name))])
     build: Callable[..., nn.Module] = torchvision.models.get_model
     try:
         model = build(name, weights=None if file else tag)
-    except (URLError, OSError) as error:
+    except OSError as error:  # URLError is one
         remedy = f"fetch it elsewhere and give {tag}@FILE"
         raise JobError(f"model.pretrained: {tag} of {name} cannot be fetched ({error}); {remedy}") from None
     classifier, width = _cut_classifier(model)

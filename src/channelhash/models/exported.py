@@ -64,9 +64,8 @@ class ExportedModel(QueryEncoder):
         with reading(file, _DAMAGED, _AGAIN):
             description = json.loads(file.read_text(encoding="utf-8"))
             self.name, self.n_bits = str(description["model"]), int(description["n_bits"])
-            comparable = [str(word) for word in description["comparable_with"]]
-            self.extends = tuple(word for word in description.get("extends", ()) if word in comparable)
-            self.code_spaces = tuple(word for word in comparable if word not in self.extends)
+            self.extends = tuple(map(str, description.get("extends", ())))
+            self.code_spaces = tuple(str(word) for word in description["comparable_with"] if word not in self.extends)
             self._fingerprint = str(description["fingerprint"])
             self._entries: dict[str, dict[str, Any]] = dict(description["modalities"])
             self._sha256: dict[str, str] = dict(description["sha256"])
