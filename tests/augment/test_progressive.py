@@ -127,14 +127,10 @@ def test_augmenting_leaves_the_global_generator_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-PICTURES = st.tuples(st.integers(8, 40), st.integers(8, 40), st.integers(0, 10**6))
-
-
 @settings(max_examples=40)
-@given(PICTURES, st.sampled_from(["easy", "medium", "hard"]), st.integers(0, 10**6))
-def test_shape_and_range_are_kept(picture, level, sample):
-    height, width, seed = picture
-    image, partner = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(seed))
+@given(st.integers(8, 40), st.integers(8, 40), st.integers(0, 10**6), st.sampled_from(["easy", "medium", "hard"]))
+def test_shape_and_range_are_kept(height, width, sample, level):
+    image, partner = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(sample))
     progression = Progression(0, 10**6 + 1, level=level)
     result = progression.augment(lambda row: image if row == sample else partner, 0, sample)
     assert (result.shape, result.dtype) == (image.shape, image.dtype)
@@ -224,10 +220,8 @@ def close(got, expected, atol=1e-5):
 
 
 def test_flips_mirror_left_and_right_or_top_and_bottom():
-    close(op._flip_horizontally(IMAGE)[:, :, 0], IMAGE[:, :, -1])
-    close(op._flip_horizontally(op._flip_horizontally(IMAGE)), IMAGE)
-    close(op._flip_vertically(IMAGE)[:, 0], IMAGE[:, -1])
-    close(op._flip_vertically(op._flip_vertically(IMAGE)), IMAGE)
+    close(op._flip_horizontally(IMAGE), IMAGE.numpy()[:, :, ::-1].copy())
+    close(op._flip_vertically(IMAGE), IMAGE.numpy()[:, ::-1].copy())
 
 
 def test_rotation_by_right_angles_is_rot90():

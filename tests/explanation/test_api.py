@@ -218,13 +218,6 @@ def test_of_a_store_labelled_items_are_counted_and_of_a_run_and_a_file_all(tmp_p
     np.testing.assert_allclose(counted.correlations["text"], whole["text"])
 
 
-def test_without_labels_there_are_no_meanings(tmp_path):
-    store = open_store(tmp_path / "store", 8)
-    assert BitLabels.load(store) is None
-    store.add(["a"], pack(np.ones((1, 8), bool)), "image")
-    assert BitLabels.load(store) is None
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_strengths_and_shares_are_what_they_say(seed):
     first, second = np.random.default_rng(seed).normal(size=(2, 13)).astype(np.float32)

@@ -224,10 +224,9 @@ def test_tdsrdh_reads_word_vectors_through_the_token_cache(tmp_path):
     check_refusal(r"v\.bin: not the word vectors that the model was trained with", load_model, tmp_path / "model")
 
 
-@pytest.mark.parametrize(
-    ("device", "precision", "reduced"),
-    [("cuda", "auto", True), ("cuda", "float32", False), ("cpu", "auto", False), ("cpu", "bfloat16", True)],
-)
+@pytest.mark.parametrize(("device", "precision", "reduced"), [
+    ("cuda", "auto", True), ("cuda", "float32", False), ("cpu", "auto", False), ("cpu", "bfloat16", True),
+])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::UserWarning")  # there is no GPU here
 def test_a_gpu_computes_products_in_bfloat16_unless_told_otherwise(device, precision, reduced):
     context = autocast(torch.device(device), precision)

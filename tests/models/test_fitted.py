@@ -81,7 +81,9 @@ def test_one_space_shares_a_map_around_each_mean_and_centres_missing_texts_on_ph
     model.save_pretrained(tmp_path / "model")
     again = load_model(tmp_path / "model")
     assert again.fingerprint() == model.fingerprint()
-    np.testing.assert_array_equal(again.outputs("text", ["a dog"]), model.outputs("text", ["a dog"]))
+    picture = [Image.new("RGB", (30, 20), "red")]
+    for modality, items in (("text", ["a dog"]), ("image", picture)):  # of weights that are drawn again
+        np.testing.assert_array_equal(again.outputs(modality, items), model.outputs(modality, items))
 
 
 @given(st.integers(1, 40), st.integers(1, 10), st.integers(0, 3))

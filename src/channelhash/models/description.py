@@ -30,7 +30,7 @@ class QueryEncoder(Protocol):
     def modalities(self) -> tuple[str, ...]:
         """Modalities that it encodes."""
 
-    def outputs(self, modality: str, items: Any) -> Any:
+    def outputs(self, modality: str, items: Any, progress: Progress = no_progress) -> Any:
         """Return real-valued outputs ``(n, k)``, a tensor or an array, of ``n`` raw items."""
 
     def fingerprint(self) -> str:
@@ -58,9 +58,6 @@ class Model(QueryEncoder, Protocol):
 
     def save_pretrained(self, folder: Path, /) -> Any:
         """Save it in a folder."""
-
-    def outputs(self, modality: str, items: Any, progress: Progress = no_progress) -> Any:
-        """Return real-valued outputs ``(n, k)``, a tensor or an array, of ``n`` raw items."""
 
     def encode(self, modality: str, items: "Items", progress: Progress = no_progress) -> PackedCodes:
         """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8; arguments and errors as in `outputs`."""

@@ -133,13 +133,10 @@ def _openclip(what: str) -> Encoder:
     with fixed_random_weights(Path(name).name):
         clip = load_open_clip(name, weights)
     word, width = str(absolute_word(f"openclip:{what}")), clip.n_features
-    image = Frozen(clip.image, f"{word}, image", str(clip.resize), width)
-    text = Frozen(clip.text, f"{word}, text", str(clip.resize), width)
-    texts = PromptTokens("{}", clip.tokenize)
-    sides = {
-        "image": Side(clip.resize, _FrozenNetwork(image), width, image.identity()),
-        "text": Side(texts, _FrozenNetwork(text), width, text.identity()),
-    }
+    sides, texts = {}, PromptTokens("{}", clip.tokenize)
+    for modality, prepare, network in (("image", clip.resize, clip.image), ("text", texts, clip.text)):
+        frozen = Frozen(network, f"{word}, {modality}", str(clip.resize), width)
+        sides[modality] = Side(prepare, _FrozenNetwork(frozen), width, frozen.identity())
     return Encoder(word, sides, one_space=True)
 
 

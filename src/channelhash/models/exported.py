@@ -22,6 +22,7 @@ from channelhash.models.description import QueryEncoder, outputs_by_batches
 from channelhash.text.tokens import Vocabulary
 from channelhash.utils.files import file_hash, one_line, reading, sync, temporary_folder
 from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime
+from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
 
 if TYPE_CHECKING:
@@ -93,14 +94,14 @@ class ExportedModel(QueryEncoder):
             what = " and ".join(self.modalities)
             raise InputError(f"{self.folder}: encodes {what}, not {min(missing)}; export the model with it, too")
 
-    def outputs(self, modality: str, items: Sequence[Any]) -> NDArray[np.float32]:
+    def outputs(self, modality: str, items: Sequence[Any], progress: Progress = no_progress) -> NDArray[np.float32]:
         """Compute real-valued outputs ``(n, k)`` of raw items: images (files or opened), strings, or rows of
         features.
         """
         self.check_encodes([modality])
         if modality not in self._sides:
             self._sides[modality] = _open_side(self.folder, modality, self._entries[modality], self._sha256)
-        rows = outputs_by_batches(self._sides[modality], modality, items, _NOT_FINITE, batch_size=_BATCH)
+        rows = outputs_by_batches(self._sides[modality], modality, items, _NOT_FINITE, progress, _BATCH)
         return np.concatenate([np.empty((0, self.n_bits), np.float32), *rows])
 
 

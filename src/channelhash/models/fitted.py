@@ -7,7 +7,6 @@ ITQ, or CCA-ITQ where pairs of images and captions exist. An encoder whose featu
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -188,6 +187,7 @@ class FittedModel(description.Model):
     def __init__(self, encoder: Encoder, architecture: dict[str, Any], maps: Mapping[str, _LinearMap]) -> None:
         self.encoder, self.architecture, self._maps = encoder, architecture, maps
         self.n_bits = architecture["n_bits"]
+        self._fingerprint = description.fingerprint_of(self._description(), self._weights())
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -228,10 +228,6 @@ class FittedModel(description.Model):
     def fingerprint(self) -> str:
         """Hash encoder and weights; see `HashModel.fingerprint`."""
         return self._fingerprint
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        return description.fingerprint_of(self._description(), self._weights())
 
     def _description(self) -> dict[str, Any]:
         identities = {name: dict(self.encoder.sides[name].identity) for name in self.modalities}
