@@ -220,8 +220,8 @@ def close(got, expected, atol=1e-5):
 
 
 def test_flips_mirror_left_and_right_or_top_and_bottom():
-    close(op._flip_horizontally(IMAGE), IMAGE.numpy()[:, :, ::-1].copy())
-    close(op._flip_vertically(IMAGE), IMAGE.numpy()[:, ::-1].copy())
+    close(_OPERATIONS["flip_horizontally"](IMAGE), IMAGE.numpy()[:, :, ::-1].copy())
+    close(_OPERATIONS["flip_vertically"](IMAGE), IMAGE.numpy()[:, ::-1].copy())
 
 
 def test_rotation_by_right_angles_is_rot90():

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from functools import partial
 from unittest.mock import Mock
 
@@ -29,15 +30,18 @@ from refusals import check_refusal
 from small_runs import assert_refused, interrupt_at, run_command, run_json
 
 
-@pytest.fixture
-def records():
+@pytest.fixture(scope="module")
+def pairs():
+    """300 pairs of 16 numbers, of which the last 8 are in common and the first are small noise."""
     random = np.random.default_rng(0)
-    items = {name: 3 + random.normal(size=(40, width)) for name, width in (("image", 6), ("text", 4))}
-    return Records(tuple(f"{i}" for i in range(40)), items, np.ones((40, 0), dtype=bool), ())
+    common = random.normal(size=(300, 16)) * np.repeat([0.0, 1.0], 8)
+    items = {name: common + 0.2 * random.normal(size=common.shape) for name in ("image", "text")}
+    return Records(tuple(map(str, range(300))), items, np.zeros((300, 0), dtype=bool), ())
 
 
-def test_outputs_are_those_of_the_form(records):
+def test_outputs_are_those_of_the_form(pairs):
     torch.manual_seed(0)
+    records = replace(pairs, items={"image": pairs.items["image"] + 3, "text": pairs.items["text"][:, 4:]})
     model = MODELS["aligned"].create(records, 16, "features", hidden=[8])
     fit_scales(model, {name: torch.from_numpy(values).float() for name, values in records.items.items()})
     for name, values in records.items.items():
@@ -50,9 +54,9 @@ def test_outputs_are_those_of_the_form(records):
         np.testing.assert_allclose(model.float().outputs(name, values).numpy(), expected, atol=1e-4)
 
 
-def test_noise_is_of_training_alone(records):
-    model = MODELS["aligned"].create(records, 16, "features", hidden=[8], dropout=0.0, noise=0.5)
-    inputs = {"image": torch.from_numpy(records.items["image"]).float()}
+def test_noise_is_of_training_alone(pairs):
+    model = MODELS["aligned"].create(pairs, 16, "features", hidden=[8], dropout=0.0, noise=0.5)
+    inputs = {"image": torch.from_numpy(pairs.items["image"]).float()}
     assert not torch.equal(model.train()(inputs)["image"], model(inputs)["image"])
     assert torch.equal(model.eval()(inputs)["image"], model(inputs)["image"])
 
@@ -62,8 +66,8 @@ def test_noise_is_of_training_alone(records):
     ("openclip:x/y", [], "take the encoder features"),
     ("features", [24], "model.nested: 24 of 16 outputs; name fewer"),
 ])  # fmt: skip
-def test_features_are_for_the_encoder_features_and_nested_codes_not_longer(records, encoder, nested, says):
-    check_refusal(says, MODELS["aligned"].create, records, 16, encoder, nested=nested)
+def test_features_are_for_the_encoder_features_and_nested_codes_not_longer(pairs, encoder, nested, says):
+    check_refusal(says, MODELS["aligned"].create, pairs, 16, encoder, nested=nested)
     raw = Records(("a",), {"text": ("a dog",)}, np.ones((1, 0), dtype=bool), ())
     check_refusal("holds no precomputed features; name another", MODELS["aligned"].create, raw, 16, "features")
 
@@ -172,15 +176,6 @@ def test_a_model_knows_its_weights_by_their_name_and_does_not_save_them(tmp_path
 
 
 # ---- the rotation after a training
-
-
-@pytest.fixture(scope="module")
-def pairs():
-    """300 pairs of 16 numbers, of which the last 8 are in common and the first are small noise."""
-    random = np.random.default_rng(0)
-    common = random.normal(size=(300, 16)) * np.repeat([0.0, 1.0], 8)
-    items = {name: common + 0.2 * random.normal(size=common.shape) for name in ("image", "text")}
-    return Records(tuple(map(str, range(300))), items, np.zeros((300, 0), dtype=bool), ())
 
 
 @pytest.fixture

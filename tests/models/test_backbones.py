@@ -16,8 +16,7 @@ from channelhash.data.table import load_table
 from channelhash.errors import JobError
 from channelhash.models import MODELS, HashModel, load_model
 from channelhash.models.backbones import autocast, load_open_clip, load_torchvision
-from channelhash.models.cliphash import build_cliphash_branches
-from channelhash.models.tdsrdh import PartlyFrozen, _WordTable, build_tdsrdh_branches
+from channelhash.models.paper import PartlyFrozen, _WordTable, build_cliphash_branches, build_tdsrdh_branches
 from channelhash.utils.torchvision_compat import torchvision
 from picture_runs import clip_model, resnet_model, tiny_clip, write_pictures
 from refusals import check_refusal

@@ -20,24 +20,6 @@ from channelhash.utils.torchvision_compat import functional as F
 _BILINEAR = InterpolationMode.BILINEAR
 
 
-def _flip_horizontally(image: Tensor) -> Tensor:
-    """Mirror left and right.
-
-    >>> _flip_horizontally(torch.tensor([[[0.0, 1.0]]])).tolist()
-    [[[1.0, 0.0]]]
-    """
-    return image.flip(-1)
-
-
-def _flip_vertically(image: Tensor) -> Tensor:
-    """Mirror top and bottom.
-
-    >>> _flip_vertically(torch.tensor([[[0.0], [1.0]]])).tolist()
-    [[[1.0], [0.0]]]
-    """
-    return image.flip(-2)
-
-
 def _rotate(image: Tensor, angle: float) -> Tensor:
     """Rotate by ``angle`` degrees counter-clockwise about the centre; uncovered corners are black.
 
@@ -165,11 +147,12 @@ def _corner(image: Tensor, height: int, width: int, x: float, y: float) -> tuple
     return round(y * (image.shape[-2] - height)), round(x * (image.shape[-1] - width))
 
 
-_BY_PIXELS = (_flip_horizontally, _flip_vertically, _rotate, _grayscale, _crop, _erase, _color_jitter)
+_OWN = (_rotate, _grayscale, _crop, _erase, _color_jitter, _uniform_noise, _elastic, _blend, _picture_in_picture)
 #: name in the table -> operation.
 _OPERATIONS: dict[str, Callable[..., Tensor]] = {
-    operation.__name__.removeprefix("_"): operation
-    for operation in (*_BY_PIXELS, _uniform_noise, _elastic, _blend, _picture_in_picture)
+    "flip_horizontally": F.horizontal_flip,
+    "flip_vertically": F.vertical_flip,
+    **{operation.__name__.removeprefix("_"): operation for operation in _OWN},
 }
 #: Operations with draws in addition to those of their rows: places in [0, 1], a seed, a partner.
 _PLACED = frozenset({"crop", "erase", "picture_in_picture"})

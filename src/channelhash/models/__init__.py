@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 @cache
 def _models() -> "dict[str, ModelKind]":
     """Return the registry: name in a configuration -> how to create a model, and to build a saved one again."""
-    from channelhash.models import cliphash, heads, small, tdsrdh
+    from channelhash.models import heads, paper, small
     from channelhash.models.hash_model import ModelKind
 
     return {
         "small": ModelKind(small.create_small_model, small.build_small_branches),
         "features": ModelKind(heads.create_features_model, heads.build_features_branches),
         "aligned": ModelKind(heads.create_aligned_model, heads.build_aligned_branches),
-        "tdsrdh": ModelKind(tdsrdh.create_tdsrdh_model, tdsrdh.build_tdsrdh_branches),
-        "cliphash": ModelKind(cliphash.create_cliphash_model, cliphash.build_cliphash_branches),
+        "tdsrdh": ModelKind(paper.create_tdsrdh_model, paper.build_tdsrdh_branches),
+        "cliphash": ModelKind(paper.create_cliphash_model, paper.build_cliphash_branches),
     }
 
 

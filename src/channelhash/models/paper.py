@@ -1,8 +1,10 @@
-"""``tdsrdh``: a residual network and a Transformer over word vectors, each with a hash head (``protocol.md`` § 4); and
-what keeps a backbone frozen but for its last blocks.
+"""The paper's two models (``protocol.md`` § 4), and what keeps a backbone frozen but for its last blocks.
+
+``tdsrdh``: a residual network and a Transformer over word vectors, each with a hash head. ``cliphash``: one hash head
+for the two towers of an OpenCLIP model.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
@@ -19,7 +21,7 @@ from channelhash.data.records import Features, Records
 from channelhash.errors import InputError
 from channelhash.models import backbones, photo
 from channelhash.models.hash_model import Branch, HashModel
-from channelhash.models.heads import hash_head
+from channelhash.models.heads import UnitLength, hash_head
 from channelhash.models.small import TransformerText, VocabularyTokens
 from channelhash.text.tokens import Vocabulary
 from channelhash.text.word_vectors import SEGMENTATION_WORDS, WordVectors
@@ -102,10 +104,10 @@ def _blocks(part: nn.Module) -> Iterator[nn.Module]:
             yield from _blocks(child)
 
 
-def unfrozen(n_blocks: int, freeze_backbone: bool) -> dict[str, int]:
+def _unfrozen(n_blocks: int, freeze_backbone: bool) -> dict[str, int]:
     """Return the entry of ``unfreeze_blocks`` in an architecture: none for 0.
 
-    >>> unfrozen(2, True), unfrozen(0, False)
+    >>> _unfrozen(2, True), _unfrozen(0, False)
     ({'unfreeze_blocks': 2}, {})
     """
     if n_blocks < 0:
@@ -115,10 +117,10 @@ def unfrozen(n_blocks: int, freeze_backbone: bool) -> dict[str, int]:
     return {"unfreeze_blocks": n_blocks} if n_blocks else {}
 
 
-def check_raw_items(name: str, train: Records) -> None:
+def _check_raw_items(name: str, train: Records) -> None:
     """Raise `InputError` unless ``train`` holds raw items.
 
-    >>> check_raw_items("tdsrdh", Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), bool), ("dog",)))
+    >>> _check_raw_items("tdsrdh", Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), bool), ("dog",)))
     """
     for modality, values in train.items.items():
         if isinstance(values, Features):
@@ -162,7 +164,7 @@ def create_tdsrdh_model(
     Raises:
         InputError: a setting is unknown or does not fit the others, or the data holds features.
     """
-    check_raw_items("tdsrdh", train)
+    _check_raw_items("tdsrdh", train)
     if unfreeze_blocks and frozen_batchnorm == "train":
         raise InputError("model.frozen_batchnorm: what is frozen beside unfrozen blocks stays as it is; set it to eval")
     widths = {"image": [4096, 4096], "text": [1024, 8192]} | (hidden or {})
@@ -176,7 +178,7 @@ def create_tdsrdh_model(
     vectors = None if word_vectors is None else str(Path(word_vectors).resolve())
     architecture: dict[str, Any] = dict(n_bits=n_bits, modalities=list(train.items), hidden=widths, dropout=dropout)
     architecture |= dict(backbone=backbone, pretrained=pretrained, freeze_backbone=freeze_backbone)
-    architecture |= dict(frozen_batchnorm=frozen_batchnorm, **unfrozen(unfreeze_blocks, freeze_backbone))
+    architecture |= dict(frozen_batchnorm=frozen_batchnorm, **_unfrozen(unfreeze_blocks, freeze_backbone))
     architecture |= dict(word_vectors=vectors, vocabulary=vocabulary, segmentation_words=segmentation_words)
     architecture |= dict(max_tokens=max_tokens, mask_padding=mask_padding)
     if image_size != _IMAGE_SIZE:
@@ -302,3 +304,89 @@ class _VectorTexts:
 
 def _open(path: str) -> WordVectors:
     return WordVectors.open(Path(path), cache_folder() / "word-vectors")
+
+
+def create_cliphash_model(
+    train: Records,
+    n_bits: int,
+    backbone: str = "ViT-H-14-quickgelu",
+    pretrained: str | None = "dfn5b",
+    freeze_backbone: bool = True,
+    preprocess: backbones.Preprocess = "openclip",
+    prompt: str = "{}",
+    normalize: bool = False,
+    hidden: list[int] | None = None,
+    dropout: float = 0.1,
+    unfreeze_blocks: int = 0,
+) -> HashModel:
+    """Create an OpenCLIP model with an untrained, shared hash head of d→4096→4096→1024→256→k.
+
+    Args:
+        train: training records; images and texts, not features.
+        n_bits: code length k.
+        backbone: a name that OpenCLIP knows, or a JSON file in its format for model configurations.
+        pretrained: a tag of OpenCLIP, a file of weights, ``TAG@FILE``, or None for random weights.
+        freeze_backbone: train the head alone.
+        preprocess: prepare images as the weights' configuration says, or as in the paper.
+        prompt: prompt around a text; ``{}`` stands for the text.
+        normalize: scale embeddings to unit length before the head; the published code does not.
+        hidden: widths of the head's hidden layers; ``[4096, 4096, 1024, 256]`` if None.
+        dropout: dropout in the head.
+        unfreeze_blocks: last blocks of a frozen backbone that are trained all the same, in each tower, with the layers
+            behind them.
+
+    Raises:
+        InputError: backbone or weights are unknown or do not fit, the backbone has fewer blocks or is not frozen, or
+            the data holds features.
+    """
+    _check_raw_items("cliphash", train)
+    if prompt.count("{}") != 1:
+        raise InputError(f"model.prompt: holds '{{}}' once, where the text goes; got {prompt!r}")
+    backbone = str(Path(backbone).resolve()) if backbone.endswith(".json") else backbone
+    hidden = [4096, 4096, 1024, 256] if hidden is None else hidden
+    architecture: dict[str, Any] = dict(n_bits=n_bits, modalities=list(train.items), hidden=hidden, dropout=dropout)
+    architecture |= dict(backbone=backbone, pretrained=pretrained, freeze_backbone=freeze_backbone)
+    architecture |= dict(preprocess=preprocess, prompt=prompt, normalize=normalize)
+    architecture |= _unfrozen(unfreeze_blocks, freeze_backbone)
+    return HashModel("cliphash", n_bits, architecture, build_cliphash_branches(**architecture, untrained=True))
+
+
+def build_cliphash_branches(
+    n_bits: int,
+    modalities: list[str],
+    backbone: str,
+    pretrained: str | None,
+    freeze_backbone: bool,
+    preprocess: backbones.Preprocess,
+    prompt: str,
+    normalize: bool,
+    hidden: list[int],
+    dropout: float,
+    unfreeze_blocks: int = 0,
+    untrained: bool = False,
+) -> dict[str, Branch]:
+    """Build the branches from the complete architecture; see `create_cliphash_model`.
+
+    ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model has trained ones.
+    """
+    frozen = freeze_backbone and not unfreeze_blocks
+    weights = pretrained if frozen or untrained else None
+    with backbones.fixed_random_weights(backbone) if frozen and weights is None else nullcontext():
+        clip = backbones.load_open_clip(backbone, weights, preprocess)
+    head = hash_head([clip.n_features, *hidden, n_bits], dropout)
+    sides: dict[str, tuple[Callable[[Any], Tensor], nn.Module, str]] = {
+        "image": (clip.resize, clip.image, str(clip.resize)),
+        "text": (backbones.PromptTokens(prompt, clip.tokenize), clip.text, f"prompt {prompt!r}"),
+    }
+    branches = {}
+    for modality in modalities:
+        prepare, encoder, inputs = sides[modality]
+        if normalize:
+            encoder, inputs = nn.Sequential(encoder, UnitLength()), f"{inputs}, unit length"
+        if frozen:
+            name = f"open_clip {backbone} {pretrained}, {modality}"
+            encoder = backbones.Frozen(encoder, name, inputs, clip.n_features)
+        elif unfreeze_blocks:
+            encoder = PartlyFrozen(encoder, unfreeze_blocks)
+        branches[modality] = Branch(prepare, encoder, head, pretrained=True)
+    return branches
