@@ -267,10 +267,9 @@ def pictures(tmp_path):
     return paths
 
 
-@pytest.mark.parametrize(
-    ("name", "tag", "width", "classifier"),
-    [("resnet18", "IMAGENET1K_V1", 512, "fc"), ("mobilenet_v3_small", "DEFAULT", 1024, "classifier.3")],
-)
+@pytest.mark.parametrize(("name", "tag", "width", "classifier"), [
+    ("resnet18", "IMAGENET1K_V1", 512, "fc"), ("mobilenet_v3_small", "DEFAULT", 1024, "classifier.3"),
+])  # fmt: skip
 def test_torchvisions_features_are_those_below_the_classifier(tmp_path, pictures, name, tag, width, classifier):
     torch.manual_seed(0)
     model = torchvision.models.get_model(name, weights=None).eval()

@@ -37,7 +37,6 @@ _BATCH = 32
 #: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
 _TOLERANCE = 1e-4
 
-_OPSET = 17
 _CHECKED_ROWS = 7
 _BITS = {
     "bit": "bit j of a code is 1 where output j >= 0, else 0",
@@ -234,13 +233,13 @@ def _export(model: "HashModel", modality: str, recipe: dict[str, Any], path: Pat
         here = [model.outputs_prepared({modality: rows})[modality].numpy() for rows in batches]
     except Exception as error:  # the exporter and the runtime have many types of their own
         raise _refusal(model, modality, one_line(error)[:200]) from error
-    entry = {
+    return {
         "file": path.name,
         "input": {"name": "inputs", "dtype": str(inputs.numpy().dtype), "shape": ["n", *inputs.shape[1:]]},
         "output": {"name": "outputs", "dtype": "float32", "shape": ["n", model.n_bits]},
         "prepare": recipe,
+        "largest_difference": max(map(partial(_difference, modality), outputs, here)),
     }
-    return entry | {"largest_difference": max(map(partial(_difference, modality), outputs, here))}
 
 
 def _write(branch: "nn.Module", inputs: "Tensor", path: Path) -> None:
@@ -261,7 +260,7 @@ def _write(branch: "nn.Module", inputs: "Tensor", path: Path) -> None:
                 input_names=["inputs"],
                 output_names=["outputs"],
                 dynamic_axes={"inputs": {0: "n"}, "outputs": {0: "n"}},
-                opset_version=_OPSET,
+                opset_version=17,
                 dynamo=False,  # the other exporter needs one more library
             )
     finally:

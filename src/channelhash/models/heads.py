@@ -27,8 +27,6 @@ from channelhash.utils.seeds import derive_seed, generator
 
 #: Initial weights of a head.
 Initial = Literal["paper", "pytorch"]
-#: The setting ``model.extractors``.
-_Extractors = Annotated[dict[str, str], AfterValidator(absolute_names)]
 #: A number in [0, 1].
 _Share = Annotated[float, Field(ge=0, le=1)]
 # Of the rotation of outputs.
@@ -94,7 +92,7 @@ def create_features_model(
     hidden: list[int] | None = None,
     dropout: float = 0.1,
     standardize: bool = True,
-    extractors: _Extractors | None = None,
+    extractors: Annotated[dict[str, str], AfterValidator(absolute_names)] | None = None,
     initial: Initial = "paper",
 ) -> HashModel:
     """Create an untrained hash head for each modality of ``train``.
