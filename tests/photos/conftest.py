@@ -1,8 +1,7 @@
 """What tests of indexing share: a small model, an empty store for its codes, and a watch that nothing is encoded."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from unittest.mock import Mock
+from functools import partial
+from unittest.mock import patch
 
 import pytest
 
@@ -21,13 +20,6 @@ def store(tmp_path, model):
 
 
 @pytest.fixture
-def no_encoding(model, monkeypatch) -> Callable[[], AbstractContextManager[None]]:
+def no_encoding(model):
     """A block in which nothing may be encoded."""
-
-    @contextmanager
-    def block() -> Iterator[None]:
-        with monkeypatch.context() as patch:
-            patch.setattr(type(model), "outputs_prepared", Mock(side_effect=AssertionError("something was encoded")))
-            yield
-
-    return block
+    return partial(patch.object, type(model), "outputs_prepared", side_effect=AssertionError("something was encoded"))

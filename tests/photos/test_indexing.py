@@ -19,7 +19,7 @@ from channelhash.models.description import fit_facts
 from channelhash.models.fitted import MIN_PAIRS
 from channelhash.photos import stores
 from channelhash.photos.source import Source
-from channelhash.photos.stores import NewCodes, add_codes, add_to_store, create_from_codes, create_store
+from channelhash.photos.stores import NewCodes, add_to_store, create_store, put_codes
 from channelhash.search.match import described_fit
 from picture_runs import tiny_clip, write_pictures
 from refusals import check_refusal
@@ -150,8 +150,8 @@ def save(path, ids, codes, model="", **columns):
 
 def test_changed_codes_and_texts_are_written_again(tmp_path):
     store = str(tmp_path / "a.store")
-    create_from_codes(store, save(tmp_path / "a.parquet", "abc", [1, 2, 3], texts=["one", "two", "three"]))
-    done = add_codes(store, save(tmp_path / "b.parquet", "bcad", [2, 9, 1, 4], texts=["two", "three", "1", "four"]))
+    put_codes(store, save(tmp_path / "a.parquet", "abc", [1, 2, 3], texts=["one", "two", "three"]), is_new=True)
+    done = put_codes(store, save(tmp_path / "b.parquet", "bcad", [2, 9, 1, 4], texts=["two", "three", "1", "four"]))
     assert (done.added, done.replaced, done.unchanged, done.items) == (1, 2, 1, 4)
     with ch.open_store(store) as opened:
         written = [(item.codes["image"].tolist(), item.metadata["text"]) for item in opened.get(["a", "b", "c", "d"])]
@@ -166,17 +166,17 @@ def test_changed_codes_and_texts_are_written_again(tmp_path):
 ])  # fmt: skip
 def test_codes_that_do_not_fit_change_nothing(ids, codes, model, says, tmp_path):
     store = str(tmp_path / "a.store")
-    create_from_codes(store, save(tmp_path / "a.parquet", "x", [1], "m"))
-    check_refusal(says, add_codes, store, save(tmp_path / "b.parquet", list(ids), codes, model))
+    put_codes(store, save(tmp_path / "a.parquet", "x", [1], "m"), is_new=True)
+    check_refusal(says, put_codes, store, save(tmp_path / "b.parquet", list(ids), codes, model))
     with ch.open_store(store) as opened:
         assert opened.ids() == ["x"]
 
 
 def test_a_store_is_neither_made_twice_nor_added_to_where_none_is(tmp_path):
     file, store = save(tmp_path / "a.parquet", "x", [1]), str(tmp_path / "a.store")
-    check_refusal(r"no store; make one with `channelhash index create .*a\.parquet`", add_codes, store, file)
-    create_from_codes(store, file)
-    check_refusal("already a store", create_from_codes, store, file)
+    check_refusal(r"no store; make one with `channelhash index create .*a\.parquet`", put_codes, store, file)
+    put_codes(store, file, is_new=True)
+    check_refusal("already a store", put_codes, store, file, is_new=True)
 
 
 def test_other_files_are_no_files_of_codes(tmp_path):

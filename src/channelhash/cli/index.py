@@ -282,10 +282,10 @@ def _holds_codes(source: Path, option: object) -> bool:
 
 
 def _put_codes(store: str, file: Path, is_new: bool, as_json: bool) -> None:
-    from channelhash.photos.stores import add_codes, create_from_codes
+    from channelhash.photos.stores import put_codes
 
     with shared.progress_bars() as progress:
-        done = (create_from_codes if is_new else add_codes)(store, file, progress("write"))
+        done = put_codes(store, file, is_new, progress("write"))
     _report(store, done, as_json)
 
 

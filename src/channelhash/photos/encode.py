@@ -386,7 +386,10 @@ def _news(item: Listed, source: Source, row: int, copied: bool, problems: list[s
     if source.ocr and source.reads_text and "ocr" not in item.metadata:
         return None
     if "image" in differing and not (copied and state):
-        _check_same_image(item, source, row)
+        former = item.metadata.get("image")  # both folders may hold a ``1.jpg``
+        if source.folder is not None and isinstance(former, str) and Path(former).exists():
+            line = f"{metadata.get('image')}: the id {item.id!r} is already that of {former}"
+            raise InputError(f"{line}; index the folder that holds both")
     lacks_codes = not source.modalities_of(row) <= set(item.modalities)
     if state is None or lacks_codes or differing.keys() - {"image"}:
         return None
@@ -399,13 +402,6 @@ def _news(item: Listed, source: Source, row: int, copied: bool, problems: list[s
         news |= {key: value for key, value in tags.items() if item.metadata.get(key) != value}
         problems += lines
     return None if "text" in news else news
-
-
-def _check_same_image(item: Listed, source: Source, row: int) -> None:
-    """Refuse an id that belongs to an image of another folder: both folders may hold a ``1.jpg``."""
-    old, new = item.metadata.get("image"), source.metadata[row].get("image")
-    if source.folder is not None and isinstance(old, str) and Path(old).exists():
-        raise InputError(f"{new}: the id {item.id!r} is already that of {old}; index the folder that holds both")
 
 
 def _current_state(source: Source, row: int, old: str) -> str | None:

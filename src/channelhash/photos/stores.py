@@ -314,8 +314,7 @@ def _create_store(
 ) -> Indexed:
     began = time.perf_counter()
     in_folder = not address.startswith(tuple(STORES))
-    if in_folder:
-        _claim_folder(Path(address))
+    _claim(address)
     fits = codes.encoder is None or is_encoder(codes.encoder)
     if not fits:
         encoder: Model = load_model(Path(str(codes.encoder)), device="auto")
@@ -330,9 +329,7 @@ def _create_store(
     if in_folder:
         encoder.save_pretrained(Path(address) / "model")
     store = open_store(address, encoder.n_bits, encoder.fingerprint(), fits if projections is None else projections)
-    store.make()  # so that it keeps projections also if this ends before the first items
-    if not in_folder and len(store):
-        raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
+    _make(store, address)
     if source is None:
         store.close()
         return Indexed()
@@ -349,8 +346,7 @@ def add_to_store(
     prune: bool = False,
 ) -> Indexed:
     """Encode what is new or changed in ``source`` into a store that was made with `create_store`."""
-    if not address.startswith(tuple(STORES)) and kind_of(find_or_keep(Path(address))) != "store":
-        raise InputError(f"{address}: no store; make one with `channelhash index create {address} SOURCE`")
+    _check_made(address)
     with _only_run(address, progress):
         return _add_to_store(address, source, model, progress, prune)
 
@@ -396,45 +392,56 @@ def _add(
         return indexed
 
 
-def create_from_codes(address: str, file: Path, progress: Progress = no_progress) -> Indexed:
-    """Make a new store of the items of a file of codes, with their texts, pictures and labels as metadata.
+def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress = no_progress) -> Indexed:
+    """Put the items of a file of codes into a store, over those of the same ids; leave those alone that are the same.
 
-    The store keeps the fingerprint of the model that made the codes, but no model.
+    Texts, pictures and labels are their metadata. A store that is made here keeps the fingerprint of the model that
+    made the codes, but no model.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "codes.parquet")
     ...     CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8).save(file)
-    ...     create_from_codes(f"{folder}/a.store", file).added
+    ...     put_codes(f"{folder}/a.store", file, is_new=True).added
     2
     """
-    codes = CodeSet.load(file)
-    if not address.startswith(tuple(STORES)):
-        _claim_folder(Path(address))
+    codes, added, replaced = CodeSet.load(file), 0, 0
+    if is_new:
+        _claim(address)
+    else:
+        _check_made(address, str(file))
     with closing(open_store(address, codes.n_bits, codes.model)) as store:
-        if len(store):
-            raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
-        store.make()
-        return _write_codes(store, codes, file, progress)
-
-
-def add_codes(address: str, file: Path, progress: Progress = no_progress) -> Indexed:
-    """Put the items of a file of codes into a store, over those of the same ids; leave those alone that are the
-    same.
-    """
-    codes = CodeSet.load(file)
-    if not address.startswith(tuple(STORES)) and kind_of(find_or_keep(Path(address))) != "store":
-        raise InputError(f"{address}: no store; make one with `channelhash index create {address} {file}`")
-    with closing(open_store(address, codes.n_bits, codes.model)) as store:
-        if store.model and not codes.model:
+        if is_new:
+            _make(store, address)
+        elif store.model and not codes.model:
             raise InputError(f"{file}: does not say which model made its codes, and {address} holds those of one")
-        return _write_codes(store, codes, file, progress)
+        began = time.perf_counter()
+        check_ids(codes.ids, f"{file}: ids")
+        known = set(store.ids())
+        for start in range(0, len(codes), _BATCH):
+            part = codes.take(range(start, min(start + _BATCH, len(codes))))
+            metadata = metadata_of(part) or [{} for _ in part.ids]
+            stored = {item.id: item for item in store.get([name for name in part.ids if name in known])}
+            each = enumerate(zip(part.ids, metadata, strict=True))
+            rows = [row for row, (name, values) in each if not _is_stored(stored.get(name), part, row, values)]
+            if rows:
+                news = part.take(rows)
+                store.upsert(news.ids, news.codes, metadata=[metadata[row] for row in rows])
+            n_stored = sum(part.ids[row] in stored for row in rows)
+            added, replaced = added + len(rows) - n_stored, replaced + n_stored
+            progress(start + len(part), len(codes))
+        seconds = time.perf_counter() - began
+        rate = (added + replaced) / seconds
+        return Indexed(added, replaced, len(codes) - added - replaced, items=len(store), seconds=seconds, rate=rate)
 
 
-def _claim_folder(folder: Path) -> None:
+def _claim(address: str) -> None:
     """Refuse a folder for a new store that is not empty, unless an earlier attempt ended in it before its first
     items.
     """
+    if address.startswith(tuple(STORES)):
+        return
+    folder = Path(address)
     if kind_of(folder) == "store":
         raise InputError(f"{folder}: already a store; add to it with `channelhash index add {folder} SOURCE`")
     if folder.exists() and not folder.is_dir():
@@ -443,24 +450,17 @@ def _claim_folder(folder: Path) -> None:
         raise InputError(f"{folder}: is not empty and no store; choose another folder")
 
 
-def _write_codes(store: Store, codes: CodeSet, file: Path, progress: Progress) -> Indexed:
-    began, added, replaced = time.perf_counter(), 0, 0
-    check_ids(codes.ids, f"{file}: ids")
-    known = set(store.ids())
-    for start in range(0, len(codes), _BATCH):
-        part = codes.take(range(start, min(start + _BATCH, len(codes))))
-        metadata = metadata_of(part) or [{} for _ in part.ids]
-        stored = {item.id: item for item in store.get([name for name in part.ids if name in known])}
-        rows = [row for row in range(len(part)) if not _is_stored(stored.get(part.ids[row]), part, row, metadata[row])]
-        if rows:
-            news = part.take(rows)
-            store.upsert(news.ids, news.codes, metadata=[metadata[row] for row in rows])
-        n_stored = sum(part.ids[row] in stored for row in rows)
-        added, replaced = added + len(rows) - n_stored, replaced + n_stored
-        progress(start + len(part), len(codes))
-    seconds = time.perf_counter() - began
-    rate = (added + replaced) / seconds
-    return Indexed(added, replaced, len(codes) - added - replaced, items=len(store), seconds=seconds, rate=rate)
+def _make(store: Store, address: str) -> None:
+    """Make a new store, which then keeps what it was opened with also if all ends before the first items."""
+    if len(store):  # of a server, which may hold it already
+        raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
+    store.make()
+
+
+def _check_made(address: str, source: str = "SOURCE") -> None:
+    """Refuse to add to a folder that is no store."""
+    if not address.startswith(tuple(STORES)) and kind_of(find_or_keep(Path(address))) != "store":
+        raise InputError(f"{address}: no store; make one with `channelhash index create {address} {source}`")
 
 
 def _is_stored(item: Item | None, codes: CodeSet, row: int, metadata: Mapping[str, Any]) -> bool:
