@@ -137,8 +137,6 @@ def test_what_cannot_be_indexed_is_refused(tmp_path, model, store):
     table = tmp_path / "t.csv"
     table.write_text("id,text\na,words\n")
     check_refusal("--prune: goes with a folder", encode_into, store, model, Source.read(table), prune=True)
-    features = Source.read(write_features(tmp_path / "f.npz", 3))
-    check_refusal("the items are features", encode_into, store, model, features)
     assert Path(str(store.get(["0.png"])[0].metadata["image"])) == other / "0.png"
 
 

@@ -59,18 +59,6 @@ def test_features_and_configurations_are_sources(tmp_path):
         np.testing.assert_array_equal(source.records.items["image"], np.load(features)["image"])
 
 
-def test_what_is_no_source_is_refused(tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "notes.txt").write_text("no table")
-    for path, root, says in (
-        (tmp_path / "gone", None, "no such folder"),
-        (tmp_path / "empty", None, "no pictures in this folder or below it"),
-        (tmp_path / "empty", tmp_path, "--root: goes with a table"),
-        (tmp_path / "notes.txt", None, "a table ends in"),
-    ):
-        check_refusal(says, Source.read, path, root)
-
-
 def source_of(path, **columns):
     """The source that a table of so many rows is, as its ending says."""
     n = len(next(iter(columns.values())))
