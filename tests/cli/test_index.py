@@ -172,6 +172,9 @@ def test_what_cannot_be_done_is_refused(store, model, tmp_path, capsys):
         (["index", "delete", store, "--where", "yaer > 1"], "'year'"),
         (["index", "delete", codes, "a"], "can only be read"),
         (["index", "info", tmp_path / "gone"], "no such folder"),
+        (["duplicates", store, "--radius", -1], "radius is -1"),
+        (["duplicates", codes, "--modality", "image"], "no image codes"),
+        (["duplicates", tmp_path / "gone"], "gone: no such folder"),
         (["search", store, "--text", "a", "--where", "year >"], "where"),
         (["search", store, "--text", "a", "--model", other / "model"], "made by another model"),
     ):
@@ -273,12 +276,6 @@ def test_groups_as_json_and_as_a_table_and_as_a_sheet(copies, tmp_path, capsys):
     Image.fromarray(np.eye(8, dtype=np.uint8) * 200).save(tmp_path / "1.png")
     assert run_json(capsys, "duplicates", copies, "--radius", 1)["groups"] == []
     assert run_json(capsys, "duplicates", copies, "--radius", 1, "--no-pictures")["groups"] == [["b", "c"]]
-
-
-def test_bad_input_is_one_line(copies, tmp_path, capsys):
-    assert_refused(capsys, "duplicates", copies, "--radius", -1, says="radius is -1")
-    assert_refused(capsys, "duplicates", copies, "--modality", "text", says="no text codes")
-    assert_refused(capsys, "duplicates", tmp_path / "none", says="none: no such folder")
 
 
 def test_the_rest_is_listed_moved_and_moved_back(copies, tmp_path, capsys):

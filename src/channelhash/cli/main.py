@@ -72,8 +72,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or "utf" not in stream.encoding.lower()):
             stream.reconfigure(errors="backslashreplace")
     debug = "--debug" in sys.argv
-    if debug:  # anywhere on the command line
-        sys.argv = [sys.argv[0], *[argument for argument in sys.argv[1:] if argument != "--debug"]]
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]  # anywhere on the command line
     resolved.clear()
     try:
         for argument in sys.argv:

@@ -71,13 +71,12 @@ class PhotoSource:
         file = StoreFolder(store).source
         try:
             values = load_checked(file.read_text(encoding="utf-8"))
-            folder, captions, exclude, unread = (values[name] for name in ("folder", "captions", "exclude", "unread"))
-            home = store.resolve()
+            home, captions = store.resolve(), values["captions"]
             return cls(
-                Path(os.path.normpath(home / folder)),
+                Path(os.path.normpath(home / values["folder"])),
                 None if captions is None else Path(os.path.normpath(home / captions)),
-                tuple(map(str, exclude)),
-                {name: Unread(problem, state) for name, (problem, state) in unread.items()},
+                tuple(map(str, values["exclude"])),
+                {name: Unread(problem, state) for name, (problem, state) in values["unread"].items()},
                 bool(values.get("ocr", True)),
             )
         except (FileNotFoundError, NotADirectoryError):

@@ -225,7 +225,7 @@ def index(
         items = read_again(address, path, folder, exclude, None if captions is None else Path(captions), ocr)
         with _only_run(address, progress):
             if _holds_items(address):
-                if encoder is not None:
+                if encoder is not None and is_encoder(encoder):  # a run is compared when it is loaded
                     _check_encoder(address, encoder)
                 indexed = _add_to_store(address, items, saved, progress, prune)
             else:
@@ -283,9 +283,7 @@ def _holds_items(address: str) -> bool:
 
 
 def _check_encoder(address: str, word: Word) -> None:
-    """Refuse an encoder to whose features the codes of a store were not fitted; a run is compared when it is loaded."""
-    if not is_encoder(word):
-        return
+    """Refuse an encoder to whose features the codes of a store were not fitted."""
     with closing(open_store(address)) as store:
         present = fit_facts(described_fit(store)).get("encoder", "a run")
     if present != (name := in_one_word(absolute_word(word))):
