@@ -41,7 +41,6 @@ from channelhash.utils.typed_settings import trusting
 from picture_runs import picture_config, write_pictures
 from small_runs import feature_config, run_command, write_features
 
-FAILURES = ("bug", "traceback", "mute", "signal", "hang")
 _SECONDS, _MEMORY = 20, 4 << 30
 
 # Damage
@@ -449,7 +448,7 @@ def test_damaged_inputs_end_in_a_result_or_one_line(seeds, tmp_path):
         words = _prepared(KINDS[rng.choice(list(KINDS))], seeds, tmp_path / "here", rng)
         outcome, said = outcome_of(words, tmp_path / "here")
         outcomes[outcome] += 1
-        if outcome in FAILURES:
+        if outcome not in ("ok", "refused"):
             failures.append(f"{number} {outcome} {' '.join(words)[:300]}: {said}")
     print(outcomes)
     assert failures == []
