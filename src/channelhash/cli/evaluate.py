@@ -19,7 +19,8 @@ _Split = Literal["test", "validation"]
 _Checkpoint = Literal["last", "best"]
 #: Whose released evaluation code is followed, see `metrics.conventions`; a test compares them.
 _ConventionName = StrEnum("_ConventionName", ["qinlab", "sch", "hyp2"])
-_EngineName = Annotated[Literal["local", "ray"] | None, typer.Option(help="Process shards here (local, the default) or on Ray.")]
+_Engine = Literal["local", "ray"]
+_EngineName = Annotated[_Engine | None, typer.Option(help="Process shards here (local, the default) or on Ray.")]
 _Workers = Annotated[int | None, typer.Option(min=1, help="With --engine ray: workers; default: one per core or GPU.")]
 
 
