@@ -5,7 +5,7 @@ are such as people write.
 """
 
 import json
-import re
+from configparser import ConfigParser, ExtendedInterpolation
 from pathlib import Path
 
 import numpy as np
@@ -21,24 +21,9 @@ from channelhash.utils.seeds import generator
 
 _Color = tuple[int, ...]
 
-
-def _entries(text: str) -> dict[str, str]:
-    """Return name -> entry of the entries ``name = entry``, with semicolons between them."""
-    entries = (entry.partition("=") for entry in " ".join(text.split()).split(";"))
-    return {name.strip(): entry.strip() for name, _, entry in entries}
-
-
-def _read_tables(file: Path) -> dict[str, dict[str, str]]:
-    """Return the entries of each section of a file, whose parts stand in the place of their names in braces."""
-    text = re.sub("^# .*", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    _, *sections = re.split(r"\[(\w+)\]", text)
-    tables = {name: _entries(body) for name, body in zip(sections[::2], sections[1::2], strict=True)}
-    for name in ("things", "places"):
-        tables[name] = {key: entry.format(**tables["parts"]) for key, entry in tables[name].items()}
-    return tables
-
-
-_TABLES = _read_tables(Path(__file__).with_name("scenes.txt"))
+_PARSER = ConfigParser(interpolation=ExtendedInterpolation(), comment_prefixes=("# ",))  # entries may begin with #
+_PARSER.read(Path(__file__).with_name("scenes.txt"), encoding="utf-8")
+_TABLES = {name: dict(section) for name, section in _PARSER.items()}
 _WORDS, _IMPLIED = _TABLES["words"], _TABLES["implied"]
 # Drawn twice as large and reduced: smooth edges.
 _SUPERSAMPLING = 2
