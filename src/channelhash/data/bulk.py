@@ -16,7 +16,6 @@ import tarfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from io import BytesIO
 from itertools import groupby, islice
 from pathlib import PurePosixPath
@@ -70,8 +69,7 @@ class Bad(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
-class RawBatch:
+class RawBatch(NamedTuple):
     """Raw items in the order of the input.
 
     Attributes:

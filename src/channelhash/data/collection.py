@@ -275,9 +275,8 @@ class Partners:
         _, ours, theirs = np.intersect1d(student.ids, teacher.ids, assume_unique=True, return_indices=True)
         of_student[ours], of_teacher[theirs] = theirs, ours
         if not len(ours):
-            raise InputError(
-                f"no id is in both data, as {student.ids[0]!r} and {teacher.ids[0]!r}; rows are joined by id"
-            )
+            examples = f"{student.ids[0]!r} and {teacher.ids[0]!r}"
+            raise InputError(f"no id is in both data, as {examples}; rows are joined by id")
         unmatched = [f"item {student.ids[row]}: only in the student's data" for row in np.flatnonzero(of_student < 0)]
         unmatched += [f"item {teacher.ids[row]}: only in the teacher's data" for row in np.flatnonzero(of_teacher < 0)]
         return cls(of_student, of_teacher, tuple(unmatched))

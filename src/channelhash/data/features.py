@@ -415,9 +415,8 @@ def _real_values(stored: Any, arrays: Arrays, name: str, n: int, path: Path) -> 
             if key in arrays:
                 term = arrays[key].squeeze()  # MATLAB's numbers are (1, 1)
                 if term.shape not in ((), (stored.shape[1],)) or term.dtype.kind not in "iuf":
-                    raise InputError(
-                        f"{path}: {key} is {term.shape} {term.dtype}, expected 1 or {len(values.T)} numbers"
-                    )
+                    expected = f"expected 1 or {len(values.T)} numbers"
+                    raise InputError(f"{path}: {key} is {term.shape} {term.dtype}, {expected}")
                 apply(values, term.astype(np.float32), out=values)
     return values
 

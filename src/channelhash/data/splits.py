@@ -183,18 +183,18 @@ def draw_splits(
         _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
         return _splits(query, trained, rest[:count], rest[count:])
     queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
-    if by_labels:
-        query = _stratified_sample(records.labels, rows, queries, random)
-        retrieval = np.setdiff1d(rows, query)
-        trained = _stratified_sample(records.labels, retrieval, train, random)
-        rest = np.setdiff1d(retrieval, trained)
-        validation = _stratified_sample(records.labels, rest, validation_queries, random)
-        return _splits(query, trained, validation, np.setdiff1d(rest, validation))
-    query, rest = _cut(rows, queries, records)
+
+    def cut(rows: Rows, count: int) -> tuple[Rows, Rows]:
+        if not by_labels:
+            return _cut(rows, count, records)
+        drawn = _stratified_sample(records.labels, rows, count, random)
+        return drawn, np.setdiff1d(rows, drawn)
+
+    query, rest = cut(rows, queries)
     if not len(rest):
         raise InputError(f"all {len(records)} usable rows have the same id; give each item an id of its own")
-    trained, rest = _cut(rest, train, records)
-    return _splits(query, trained, *_cut(rest, validation_queries, records))
+    trained, rest = cut(rest, train)
+    return _splits(query, trained, *cut(rest, validation_queries))
 
 
 def _splits(query: Rows, train: Rows, validation_query: Rows, validation_retrieval: Rows) -> Splits:
@@ -294,7 +294,9 @@ def _stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random
         for row in members[label]:
             if subset[row] >= 0:
                 continue
-            chosen = _neediest(needed[:, label], needed_rows, random)
+            # The subset that needs most of the label; on a tie most rows; then either.
+            needs = needed[:, label] if needed[0, label] != needed[1, label] else needed_rows
+            chosen = int(needs[1] > needs[0]) if needs[0] != needs[1] else int(random.integers(2))
             subset[row] = chosen
             needed[chosen] -= row_labels[row]
             needed_rows[chosen] -= 1
@@ -302,14 +304,6 @@ def _stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random
     # Subset sizes are exact only in expectation: rows without labels, else the last ones dealt, make up the difference.
     order = [np.flatnonzero(subset == 0), np.flatnonzero(subset == -1), np.flatnonzero(subset == 1)[::-1]]
     return np.sort(rows[np.concatenate(order)[:count]])
-
-
-def _neediest(needed: NDArray[np.float64], needed_rows: NDArray[np.float64], random: np.random.Generator) -> int:
-    """Return the subset that needs most of a label; on a tie most rows; then either."""
-    for needs in (needed, needed_rows):
-        if needs[0] != needs[1]:
-            return int(needs[1] > needs[0])
-    return int(random.integers(2))
 
 
 def _per_class_sample(labels: NDArray[np.bool_], rows: Rows, n_per_class: int, random: np.random.Generator) -> Rows:

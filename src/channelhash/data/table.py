@@ -9,9 +9,8 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from channelhash.data.images import image_problem, locate_image
 from channelhash.data.records import Items, Problems, Records, label_name, labels_from_names
@@ -142,8 +141,7 @@ _YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
 _LONGEST_CELL = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A row of a table.
 
     Attributes:
@@ -360,9 +358,8 @@ def csv_rows(
             yield began, cells
             began = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(
-            f"{path}, line {began}: a quotation mark is not closed or not doubled ({error}); mend it"
-        ) from None
+        problem = f"a quotation mark is not closed or not doubled ({error})"
+        raise InputError(f"{path}, line {began}: {problem}; mend it") from None
 
 
 def _read_jsonl(path: Path) -> tuple[list[str], list[Row]]:
