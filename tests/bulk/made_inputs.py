@@ -53,16 +53,24 @@ def write_feature_parquet(path: Path, n: int = N, row_group: int = 8, name: str 
     return path
 
 
-def write_tar(path: Path, items: Mapping[str, Mapping[str, bytes]]) -> Path:
-    """A webdataset shard: name -> ending -> content."""
+def write_members(path: Path, members: Mapping[str, bytes | tuple[bytes, str]]) -> Path:
+    """A tar file: name -> content, or the type and the target of a link."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as tar:
-        for name, members in items.items():
-            for ending, content in members.items():
-                member = tarfile.TarInfo(f"{name}.{ending}")
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            if isinstance(content, tuple):
+                member.type, member.linkname = content
+                content = b""
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
     return path
+
+
+def write_tar(path: Path, items: Mapping[str, Mapping[str, bytes]]) -> Path:
+    """A webdataset shard: name -> ending -> content."""
+    parts = [(f"{name}.{ending}", content) for name, endings in items.items() for ending, content in endings.items()]
+    return write_members(path, dict(parts))
 
 
 def picture_items(table: Path) -> dict[str, dict[str, bytes]]:

@@ -53,12 +53,9 @@ def test_the_file_is_plain_parquet(tmp_path):
     assert json.loads(table.schema.metadata[b"channelhash"])["n_bits"] == 12
 
 
-def test_damaged_and_foreign_files_are_named(tmp_path):
+def test_missing_and_foreign_files_are_named(tmp_path):
     path = tmp_path / "c.parquet"
     check_refusal(r"c\.parquet: no such file of codes", ch.CodeSet.load, path)
-    make().save(path)
-    path.write_bytes(path.read_bytes()[:-100])
-    check_refusal("perhaps truncated", ch.CodeSet.load, path)
     pq.write_table(pa.table({"id": ["a"]}), path)
     check_refusal("a Parquet file, but not one of codes", ch.CodeSet.load, path)
     check_refusal("no such file of codes", ch.CodeSet.load, tmp_path)

@@ -1,7 +1,6 @@
 """Reading large inputs in shards."""
 
 import gzip
-import io
 import tarfile
 import uuid
 from pathlib import Path
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bulk.made_inputs import WIDTHS, N, feature_rows, picture_items, write_feature_parquet, write_tar
+from bulk.made_inputs import WIDTHS, N, feature_rows, picture_items, write_feature_parquet, write_members, write_tar
 from channelhash.data import bulk
 from channelhash.data.bulk import KINDS, RawBatch, _fetch, input_files
 from channelhash.errors import InputError, JobError
@@ -165,18 +164,6 @@ def test_a_column_of_another_type_is_refused_with_its_type(tmp_path, name, colum
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     with pytest.raises(InputError, match=rf"t\.parquet: the column '{name}' holds .*<.*>|holds binary; expected"):
         shards_of(tmp_path / "t.parquet", tmp_path, 9)
-
-
-def write_members(path, members):
-    with tarfile.open(path, "w") as tar:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            if isinstance(content, tuple):
-                info.type, info.linkname = content
-                tar.addfile(info)
-            else:
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
 
 
 def test_links_in_tar_files_are_followed_and_hidden_files_left_out(tmp_path):

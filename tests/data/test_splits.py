@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.data.records import Records
-from channelhash.data.splits import Splits, _per_class_sample, _stratified_sample, draw_splits
+from channelhash.data.splits import Splits, _stratified_sample, draw_splits
 from refusals import check_refusal
 
 
@@ -19,14 +19,6 @@ def records(ids: list[str]) -> Records:
 
 def numbered(n: int) -> Records:
     return records([f"im{i}" for i in range(n)])
-
-
-def test_the_draw_does_not_depend_on_the_order_of_the_rows():
-    ids = [f"im{i}" for i in range(50)]
-    shuffled = [ids[i] for i in np.random.default_rng(0).permutation(50)]
-    drawn = [{order[row] for row in draw_splits(records(order), 10, 20).query} for order in (ids, shuffled)]
-    assert drawn[0] == drawn[1]
-    assert drawn[0] != {ids[row] for row in draw_splits(records(ids), 10, 20, seed=1).query}
 
 
 ROWS_AN_ID = st.lists(st.integers(1, 6), min_size=2, max_size=30) | st.integers(2, 60).map(lambda n: [1] * n)
@@ -79,6 +71,7 @@ def test_the_rest_is_trained_on(rows_an_id, seed):
 def test_splits_come_back_and_are_bound_to_their_data(tmp_path):
     data, path = numbered(40), tmp_path / "splits.json"
     splits = draw_splits(data, 10, 20)
+    assert splits.query.tolist() != draw_splits(data, 10, 20, seed=1).query.tolist()
     splits.save(data, path, {"seed": 0})
     np.testing.assert_equal(vars(Splits.load(path, data)), vars(splits))
     check_refusal("belong to another collection", Splits.load, path, numbered(41))
@@ -139,15 +132,6 @@ def test_classes_are_shared_out_and_the_only_row_of_one_is_in_one_partition():
         assert sum(4 in classes[rows] for name, rows in vars(splits).items() if name != "retrieval") == 1
 
 
-def test_so_many_per_class_and_all_of_a_rare_one():
-    labels, rows = long_tail(2000, 0), np.arange(2000)
-    drawn = _per_class_sample(labels, rows, 30, np.random.default_rng(0))
-    counts = labels[drawn].sum(axis=0)
-    assert (counts >= np.minimum(30, labels.sum(axis=0))).all()
-    assert len(drawn) <= 8 * 30
-    assert counts[0] > 30  # the skew that the paper objects to
-
-
 @pytest.mark.parametrize("method", ["stratified", "per_class"])
 def test_splits_can_be_drawn_by_labels(method):
     data = replace(numbered(600), labels=long_tail(600, 3), label_names=tuple("abcdefgh"))
@@ -158,4 +142,7 @@ def test_splits_can_be_drawn_by_labels(method):
     if method == "stratified":
         assert (len(splits.query), len(splits.train)) == (60, 200)
     else:
-        assert (data.labels[splits.query].sum(axis=0) >= np.minimum(5, data.labels.sum(axis=0))).all()
+        counts = data.labels[splits.query].sum(axis=0)
+        assert (counts >= np.minimum(5, data.labels.sum(axis=0))).all()  # all rows of a rare label
+        assert len(splits.query) <= 8 * 5
+        assert counts[0] > 5  # the skew that the paper objects to
