@@ -2,6 +2,7 @@
 
 import io
 import struct
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -182,22 +183,13 @@ def test_only_listed_formats_are_opened(tmp_path):
         assert image_problem(path) == f"unreadable picture {path} (of no known format)"
 
 
-class Broken:
-    """A plugin's image that cannot be decoded, for a reason of the plugin's own."""
-
-    size, width, height, mode, info, error = (9, 9), 9, 9, "RGB", {}, Exception()
-
-    def load(self):
-        raise self.error
-
-
 @pytest.mark.parametrize(
     "error",
     [EOFError(), RuntimeError("plane\n lost"), struct.error("short"), MemoryError(), IndexError("3"), OSError(2)],
 )
 def test_whatever_a_decoder_raises_is_one_line(error):
-    broken = Broken()
-    broken.error = error
+    broken = Image.new("RGB", (9, 9))
+    broken.load = Mock(side_effect=error)
     check_refusal(r"^\S[^\n]*$", decode, broken, error=ImageError)
 
 

@@ -8,20 +8,7 @@ import yaml
 from channelhash.config import make_config, read_config
 from channelhash.losses import LOSSES
 from channelhash.runs.train import create_loss
-from channelhash.utils.typed_settings import read_settings, settings_of
 from refusals import refusal
-
-
-def load(path: Path, count: int = 3, share: float | None = None) -> None:
-    """A function whose arguments are settings."""
-
-
-@pytest.mark.parametrize(("values", "says"), [
-    ({}, "data.path: is missing and has no default"),
-    ({"path": "x", "zzz": 1}, "unknown key data.zzz; known: path, count, share"),
-])  # fmt: skip
-def test_mistakes_name_the_key(values, says):
-    assert refusal(read_settings, settings_of(load), values, "data").startswith(says)
 
 
 VALUES = {
@@ -44,6 +31,14 @@ def test_a_configuration_is_complete_and_reads_back_as_itself(tmp_path):
 
 def with_loss(**keys):
     return {**VALUES, "loss": keys}
+
+
+@pytest.mark.parametrize(("data", "says"), [
+    ({"kind": "features"}, "data.path: is missing and has no default"),
+    ({"kind": "features", "path": "x", "zzz": 1}, "unknown key data.zzz for kind 'features'; known: path, "),
+], ids=str)  # fmt: skip
+def test_mistakes_name_the_key(data, says):
+    assert refusal(make_config, {**VALUES, "data": data}).startswith(says)
 
 
 @pytest.mark.parametrize(("keys", "says"), [

@@ -23,7 +23,7 @@ from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import count_tasks, report_tasks, save_scores
 from channelhash.models import HashModel, load_hash_model
 from channelhash.models.hash_model import encode_records
-from channelhash.utils.addresses import Place, RemotePath, folder_of, star_expression, whole_file
+from channelhash.utils.addresses import Place, RemotePath, folder_of, list_files, place, whole_file
 from channelhash.utils.environment import pick_device
 from channelhash.utils.files import locked, reading, sweep
 from channelhash.utils.image_files import ImageError
@@ -90,7 +90,7 @@ def _open_job(model: HashModel, data: str, out: Place, root: str | None, shard_i
         "root": folder_of(data if root is None else f"{root}/*"),
         "shard_items": shard_items,
     }
-    if manifest.exists():
+    if manifest.is_file():
         job = _read_job(out)
         for key, name in _SAME.items():
             if getattr(job, key) != identity[key]:
@@ -121,7 +121,7 @@ def _read_job(out: Place) -> _BulkJob:
     """Return the job that was begun in a folder of codes."""
     manifest = out / "job" / "manifest.json"
     with reading(manifest, "not a readable manifest", "encode anew into another folder"):
-        content: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(manifest.read_bytes())
         if content.pop("format") != _FORMAT:
             raise ValueError("written by another version")
         try:
@@ -162,7 +162,7 @@ def _finished_shards(out: Place, n_shards: int) -> set[int]:
 
 def _shard_files(folder: Place) -> list[Place]:
     """Return the files of codes in a folder, in order; refuse a folder whose job has not finished."""
-    if (folder / "job" / "manifest.json").exists():
+    if (folder / "job" / "manifest.json").is_file():
         files = [_shard_path(folder, number) for number in range(len(_read_job(folder).shards))]
         if missing := len(files) - len(_finished_shards(folder, len(files))):
             raise InputError(f"{folder}: {missing} of {len(files)} shards are missing; run `channelhash encode` again")
@@ -384,8 +384,7 @@ def _parts(files: Sequence[Place], parts_of_worker: int, workers: int) -> list[l
 def _files(database: Place) -> Sequence[Place]:
     if "*" not in database.name:
         return _shard_files(database) if database.is_dir() else [database]
-    matches = star_expression(database.name).fullmatch
-    files: list[Place] = sorted((file for file in database.parent.glob("*") if matches(file.name)), key=str)
+    files = [place(file.address) for file in list_files(str(database))]
     if not files:
         raise InputError(f"{database}: no file has such a name")
     return files

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 
-def star_expression(pattern: str) -> re.Pattern[str]:
+def _star_expression(pattern: str) -> re.Pattern[str]:
     """Return the expression of a pattern in which ``*`` alone is special: within a name, or as ``**`` across folders.
 
-    >>> matches = star_expression("shards [2019]/*.tar").fullmatch
+    >>> matches = _star_expression("shards [2019]/*.tar").fullmatch
     >>> matches("shards [2019]/a.tar") is not None, matches("shards 2/a.tar") is not None
     (True, False)
     """
@@ -67,14 +68,11 @@ def list_files(address: str) -> Iterator[File]:
     infos: Iterator[dict[str, Any]]
     with _reaching(address):
         if "*" in path:
-            fixed = path.partition("*")[0]
-            known, fits = _matching(system, path), star_expression(path)
-            names = sorted(name for name in known if fits.fullmatch(name) and not _hidden(name.removeprefix(fixed)))
-            infos = (known[name] for name in names if known[name]["type"] == "file")
+            infos = iter(_matching(system, path))
         elif (info := _info(system, path)) is None:
             raise InputError(f"{address}: no such folder or file")
         else:
-            infos = _below(system, path) if info["type"] == "directory" else iter([info])
+            infos = _below(system, path, path) if info["type"] == "directory" else iter([info])
         for info in infos:
             version = next((str(info[key]) for key in _VERSIONS if key in info), "")
             yield File(_address(system, info["name"]), int(info["size"] or 0), version)
@@ -190,32 +188,29 @@ def _info(system: "AbstractFileSystem", path: str) -> dict[str, Any] | None:
         return None
 
 
-def _matching(system: "AbstractFileSystem", path: str) -> dict[str, dict[str, Any]]:
-    """Return the files, by name, among which are those that a pattern matches; fsspec's patterns know brackets, too."""
-    folder, _, names = path.partition("*")
-    root = folder.rpartition("/")[0] or "/"
+def _matching(system: "AbstractFileSystem", path: str) -> list[dict[str, Any]]:
+    """Return the files that a pattern matches, in the order of their paths; fsspec's patterns know brackets, too."""
+    fixed, _, names = path.partition("*")
+    root = fixed.rpartition("/")[0] or "/"
     if _info(system, root) is None:
-        return {}
-    depth = None if "**" in path else names.count("/") + 1
+        return []
+    matches = _star_expression(path).fullmatch
     # Not `find`, which passes over folders that cannot be listed, and servers that fall silent.
-    folders = system.walk(root, maxdepth=depth, detail=True, on_error="raise")
-    return {info["name"]: info for _, _, files in folders for info in files.values()}
+    files = _below(system, root, fixed, depth=inf if "**" in path else names.count("/") + 1)
+    return sorted((info for info in files if matches(info["name"])), key=lambda info: str(info["name"]))
 
 
-def _hidden(path: str) -> bool:
-    """Return whether a file, or a folder on the way to it, begins with a dot."""
-    return any(part.startswith(".") for part in path.split("/"))
-
-
-def _below(system: "AbstractFileSystem", folder: str) -> Iterator[dict[str, Any]]:
-    """Yield the files below a folder at any depth, folder by folder in the order of names, without hidden ones."""
+def _below(system: "AbstractFileSystem", folder: str, known: str, depth: float = inf) -> Iterator[dict[str, Any]]:
+    """Yield the files below a folder, folder by folder in the order of names, without those that are hidden: where what
+    follows the ``known`` begin of a path has a name with a dot in front.
+    """
     for info in _entries(system, folder):
-        if _hidden(info["name"].rstrip("/").rpartition("/")[2]):
+        if any(name.startswith(".") for name in info["name"].removeprefix(known).split("/")):
             continue
-        if info["type"] == "directory":
-            yield from _below(system, info["name"])
-        elif info["type"] == "file":
+        if info["type"] == "file":
             yield info
+        elif info["type"] == "directory" and depth > 1:
+            yield from _below(system, info["name"], known, depth - 1)
 
 
 def _entries(system: "AbstractFileSystem", folder: str) -> Iterator[dict[str, Any]]:
@@ -226,11 +221,12 @@ def _entries(system: "AbstractFileSystem", folder: str) -> Iterator[dict[str, An
     # fsspec's list of a local folder takes ten times the memory.
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
+            name = f"{folder.rstrip('/')}/{entry.name}"
             if entry.is_dir(follow_symlinks=False):
-                yield {"name": entry.path, "type": "directory"}
+                yield {"name": name, "type": "directory"}
             elif entry.is_file():
                 status = entry.stat()
-                yield {"name": entry.path, "type": "file", "size": status.st_size, "mtime": status.st_mtime_ns}
+                yield {"name": name, "type": "file", "size": status.st_size, "mtime": status.st_mtime_ns}
 
 
 @dataclass(frozen=True, order=True)
@@ -240,7 +236,7 @@ class RemotePath:
     >>> path = RemotePath("memory://codes") / "a.txt"
     >>> path.create(b"first"), path.create(b"second"), path.read_bytes()
     (True, False, b'first')
-    >>> str(path), path.name, [file.name for file in path.parent.glob("*.txt")]
+    >>> str(path), path.name, [file.name for file in RemotePath("memory://codes").glob("*.txt")]
     ('memory://codes/a.txt', 'a.txt', ['a.txt'])
     """
 
@@ -262,18 +258,9 @@ class RemotePath:
         """The ending of the name, with its dot."""
         return PurePosixPath(self.name).suffix
 
-    @property
-    def parent(self) -> "RemotePath":
-        """The folder that holds it."""
-        return RemotePath(self.address.rstrip("/").rpartition("/")[0])
-
     def resolve(self) -> "RemotePath":
         """Return itself: an address is the same on every machine."""
         return self
-
-    def exists(self) -> bool:
-        """Return whether there is a file or a folder."""
-        return self._kind() != ""
 
     def is_file(self) -> bool:
         """Return whether there is a file."""
@@ -286,7 +273,7 @@ class RemotePath:
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
         """Yield the files of this folder whose names match; of a folder that does not exist, none."""
         system, path = self._fresh()
-        matches = star_expression(pattern).fullmatch
+        matches = _star_expression(pattern).fullmatch
         try:
             with _reaching(self.address):
                 names = [str(name).rpartition("/")[2] for name in system.ls(path, detail=False)]
@@ -297,10 +284,6 @@ class RemotePath:
     def read_bytes(self) -> bytes:
         """Return the content; errors as in `utils.addresses.open_address`."""
         return read_bytes(self.address)
-
-    def read_text(self, encoding: str) -> str:
-        """Return the content as text."""
-        return self.read_bytes().decode(encoding)
 
     def upload(self, file: Path) -> None:
         """Send a local file; errors as in `utils.addresses.open_address`."""

@@ -387,11 +387,7 @@ def _parse_yaml(text: str) -> Any:
     """
     # libyaml ends the process where lists are nested too deep. Every level takes one of these characters.
     deep = sum(text.count(character) for character in "[{-?:") > _DEEP
-    loader = (yaml.SafeLoader if deep else getattr(yaml, "CSafeLoader", yaml.SafeLoader))(text)
-    try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
+    return yaml.load(text, yaml.SafeLoader if deep else getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def read_yaml_sections(path: Path, expected: str) -> dict[str, dict[str, Any]]:
