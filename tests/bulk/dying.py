@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +17,18 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def is_first(marker: Path) -> bool:
-    """Whether nobody was here before; for processes of one machine."""
-    try:
-        marker.touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
-
-
-class AlwaysDying:
+def make_dying() -> Callable[[int], None]:
     """A task that no worker survives."""
-
-    def __call__(self, task: int) -> None:
-        die()
+    return lambda task: die()
 
 
 class DyingEncoder(_ShardEncoder):
     """Dies at the last moment: the codes of the shard are written, but do not have their name yet."""
 
     def __call__(self, number: int) -> int:
-        if number == SHARD and is_first(self._out / "job" / "killed"):
+        marker = self._out / "job" / "killed"
+        if number == SHARD and not marker.exists():
+            marker.touch()
 
             def replace(source: Any, target: Path) -> None:
                 if target.suffix == ".parquet":

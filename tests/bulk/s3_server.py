@@ -70,14 +70,10 @@ class Proxy(socketserver.ThreadingTCPServer):
 
     def __init__(self, server: int) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
-        self.server_port = server
+        self.port, self.server_port = self.server_address[1], server
         self.cuts = 0
         self.lock = threading.Lock()
         self.heal()
-
-    @property
-    def port(self) -> int:
-        return self.server_address[1]
 
     def heal(self) -> None:
         """Pass everything on at once."""
@@ -114,14 +110,3 @@ class _Connection(socketserver.BaseRequestHandler):
         for end in (source, target):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-
-
-@contextmanager
-def proxy_of(server: int) -> Iterator[Proxy]:
-    """Run a proxy in front of the server at this port."""
-    with Proxy(server) as proxy:
-        threading.Thread(target=proxy.serve_forever, daemon=True).start()
-        try:
-            yield proxy
-        finally:
-            proxy.shutdown()

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from bulk.dying import AlwaysDying, DyingEncoder
+from bulk.dying import DyingEncoder, make_dying
 from bulk.made_inputs import N, feature_model, write_feature_parquet
 from bulk.test_shards import code_set, content, write_shards
 from channelhash import bulk as shards
@@ -99,4 +99,4 @@ def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):
 def test_a_task_that_kills_every_worker_ends_the_job(cluster, monkeypatch):
     monkeypatch.setattr(bulk_workers, "_RETRIES", 1)
     with pytest.raises(JobError, match=r"2 workers died one after another at the same task \(7\)"):
-        list(_run_on_ray(AlwaysDying, lambda workers: [7], 1))
+        list(_run_on_ray(make_dying, lambda workers: [7], 1))

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 import uuid
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 import channelhash as ch
 from bulk.made_inputs import feature_model, picture_items, picture_model, write_feature_parquet, write_tar
-from bulk.s3_server import KEY, SECRET, proxy_of, s3_server
+from bulk.s3_server import KEY, SECRET, Proxy, s3_server
 from bulk.test_shards import content, encoded, evaluated
 from channelhash.bulk import encode_bulk, evaluate_shards
 from channelhash.utils.addresses import RemotePath, place
@@ -88,9 +89,11 @@ def server(tmp_path_factory):
 @pytest.fixture
 def proxy(server, monkeypatch):
     """A proxy of the server, which the environment names."""
-    with proxy_of(server) as proxy:
+    with Proxy(server) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
         use_s3(monkeypatch, proxy.port)
         yield proxy
+        proxy.shutdown()
 
 
 @pytest.fixture

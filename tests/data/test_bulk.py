@@ -51,6 +51,12 @@ def test_files_are_listed_in_one_order_at_every_kind_of_address(tmp_path):
         root = folder_of(address)
         assert [file.address.removeprefix(f"{root}/") for file in files] == wanted
         assert [file.size for file in files] == [len(name) for name in wanted]
+    (folder / "d.png").symlink_to(folder / "b" / "2.png")
+    (folder / "e").symlink_to(folder / "b", target_is_directory=True)
+    for address in (folder, f"{folder}/**/*.png"):
+        found = [Path(file.address).relative_to(folder).as_posix() for file in list_files(str(address))]
+        assert found == [*wanted, "d.png"]
+    (folder / "d.png").unlink()
     assert [Path(file.address).name for file in list_files(f"{folder}/b/*.png")] == ["10.png", "2.png"]
     assert folder_of(f"{folder}/b/*.png") == f"{folder}/b"
     before = list(list_files(str(folder)))

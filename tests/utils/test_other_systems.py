@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +17,11 @@ def opened_without_encoding(source: str) -> list[int]:
     """Lines of calls that read or write text in the encoding of the machine."""
     lines = []
     for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call) or any(keyword.arg == "encoding" for keyword in node.keywords):
-            continue
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
-        owned = isinstance(node.func, ast.Attribute)
-        parts = [part for argument in node.args[1:] for part in ast.walk(argument)]
-        binary = any(isinstance(part, ast.Constant) and "b" in str(part.value) for part in parts)
-        if (owned and name in ("read_text", "write_text")) or (not owned and name == "open" and not binary):
-            lines.append(node.lineno)
+        if isinstance(node, ast.Call) and not any(keyword.arg == "encoding" for keyword in node.keywords):
+            name, modes = ast.unparse(node.func), " ".join(map(ast.unparse, node.args[1:]))
+            opened = name == "open" and not re.search(r"'[^']*b", modes)
+            if opened or name.endswith((".read_text", ".write_text")):
+                lines.append(node.lineno)
     return lines
 
 

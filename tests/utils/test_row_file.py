@@ -101,10 +101,7 @@ def test_a_file_of_another_backbone_is_refused(tmp_path):
 
 
 def test_what_float16_cannot_hold_is_refused(tmp_path):
-    def compute(first):
-        yield np.full((2, 3), 1e6, dtype=np.float32)
-
-    check_refusal("not finite in float16", row_file, tmp_path / "rows", {}, [2], 3, "float16", compute)
+    check_refusal("not finite in float16", build, tmp_path, lambda first: iter([1e6 * ROWS[:3]]), "float16")
 
 
 def test_a_full_disk_is_said_before_anything_is_computed(tmp_path, monkeypatch):

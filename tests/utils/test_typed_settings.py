@@ -10,7 +10,6 @@ from channelhash.losses import LOSSES
 from channelhash.runs.train import create_loss
 from refusals import refusal
 
-
 VALUES = {
     "data": {"kind": "synthetic", "root": "somewhere", "queries": 10, "seed": 4},
     "model": {"name": "small", "n_bits": 24},

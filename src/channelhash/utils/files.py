@@ -14,7 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,9 @@ def atomic_path(target: Path) -> Iterator[Path]:
         _replace(temporary, target)
 
 
-@contextmanager
-def temporary_folder(target: Path) -> Iterator[Path]:
+def temporary_folder(target: Path) -> AbstractContextManager[Path]:
     """Yield a new folder beside ``target``, which the block renames to it; otherwise the folder goes."""
-    with _held(target, is_folder=True) as temporary:
-        yield temporary
+    return _held(target, is_folder=True)
 
 
 @contextmanager

@@ -37,11 +37,11 @@ def interrupts_held() -> Iterator[None]:
 
 @contextmanager
 def process_pool(
-    workers: int, start: Callable[..., None] | None = None, arguments: tuple[Any, ...] = ()
+    workers: int, start: Callable[..., None], arguments: tuple[Any, ...]
 ) -> Iterator["ProcessPoolExecutor"]:
     """Yield a pool of fresh processes, which are ended if the block raises, or if this process is killed.
 
-    The first ``submit`` starts them all; it belongs into `interrupts_held`.
+    Each begins with ``start(*arguments)``. The first ``submit`` starts them all; it belongs into `interrupts_held`.
     """
     import multiprocessing  # takes longer than the rest of this file, which every command imports
     from concurrent.futures import ProcessPoolExecutor
@@ -59,12 +59,11 @@ def process_pool(
             raise
 
 
-def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+def _begin(start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     if not hasattr(signal, "pthread_sigmask"):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(lambda: os._exit(1))  # it would hold the folders that the next call goes on with
-    if start is not None:
-        start(*arguments)
+    start(*arguments)
 
 
 def end_with_parent(end: Callable[[], object]) -> None:
