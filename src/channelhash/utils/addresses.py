@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -38,6 +37,8 @@ _PLAIN = (InputError, JobError, FileNotFoundError, IsADirectoryError, MemoryErro
 _SETTINGS = ("ParamValidationError", "ProfileNotFound")
 # Bytes read ahead of each read of a remote file. The libraries' own 5 to 50 MB would be sent again for each row group.
 _AHEAD = 1 << 16
+# Levels of folders that are looked through.
+_ENDLESS = float("inf")
 
 
 class File(NamedTuple):
@@ -196,11 +197,11 @@ def _matching(system: "AbstractFileSystem", path: str) -> list[dict[str, Any]]:
         return []
     matches = _star_expression(path).fullmatch
     # Not `find`, which passes over folders that cannot be listed, and servers that fall silent.
-    files = _below(system, root, fixed, depth=inf if "**" in path else names.count("/") + 1)
+    files = _below(system, root, fixed, depth=_ENDLESS if "**" in path else names.count("/") + 1)
     return sorted((info for info in files if matches(info["name"])), key=lambda info: str(info["name"]))
 
 
-def _below(system: "AbstractFileSystem", folder: str, known: str, depth: float = inf) -> Iterator[dict[str, Any]]:
+def _below(system: "AbstractFileSystem", folder: str, known: str, depth: float = _ENDLESS) -> Iterator[dict[str, Any]]:
     """Yield the files below a folder, folder by folder in the order of names, without those that are hidden: where what
     follows the ``known`` begin of a path has a name with a dot in front.
     """
