@@ -253,6 +253,7 @@ def test_what_is_no_input_is_refused(tmp_path):
     pq.write_table(pa.table({"id": ["a"], "picture": ["p"]}), tmp_path / "other.parquet")
     for address, says in (
         ("none", "no such folder or file"),
+        ("mixed/**.png", r"mixed/\*\*\.png: Invalid pattern: '\*\*' can only be an entire path"),
         ("empty", "no files to encode; they end in .parquet, .tar, "),
         ("mixed", "name one kind, as by "),
         ("cut.tar", "not a readable tar file, perhaps truncated"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
-from channelhash.errors import InputError, JobError, check_address
+from channelhash.errors import InputError, JobError, check_address, naming
 from channelhash.utils.files import atomic_path, one_line
 from channelhash.utils.optional_imports import library
 
@@ -26,7 +26,8 @@ def _star_expression(pattern: str) -> re.Pattern[str]:
     """
     from fsspec.utils import glob_translate
 
-    return re.compile(glob_translate(re.sub(r"[\[?]", r"[\g<0>]", pattern)))
+    with naming(pattern, ValueError):
+        return re.compile(glob_translate(re.sub(r"[\[?]", r"[\g<0>]", pattern)))
 
 
 # What file systems call the time or the version of a file's content.
