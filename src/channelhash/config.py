@@ -234,7 +234,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     loss_class = resolve_loss(loss_name)
     own_keys = loss_settings(loss_class)
     loss = expand_settings(loss_name, loss, n_bits)
-    own, terms = typed_settings.read_both(own_keys, settings_of(Terms), loss, "loss", f"loss {loss_name!r}")
+    loss_values, terms = typed_settings.read_both(own_keys, settings_of(Terms), loss, "loss", f"loss {loss_name!r}")
     if problem := Terms(**terms.model_dump()).problem(loss_class):
         raise InputError(f"loss.{problem}")
     return RunConfig(
@@ -245,7 +245,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
         n_bits=n_bits,
         model=read_settings(model_settings, model, "model"),
         loss_name=loss_name,
-        loss=own,
+        loss=loss_values,
         terms=terms,
         train=read_settings(TrainSettings, values.get("train", {}), "train"),
         evaluate=read_settings(_EvaluateSettings, values.get("evaluate", {}), "evaluate"),

@@ -67,7 +67,7 @@ def test_codes_by_the_description_alone_are_the_models(settings, records, pictur
     exported = ExportedModel(tmp_path / "exported")
     assert exported.fingerprint() == description["fingerprint"] == model.fingerprint()
     assert (exported.modalities, exported.n_bits, exported.name) == (("image", "text"), 12, model.name)
-    assert (exported.code_spaces, exported.extends, exported.is_whole) == (("teacher",), ("older",), True)
+    assert (exported.code_spaces, exported.extends, exported.is_complete) == (("teacher",), ("older",), True)
     assert all(exported.comparable(other) for other in (model.fingerprint(), "teacher", "older"))
     assert not exported.comparable("stranger")
     with Image.open(pictures[0]) as opened:

@@ -68,7 +68,7 @@ class ExtensionLoss(HashLoss):
 
     def __init__(
         self,
-        own: HashLoss,
+        base_loss: HashLoss,
         codes: Outputs,
         is_new: Tensor,
         stored: Outputs,
@@ -79,9 +79,9 @@ class ExtensionLoss(HashLoss):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if own.channels is None:
+        if base_loss.channels is None:
             raise ValueError("this loss has no channels to place new items in; take dsch, sch, bsch or rsch")
-        self.own, self.weight_stored, self.weight_keep = own, weight_stored, weight_keep
+        self.base_loss, self.weight_stored, self.weight_keep = base_loss, weight_stored, weight_keep
         self.partners, self.seed = partners, seed
         constants = {"is_new": is_new, "stored_labels": stored_labels}
         constants |= {f"codes_{modality}": values for modality, values in codes.items()}
@@ -91,7 +91,7 @@ class ExtensionLoss(HashLoss):
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of ``batch``."""
-        outputs, labels, channels = batch.outputs, batch.labels, self.own.channels
+        outputs, labels, channels = batch.outputs, batch.labels, self.base_loss.channels
         assert batch.rows is not None  # `forward` has checked it
         assert channels is not None  # so has the constructor
         rows = batch.rows.to(labels.device)
@@ -99,7 +99,7 @@ class ExtensionLoss(HashLoss):
         old = ~new
         total = batch.codes.sum() * 0
         if new.any():
-            total = total + self.own(_rows(outputs, new), labels[new])
+            total = total + self.base_loss(_rows(outputs, new), labels[new])
         if self.weight_stored and new.any():
             drawn = self._partners(rows)
             stored = {modality: self.get_buffer(f"stored_{modality}")[drawn] for modality in outputs}

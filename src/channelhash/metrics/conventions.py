@@ -54,7 +54,7 @@ class ConventionScore(TypedDict):
 
 
 def convention_scores(
-    name: str, histogram: HammingHistogram, pairs: Pairs | None = None, own: RowPairs | None = None
+    name: str, histogram: HammingHistogram, pairs: Pairs | None = None, self_pairs: RowPairs | None = None
 ) -> dict[str, ConventionScore]:
     """Compute what the toolboxes of a convention print: ``"map"``, ``"map@50"`` and so on, up to the database's size.
 
@@ -67,7 +67,7 @@ def convention_scores(
     size = histogram.total.sum(axis=1).max(initial=0)
     convention = pick(_CONVENTIONS, name, "convention")
     convention = convention._replace(cutoffs=tuple(z for z in convention.cutoffs if z is None or z <= size))
-    in_order = None if pairs is None else _average_precisions_cut(pairs, convention, own)
+    in_order = None if pairs is None else _average_precisions_cut(pairs, convention, self_pairs)
     scores = {}
     for place, z in enumerate(convention.cutoffs):
         lower, upper = map(_over_all_queries, histogram.average_precision_bounds(z, convention.of_relevant))
@@ -76,7 +76,7 @@ def convention_scores(
     return scores
 
 
-def _average_precisions_cut(pairs: Pairs, convention: _Convention, own: RowPairs | None = None) -> Scores:
+def _average_precisions_cut(pairs: Pairs, convention: _Convention, self_pairs: RowPairs | None = None) -> Scores:
     """Compute AP at each cut-off of a convention, ties in the order of the database.
 
     >>> codes, labels = np.array([[0], [0], [255]], np.uint8), np.array([[0, 1], [1, 0], [1, 0]]) > 0
@@ -90,8 +90,8 @@ def _average_precisions_cut(pairs: Pairs, convention: _Convention, own: RowPairs
         distances = hamming_distances(code[None], database_codes)[0].astype(np.uint16)  # which NumPy sorts by radix
         relevant = np.logical_or.reduce(columns[labels], axis=0)
         order = np.argsort(distances, kind="stable")
-        if own is not None:
-            order = order[~np.isin(order, own[own[:, 0] == row, 1])]
+        if self_pairs is not None:
+            order = order[~np.isin(order, self_pairs[self_pairs[:, 0] == row, 1])]
         ranks = np.flatnonzero(relevant[order]) + 1  # rising
         scores.append([_average_precision(ranks, z, convention.of_relevant) for z in convention.cutoffs])
     return np.array(scores)
@@ -134,7 +134,7 @@ def average_precisions_in_order(
     query_labels: NDArray[Any],
     database_labels: NDArray[Any],
     histogram: HammingHistogram,
-    own: RowPairs | None = None,
+    self_pairs: RowPairs | None = None,
 ) -> Scores:
     """Compute `average_precision_in_order` of every query, in a second pass over the pairs.
 
@@ -147,7 +147,7 @@ def average_precisions_in_order(
         query_labels: likewise.
         database_labels: likewise.
         histogram: `hamming_histogram` of exactly these.
-        own: likewise, where the histogram was made with it; a query that has any costs a sort of the database.
+        self_pairs: likewise, where the histogram was made with it; a query that has any costs a sort of the database.
 
     Returns:
         ``(nq,)`` in [0, 1]; NaN for a query without relevant items.
@@ -162,11 +162,11 @@ def average_precisions_in_order(
     [1.0, 1.0]
     """
     pairs = checked_pairs((query_codes, database_codes, query_labels, database_labels), histogram.n_bits)
-    own = np.empty((0, 2), dtype=np.int64) if own is None else own
-    items = len(database_codes) - np.bincount(own[:, 0], minlength=len(query_codes))
+    self_pairs = np.empty((0, 2), dtype=np.int64) if self_pairs is None else self_pairs
+    items = len(database_codes) - np.bincount(self_pairs[:, 0], minlength=len(query_codes))
     if len(histogram.total) != len(query_codes) or (histogram.total.sum(axis=1) != items).any():
         raise ValueError(f"the histogram is not of these {len(query_codes)} queries over {len(database_codes)} items")
     positives = histogram.relevant.sum(axis=1)
-    if len(own):
-        return np.where(positives > 0, _average_precisions_cut(pairs, _Convention((None,)), own)[:, 0], np.nan)
+    if len(self_pairs):
+        return np.where(positives > 0, _average_precisions_cut(pairs, _Convention((None,)), self_pairs)[:, 0], np.nan)
     return divide(precisions_in_order(pairs, histogram.total, histogram.relevant), positives, np.nan)

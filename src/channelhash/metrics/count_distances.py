@@ -267,8 +267,8 @@ def _label_gains(by_distance: Counts, lists: Sequence[_GainLists]) -> LabelGains
     new[1:] = (np.diff(query) != 0) | (np.diff(gain) != 0)
     starts = np.flatnonzero(new)
     counts = np.add.reduceat(count, starts) if len(starts) else count
-    some = counts != 0
-    return LabelGains(by_distance, query[new][some], gain[new][some], counts[some])
+    is_nonzero = counts != 0
+    return LabelGains(by_distance, query[new][is_nonzero], gain[new][is_nonzero], counts[is_nonzero])
 
 
 _Words = NDArray[np.uint64]
@@ -294,9 +294,9 @@ def checked_pairs(pairs: Pairs, n_bits: int) -> Pairs:
     return query_codes, database_codes, query_sets, database_sets
 
 
-def count_distances(pairs: Pairs, n_bits: int, own: RowPairs | None = None) -> tuple[Counts, Counts, LabelGains]:
+def count_distances(pairs: Pairs, n_bits: int, self_pairs: RowPairs | None = None) -> tuple[Counts, Counts, LabelGains]:
     """Count, by distance and query, all items, the relevant ones (those sharing a label) and their gains; without the
-    pairs ``own``, if any, of a query and an item. The first two are n_d and n_d⁺, ``(nq, k + 1)`` int64 each.
+    pairs ``self_pairs``, if any, of a query and an item. The first two are n_d and n_d⁺, ``(nq, k + 1)`` int64 each.
 
     O(nq · nd · (k + c) / 64) time on all cores. The memory beside the inputs is two copies of the codes and label sets
     as 64-bit words, the result, and 32 MB.
@@ -319,17 +319,17 @@ def count_distances(pairs: Pairs, n_bits: int, own: RowPairs | None = None) -> t
         more = sides, widths[rows], ends, units, group, totals, shared
         run_tasks(_count_by_distance, -(-len(sides.codes) // group), *more)
         lists.append(_gain_lists(shared, units, first))
-    if own is not None and len(own):
-        query, item = own.T
+    if self_pairs is not None and len(self_pairs):
+        query, item = self_pairs.T
         distance = np.bitwise_count(query_codes[query] ^ database_codes[item]).sum(axis=1, dtype=np.int64)
         common = (query_labels[query] & database_labels[item]).sum(axis=1)
         gain = units[np.searchsorted(sizes, database_labels[item].sum(axis=1)), common]
-        some = common > 0
+        is_nonzero = common > 0
         np.subtract.at(total, (query, distance), 1)
-        np.subtract.at(relevant, (query, distance), some)
+        np.subtract.at(relevant, (query, distance), is_nonzero)
         np.subtract.at(gained, (query, distance), gain)
         # In lists alone, which are summed by query and gain: one list is taken for one in order.
-        lists.append((query[some], gain[some], np.full(int(some.sum()), -1, dtype=np.int64)))
+        lists.append((query[is_nonzero], gain[is_nonzero], np.full(int(is_nonzero.sum()), -1, dtype=np.int64)))
     return total, relevant, _label_gains(gained, lists)
 
 

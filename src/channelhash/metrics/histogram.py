@@ -444,7 +444,7 @@ def hamming_histogram(
     query_labels: NDArray[Any],
     database_labels: NDArray[Any],
     n_bits: int,
-    own: RowPairs | None = None,
+    self_pairs: RowPairs | None = None,
 ) -> HammingHistogram:
     """Count, for every query, the items and the relevant items at each Hamming distance.
 
@@ -457,7 +457,7 @@ def hamming_histogram(
         query_labels: ``(nq, c)`` bool or 0/1.
         database_labels: ``(nd, c)`` bool or 0/1.
         n_bits: code length k, at least 1.
-        own: ``(p, 2)`` pairs (query, item) that are one and the same and are not counted; all pairs count if None.
+        self_pairs: ``(p, 2)`` pairs (query, item) that are the same and are not counted; all pairs count if None.
 
     Raises:
         ValueError: lengths or widths do not fit, labels are neither bool nor 0 and 1, or the database is empty.
@@ -467,4 +467,4 @@ def hamming_histogram(
     [1, 0, 0, 0, 0, 0, 0, 0, 0]
     """
     pairs = checked_pairs((query_codes, database_codes, query_labels, database_labels), n_bits)
-    return HammingHistogram(*count_distances(pairs, n_bits, own))
+    return HammingHistogram(*count_distances(pairs, n_bits, self_pairs))

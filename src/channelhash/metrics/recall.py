@@ -204,7 +204,7 @@ def counterparts(query_names: Sequence[str], database_names: Sequence[str]) -> N
     return rows
 
 
-def own_pairs(query: CodeSet, database: CodeSet) -> NDArray[np.int64] | None:
+def find_self_pairs(query: CodeSet, database: CodeSet) -> NDArray[np.int64] | None:
     """Return the rows ``(p, 2)`` of queries and of items with the same id; None if there are none.
 
     Numbers as ids may be those of rows on each side: they mean the same items where all of these have the same labels.
@@ -295,7 +295,7 @@ def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _InstanceRep
     images = (*(query.images or ()), *(database.images or ()))
     names: Sequence[str] = pairs_by_image(rows, images) if len(images) == len(rows) else rows
     query_names, searched = names[: len(query)], names[len(query) :]
-    apart = own_pairs(query, database) is None if names is rows else not set(query_names) & set(searched)
+    apart = find_self_pairs(query, database) is None if names is rows else not set(query_names) & set(searched)
     if apart:
         database, searched = query, query_names
     reports: dict[str, _InstanceReport] = {}

@@ -19,7 +19,7 @@ from channelhash.errors import InputError, naming
 from channelhash.metrics.conventions import ConventionScore, average_precisions_in_order, convention_scores
 from channelhash.metrics.count_distances import Pairs, RowPairs
 from channelhash.metrics.histogram import HammingHistogram, Scores, hamming_histogram
-from channelhash.metrics.recall import check_comparable, instance_recall, own_pairs
+from channelhash.metrics.recall import check_comparable, find_self_pairs, instance_recall
 from channelhash.utils.addresses import Place
 from channelhash.utils.files import write_text
 from channelhash.utils.optional_imports import naming_extra
@@ -217,13 +217,13 @@ def _evaluate_tasks(
     if query.labels is database.labels is None and instances:
         if conventions:
             raise InputError(f"convention {conventions[0]}: its mAP needs labels, which these codes lack; leave it out")
-        return {task: cast(TaskReport, found) for task, found in instances.items()}, {}
-    pairs, own = _pairs(query, database), own_pairs(query, database)
-    counts = {task: hamming_histogram(*of_task, n_bits=query.n_bits, own=own) for task, of_task in pairs.items()}
-    reports = report_tasks(counts, len(database), cutoffs, conventions, pairs, own)
-    for task, found in instances.items():
+        return {task: cast(TaskReport, scores) for task, scores in instances.items()}, {}
+    pairs, self_pairs = _pairs(query, database), find_self_pairs(query, database)
+    counts = {task: hamming_histogram(*pairs[task], query.n_bits, self_pairs) for task in pairs}
+    reports = report_tasks(counts, len(database), cutoffs, conventions, pairs, self_pairs)
+    for task, scores in instances.items():
         for key in ("recall_at", "median_rank", "recall_items"):
-            reports[task][key] = found[key]
+            reports[task][key] = scores[key]
     return reports, counts
 
 
@@ -233,8 +233,8 @@ def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram
     Raises:
         ValueError: as `evaluate`, but not for queries without relevant items.
     """
-    pairs, own = _pairs(query, database), own_pairs(query, database)
-    return {task: hamming_histogram(*pairs[task], n_bits=query.n_bits, own=own) for task in pairs}
+    pairs, self_pairs = _pairs(query, database), find_self_pairs(query, database)
+    return {task: hamming_histogram(*pairs[task], query.n_bits, self_pairs) for task in pairs}
 
 
 def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
@@ -257,14 +257,14 @@ def report_tasks(
     cutoffs: Sequence[int] = _CUTOFFS,
     conventions: Sequence[str] = (),
     pairs: Mapping[str, Pairs] | None = None,
-    own: RowPairs | None = None,
+    self_pairs: RowPairs | None = None,
 ) -> dict[str, TaskReport]:
     """Compute the scores of each task from its counts over ``n_items``.
 
     Args:
         conventions: names of conventions whose figures to add.
         pairs: by task, what was counted; without them no score goes by the order of the items.
-        own: as in `hamming_histogram`.
+        self_pairs: as in `hamming_histogram`.
 
     Raises:
         ValueError: in some task no query has a relevant item.
@@ -272,14 +272,14 @@ def report_tasks(
     reports = {}
     for task, histogram in counts.items():
         of_task = pairs[task] if pairs else None
-        in_order = average_precisions_in_order(*of_task, histogram, own) if of_task else None
+        in_order = average_precisions_in_order(*of_task, histogram, self_pairs) if of_task else None
         reports[task] = report(histogram, cutoffs, in_order)
         if of_task:
             reports[task]["codes_in_use"] = _distinct(of_task[1]) / len(of_task[1])
         if left_out := n_items * len(histogram.total) - int(histogram.total.sum()):
             reports[task]["own_left_out"] = left_out
         if conventions:
-            scores = {name: convention_scores(name, histogram, of_task, own) for name in conventions}
+            scores = {name: convention_scores(name, histogram, of_task, self_pairs) for name in conventions}
             reports[task]["conventions"] = scores
     return reports
 

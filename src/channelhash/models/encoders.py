@@ -122,17 +122,17 @@ class _FrozenNetwork:
         return cast(NDArray[np.float32], self.frozen.to(device)(torch.from_numpy(inputs).to(device)).cpu().numpy())
 
 
-def _openclip(what: str) -> Encoder:
+def _openclip(source: str) -> Encoder:
     """Open ``openclip:NAME/TAG_OR_FILE``: two sides of one space. A ``.json`` configuration alone has random
     weights.
     """
     with naming_extra("clip"):
         from channelhash.models.backbones import Frozen, PromptTokens, fixed_random_weights, load_open_clip
 
-    name, weights = _split_open_clip(what)
+    name, weights = _split_open_clip(source)
     with fixed_random_weights(Path(name).name):
         clip = load_open_clip(name, weights)
-    word, width = str(absolute_word(f"openclip:{what}")), clip.n_features
+    word, width = str(absolute_word(f"openclip:{source}")), clip.n_features
     sides, texts = {}, PromptTokens("{}", clip.tokenize)
     for modality, prepare, network in (("image", clip.resize, clip.image), ("text", texts, clip.text)):
         frozen = Frozen(network, f"{word}, {modality}", str(clip.resize), width)
@@ -140,15 +140,15 @@ def _openclip(what: str) -> Encoder:
     return Encoder(word, sides, one_space=True)
 
 
-def _split_open_clip(what: str) -> tuple[str, str | None]:
+def _split_open_clip(source: str) -> tuple[str, str | None]:
     """Return (name or configuration file, tag or file), files with absolute paths."""
-    end = what.find(".json")
+    end = source.find(".json")
     if end >= 0:
-        name, rest = str(Path(what[: end + 5]).resolve()), what[end + 5 :].removeprefix("/")
+        name, rest = str(Path(source[: end + 5]).resolve()), source[end + 5 :].removeprefix("/")
     else:
-        name, _, rest = what.partition("/")
+        name, _, rest = source.partition("/")
     if not name or not (rest or end >= 0):
-        raise InputError(f"encoder openclip:{what}: name the weights too: openclip:{what or 'NAME'}/TAG_OR_FILE")
+        raise InputError(f"encoder openclip:{source}: name the weights too: openclip:{source or 'NAME'}/TAG_OR_FILE")
     return name, absolute_source(rest)[2] if rest else None
 
 
@@ -173,8 +173,8 @@ def absolute_word(word: Word) -> Word:
     """
     if not isinstance(word, str):
         return absolute_names(word)
-    kind, _, what = word.partition(":")
-    return "openclip:" + "/".join(filter(None, _split_open_clip(what))) if kind == "openclip" else word
+    kind, _, source = word.partition(":")
+    return "openclip:" + "/".join(filter(None, _split_open_clip(source))) if kind == "openclip" else word
 
 
 def open_encoder(
@@ -196,7 +196,7 @@ def open_encoder(
         return _extractors(word, widths or {}, seen)
     if word == FEATURES:
         return Encoder(word, {name: Side(FeatureRows(name, n), None, n) for name, n in (widths or {}).items()})
-    kind, _, what = word.partition(":")
+    kind, _, source = word.partition(":")
     if is_python_name(word):
         make = look_up({}, word, "encoder")
         encoder = make() if callable(make) else None
@@ -206,8 +206,8 @@ def open_encoder(
     if kind not in _ENCODERS:
         raise InputError(f"{unknown(f'encoder {word!r}', kind, [*_ENCODERS, FEATURES])} A run is named by its folder")
     if kind == "openclip":
-        return _openclip(what)
-    if what:
+        return _openclip(source)
+    if source:
         raise InputError(f"encoder {word}: nothing follows this word; write {kind}")
     from channelhash.models.photo import open_backbones, open_photo  # which imports this file
 

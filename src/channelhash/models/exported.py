@@ -70,7 +70,7 @@ class ExportedModel(QueryEncoder):
             self._entries: dict[str, dict[str, Any]] = dict(description["modalities"])
             self._sha256: dict[str, str] = dict(description["sha256"])
             #: Whether all modalities of the model were exported.
-            self.is_whole = set(description["model_modalities"]) == set(self._entries)
+            self.is_complete = set(description["model_modalities"]) == set(self._entries)
         self._sides: dict[str, _Prepare] = {}
 
     @property
@@ -90,8 +90,8 @@ class ExportedModel(QueryEncoder):
     def check_encodes(self, modalities: Iterable[str]) -> None:
         """Raise `InputError` if one of the modalities was not exported."""
         if missing := set(modalities) - set(self._entries):
-            what = " and ".join(self.modalities)
-            raise InputError(f"{self.folder}: encodes {what}, not {min(missing)}; export the model with it, too")
+            names = " and ".join(self.modalities)
+            raise InputError(f"{self.folder}: encodes {names}, not {min(missing)}; export the model with it, too")
 
     def outputs(self, modality: str, items: Sequence[Any], progress: Progress = no_progress) -> NDArray[np.float32]:
         """Compute real-valued outputs ``(n, k)`` of raw items: images (files or opened), strings, or rows of
@@ -230,7 +230,7 @@ def _export(model: "HashModel", modality: str, recipe: dict[str, Any], path: Pat
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         batches = (inputs, inputs[:1])
         outputs = [session.run(["outputs"], {"inputs": rows.numpy()})[0] for rows in batches]
-        here = [model.outputs_prepared({modality: rows})[modality].numpy() for rows in batches]
+        torch_rows = [model.outputs_prepared({modality: rows})[modality].numpy() for rows in batches]
     except Exception as error:  # the exporter and the runtime have many types of their own
         raise _refusal(model, modality, one_line(error)[:200]) from error
     return {
@@ -238,7 +238,7 @@ def _export(model: "HashModel", modality: str, recipe: dict[str, Any], path: Pat
         "input": {"name": "inputs", "dtype": str(inputs.numpy().dtype), "shape": ["n", *inputs.shape[1:]]},
         "output": {"name": "outputs", "dtype": "float32", "shape": ["n", model.n_bits]},
         "prepare": recipe,
-        "largest_difference": max(map(partial(_difference, modality), outputs, here)),
+        "largest_difference": max(map(partial(_difference, modality), outputs, torch_rows)),
     }
 
 
@@ -273,14 +273,14 @@ def _write(branch: "nn.Module", inputs: "Tensor", path: Path) -> None:
     shutil.rmtree(parts)
 
 
-def _difference(modality: str, onnx_rows: NDArray[np.float32], here: NDArray[np.float32]) -> float:
+def _difference(modality: str, onnx_rows: NDArray[np.float32], torch_rows: NDArray[np.float32]) -> float:
     """Return the largest difference between the outputs of file and model; raise `JobError` beyond rounding."""
-    if not np.isfinite(here).all():
+    if not np.isfinite(torch_rows).all():
         raise JobError(f"{modality}: the model's output is not finite; its weights are damaged, train again")
-    allowed = _TOLERANCE * max(1.0, float(np.abs(here).max()))
-    largest = float(np.abs(onnx_rows - here).max()) if onnx_rows.shape == here.shape else np.inf
-    certain = np.abs(here) > allowed
-    if not largest <= allowed or (binarize(onnx_rows) != binarize(here))[certain].any():
+    allowed = _TOLERANCE * max(1.0, float(np.abs(torch_rows).max()))
+    largest = float(np.abs(onnx_rows - torch_rows).max()) if onnx_rows.shape == torch_rows.shape else np.inf
+    certain = np.abs(torch_rows) > allowed
+    if not largest <= allowed or (binarize(onnx_rows) != binarize(torch_rows))[certain].any():
         raise JobError(f"{modality}: the ONNX file computes something else than the model, differing by {largest:.1e}")
     return largest
 

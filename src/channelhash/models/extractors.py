@@ -42,18 +42,18 @@ class _Source(NamedTuple):
         file: the file or folder that it names, if any.
     """
 
-    what: str
+    argument: str
     load: Callable[[str], _Extract]
     file: Path | None = None
 
 
-def _torchvision(what: str) -> _Source:
+def _torchvision(argument: str) -> _Source:
     """``torchvision:NAME[/WEIGHTS]``: features below the classifier of images prepared as the weights expect.
 
     ``WEIGHTS`` is a tag (``IMAGENET1K_V2``), ``DEFAULT`` if left out, or ``TAG@FILE`` for weights from a file, whose
     images are prepared as for that tag.
     """
-    name, _, weights = what.partition("/")
+    name, _, weights = argument.partition("/")
     tag, file, pretrained = absolute_source(weights or "DEFAULT")
     if not tag:
         raise InputError("write TAG@FILE; the tag of torchvision's weights says how pictures are prepared")
@@ -70,14 +70,14 @@ def _torchvision(what: str) -> _Source:
     return _Source(f"{name}/{pretrained}", load, file)
 
 
-def _open_clip(what: str) -> _Source:
+def _open_clip(argument: str) -> _Source:
     """``open_clip:NAME/PRETRAINED``: embeddings of a model, with its own preprocessing and tokenizer.
 
     ``PRETRAINED`` is a tag (``laion2b_s34b_b79k``), a file, or ``TAG@FILE`` for a tag's weights from a file.
     """
-    name, _, weights = what.partition("/")
+    name, _, weights = argument.partition("/")
     if not weights:
-        raise InputError(f"name the weights too: open_clip:{what}/TAG, /FILE or /TAG@FILE")
+        raise InputError(f"name the weights too: open_clip:{argument}/TAG, /FILE or /TAG@FILE")
     _, file, pretrained = absolute_source(weights)
 
     def load(modality: str) -> _Extract:
@@ -117,11 +117,11 @@ def _by_batches(network: "nn.Module", prepare: "Callable[[Sequence[Any]], Tensor
     return extract
 
 
-def _sentence_transformers(what: str) -> _Source:
+def _sentence_transformers(argument: str) -> _Source:
     """``sentence-transformers:FOLDER_OR_NAME``: a text encoder of that library, from a folder or the hub."""
-    is_folder = what.startswith((".", "/")) or Path(what).is_dir()
-    file = Path(what).resolve() if is_folder else None
-    name = str(file or what)
+    is_folder = argument.startswith((".", "/")) or Path(argument).is_dir()
+    file = Path(argument).resolve() if is_folder else None
+    name = str(file or argument)
 
     def load(modality: str) -> _Extract:
         sentence_transformers = library("sentence_transformers", "extractors")
@@ -135,21 +135,21 @@ def _sentence_transformers(what: str) -> _Source:
     return _Source(name, load, file)
 
 
-def _python(what: str) -> _Source:
+def _python(argument: str) -> _Source:
     """``python:package.module:function``: a function of your own, from a sequence of items to an ``(n, d)`` matrix.
 
     >>> _python("numpy:vstack").load("text")(["ab", "c"]).tolist()
     [['ab'], ['c']]
     """
-    split_python_name(f"python:{what}")
+    split_python_name(f"python:{argument}")
 
     def load(modality: str) -> _Extract:
-        extract: _Extract = resolve(f"python:{what}")
+        extract: _Extract = resolve(f"python:{argument}")
         if not callable(extract):
             raise InputError("is not a function")
         return extract
 
-    return _Source(what, load)
+    return _Source(argument, load)
 
 
 #: KIND -> (what reads WHAT, modalities that it extracts from). A new kind is one function and one line here.
@@ -218,7 +218,7 @@ def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:
     absolute = {}
     for modality, name in extractors.items():
         source, normalizes = _read(name, modality)
-        absolute[modality] = f"{name.partition(':')[0]}:{source.what}{'?normalize' if normalizes else ''}"
+        absolute[modality] = f"{name.partition(':')[0]}:{source.argument}{'?normalize' if normalizes else ''}"
     return absolute
 
 
@@ -227,8 +227,8 @@ def _read(name: str, modality: str) -> tuple[_Source, bool]:
     where = f"model.extractors.{modality}"
     pick(_ITEM_TYPES, modality, "modality in model.extractors")
     kind, colon, rest = str(name).partition(":")
-    what, question, option = rest.partition("?")
-    if not colon or not what:
+    argument, question, option = rest.partition("?")
+    if not colon or not argument:
         raise InputError(f"{where}: {name!r} is not of the form KIND:WHAT; kinds are {', '.join(_EXTRACTORS)}")
     read, modalities = pick(_EXTRACTORS, kind, f"kind of {where}")
     if modality not in modalities:
@@ -236,7 +236,7 @@ def _read(name: str, modality: str) -> tuple[_Source, bool]:
     if question and option != "normalize":
         raise InputError(f"{where}: {unknown(f'option {option!r} of {kind}', option, ['normalize'])}")
     with naming(where):
-        return read(what), bool(question)
+        return read(argument), bool(question)
 
 
 @dataclass(frozen=True)
@@ -277,6 +277,6 @@ def check_rows(items: Any, modality: str, width: int) -> NDArray[np.float32]:
     dtype('float32')
     """
     if not isinstance(items, Features) or items.ndim != 2 or items.shape[1] != width:
-        what = items.shape if isinstance(items, Features) else type(items).__name__
-        raise InputError(f"{modality} features are (n, {width}) for this model, not {what}")
+        kind = items.shape if isinstance(items, Features) else type(items).__name__
+        raise InputError(f"{modality} features are (n, {width}) for this model, not {kind}")
     return np.ascontiguousarray(items, dtype=np.float32)

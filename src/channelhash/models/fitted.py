@@ -289,10 +289,10 @@ class FittedModel(description.Model):
             if config.get("preprocessing") != model._description().get("preprocessing"):
                 raise ValueError("it was made for images that were read in another way; fit it again")
         for name, saved in config["backbones"].items():
-            if saved != (here := dict(sides[name].identity)):
+            if saved != (side := dict(sides[name].identity)):
                 raise InputError(
-                    f"{file}: fitted to {saved['name']} with weights {saved['weights']}, but here are {here['name']} "
-                    f"with {here['weights']}; give the same weights, or make it again"
+                    f"{file}: fitted to {saved['name']} with weights {saved['weights']}, but here are {side['name']} "
+                    f"with {side['weights']}; give the same weights, or make it again"
                 )
         return model
 

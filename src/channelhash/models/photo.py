@@ -150,8 +150,8 @@ def _sentence_pieces() -> SentencePieces:
     return SentencePieces.parse(_file(_PIECES).read_bytes())
 
 
-def _file(what: tuple[str, str, str]) -> Path:
-    return package_file(*what, extra="photos")
+def _file(address: tuple[str, str, str]) -> Path:
+    return package_file(*address, extra="photos")
 
 
 @cache

@@ -78,9 +78,9 @@ def data_overrides(data: Path, sections: Mapping[str, Mapping[str, Any]]) -> lis
     >>> data_overrides(Path("f.npz"), {"model": {"name": "aligned"}})
     ['data.path="./f.npz"', 'data.kind=features', 'model.encoder=features']
     """
-    own = sections.get("data", {})
-    if data.is_dir() and own.get("kind", "table") != "table":
-        return [path_override("data.root" if "root" in own else "data.path", data)]
+    section = sections.get("data", {})
+    if data.is_dir() and section.get("kind", "table") != "table":
+        return [path_override("data.root" if "root" in section else "data.path", data)]
     kind, model = data_kind(data), sections.get("model", {}).get("name")
     encoder = ["model.encoder=features"] if (kind, model) == ("features", "aligned") else []
     return [path_override("data.path", data), f"data.kind={kind}", *encoder]

@@ -258,12 +258,12 @@ def load_query_encoder(
     if folder is not None and (Path(folder) / DESCRIPTION).exists():
         encoder = ExportedModel(Path(folder))
         check_model(store, encoder, folder)
-        if not encoder.is_whole:
+        if not encoder.is_complete:
             encoder.check_encodes(modalities or ())
         return encoder
     if folder is not None and (Path(folder) / FOLDER / DESCRIPTION).exists():
         encoder = ExportedModel(Path(folder) / FOLDER)
-        read = encoder.modalities if encoder.is_whole else modalities
+        read = encoder.modalities if encoder.is_complete else modalities
         enough = read is not None and encoder.reads(read)
         # What a run exported before it was trained further is passed over.
         if enough and store.model and encoder.comparable(store.model):

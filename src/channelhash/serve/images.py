@@ -18,7 +18,7 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 _REDUCIBLE = ("JPEG", "MPO")
 #: Side of a thumbnail as large as its image.
 _WHOLE = 1 << 16
-_KEPT = 640  # of what is kept: copies of uploads, and thumbnails in memory
+_CACHED_SIDE = 640  # of what is kept: copies of uploads, and thumbnails in memory
 _CACHED = 1024
 
 
@@ -69,7 +69,7 @@ class Thumbnails:
             status = path.stat()
             # An editor may put the time of the content back, but not that of the last change.
             changed = max(status.st_mtime_ns, status.st_ctime_ns)
-            draw = self._cached if size <= _KEPT else self._draw
+            draw = self._cached if size <= _CACHED_SIDE else self._draw
             return draw(path, size, changed), changed / 1e9
         except ImageError as error:
             raise HTTPException(404, f"the picture of this item cannot be read: {error}") from None
@@ -84,7 +84,7 @@ class Thumbnails:
         >>> open_image(io.BytesIO(Thumbnails(max_pixels=10**6).draw_upload(file.getvalue()))).size
         (640, 320)
         """
-        return self._draw(io.BytesIO(content), _KEPT)
+        return self._draw(io.BytesIO(content), _CACHED_SIDE)
 
     def _draw(self, file: Path | IO[bytes], size: int, _changed: int = 0) -> bytes:
         with open_image(file) as opened:

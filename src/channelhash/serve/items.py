@@ -139,7 +139,7 @@ def _get_original(item_id: str, service: CurrentService) -> Response:
 
 
 @readers.post("/reveal", responses={403: WRITE_PROBLEMS[403]})
-def _reveal(wanted: schemas.Reveal, request: Request, service: CurrentService) -> dict[str, str]:
+def _reveal(item: schemas.Reveal, request: Request, service: CurrentService) -> dict[str, str]:
     """Return where the picture of an item lies, and perhaps show it there; only to the page, on the server's machine.
 
     Whatever another site or a proxy lets a browser send has another ``Origin`` than the address of the server.
@@ -147,10 +147,10 @@ def _reveal(wanted: schemas.Reveal, request: Request, service: CurrentService) -
     page = f"http://{request.headers.get('host')}"
     if not service.is_local(request) or request.headers.get("origin") != page:
         raise HTTPException(403, "where files lie is only told to the page of this server, on its own machine")
-    path = Path(str(service.get_item(wanted.id).metadata.get("image") or "")).absolute()
+    path = Path(str(service.get_item(item.id).metadata.get("image") or "")).absolute()
     if not path.is_file():
         raise HTTPException(404, "the picture of this item is not there any more")
-    if wanted.show:
+    if item.show:
         _show_in_folder(path)
     return {"path": str(path)}
 

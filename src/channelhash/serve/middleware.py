@@ -100,8 +100,8 @@ class Tokens:
         headers = {"WWW-Authenticate": "Bearer"}
         scheme, _, sent = authorization.partition(" ")
         if scheme.lower() != "bearer" or not sent:
-            what = "writing" if writes else "reading"
-            raise HTTPException(401, f"{what} needs the header Authorization: Bearer TOKEN", headers)
+            action = "writing" if writes else "reading"
+            raise HTTPException(401, f"{action} needs the header Authorization: Bearer TOKEN", headers)
         allowed = [token for token in (self.write, None if writes else self.read) if token is not None]
         content = sent.strip().encode("latin-1", "replace")
         if not sum(hmac.compare_digest(token.encode(), content) for token in allowed):  # all are compared
@@ -178,7 +178,7 @@ def answer_without_body(app: ASGIApp) -> ASGIApp:
 
         async def send_without_body(message: Message) -> None:
             nonlocal bodiless
-            if message["type"] == "http.response.start" and _has_it(scope, message):
+            if message["type"] == "http.response.start" and _is_current(scope, message):
                 bodiless = True
                 headers = [pair for pair in message["headers"] if pair[0] not in (b"content-length", b"content-type")]
                 message = {**message, "status": 304, "headers": headers}
@@ -204,7 +204,7 @@ def content_tag(content: bytes) -> str:
     return f'"{hashlib.sha256(content).hexdigest()[:16]}"'
 
 
-def _has_it(scope: Scope, start: Message) -> bool:
+def _is_current(scope: Scope, start: Message) -> bool:
     """Return whether a client has a successful response already, by its tag; a weak one is as good here."""
     tags = ",".join(Headers(scope=scope).getlist("if-none-match"))
     tag = Headers(raw=start["headers"]).get("etag", "").removeprefix("W/")

@@ -34,7 +34,7 @@ router = APIRouter(responses=PROBLEMS, route_class=Route)
 _Other = tuple[str, Query]
 
 
-class _Asked(NamedTuple):
+class _Question(NamedTuple):
     """A request, its words without dates and places, the parts that these are, and when it came."""
 
     options: schemas.SearchOptions
@@ -43,7 +43,7 @@ class _Asked(NamedTuple):
     start: float
 
 
-async def _read(service: Service, options: schemas.SearchRequest | schemas.ImageSearch) -> _Asked:
+async def _read(service: Service, options: schemas.SearchRequest | schemas.ImageSearch) -> _Question:
     start, text = time.perf_counter(), options.text or ""
 
     def work() -> Narrowed:
@@ -52,7 +52,7 @@ async def _read(service: Service, options: schemas.SearchRequest | schemas.Image
 
     narrowed = await run_sync(work, limiter=service.searching) if text.strip() else Narrowed("", None, [])
     words = queries.parse_question(narrowed.text) if narrowed.text else []
-    return _Asked(options, narrowed, words, start)
+    return _Question(options, narrowed, words, start)
 
 
 @router.post("/search", tags=["search"], response_model=schemas.SearchResponse)
@@ -62,21 +62,21 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
         response = await service.quick_searches(partial(_plain_words, service, request, time.perf_counter()))
         if response is not None:
             return response
-    asked = await _read(service, request)
-    if not (asked.words or request.minus or request.minus_ids or request.id or request.code):  # only dates and places
-        nothing = Query(np.zeros(0, np.uint8))
-        return await service.search(partial(_search, service, asked, nothing, ""), quick=False)
+    question = await _read(service, request)
+    if not (question.words or request.minus or request.minus_ids or request.id or request.code):
+        nothing = Query(np.zeros(0, np.uint8))  # the question was only dates and places
+        return await service.search(partial(_search, service, question, nothing, ""), quick=False)
     if request.text is not None or request.minus or request.minus_ids:
         if request.id is None and not request.minus_ids:
-            parts = _parts(service, request, asked.words)  # no item to read
+            parts = _parts(service, request, question.words)  # no item to read
         else:
-            parts = await run_sync(_parts, service, request, asked.words, limiter=service.searching)
-        return await _search_parts(service, asked, parts)
+            parts = await run_sync(_parts, service, request, question.words, limiter=service.searching)
+        return await _search_parts(service, question, parts)
     if request.rerank:
         raise HTTPException(422, "rerank: needs the query's real-valued outputs; ask with words or a picture")
 
     def work() -> Response:
-        return _search(service, asked, *_stored_query(service, request))
+        return _search(service, question, *_stored_query(service, request))
 
     return await service.search(work, _is_quick(request))
 
@@ -84,10 +84,11 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
 @router.post("/search/image", tags=["search"], response_model=schemas.SearchResponse)
 async def search_by_image(service: CurrentService, request: Annotated[schemas.ImageSearch, File()]) -> Response:
     """Return the items nearest to an uploaded picture, and to words if there are any. The picture is not kept."""
-    asked = await _read(service, request)
+    question = await _read(service, request)
     async with service.open_image(request.image) as (opened, _):
-        minus = (queries.Part(what, -1.0) for what in request.minus)
-        return await _search_parts(service, asked, queries.check_parts([queries.Part(opened), *asked.words, *minus]))
+        minus = (queries.Part(words, -1.0) for words in request.minus)
+        parts = [queries.Part(opened), *question.words, *minus]
+        return await _search_parts(service, question, queries.check_parts(parts))
 
 
 def _unpack_hex(service: Service, code: str) -> PackedCodes:
@@ -124,12 +125,12 @@ def _parts(service: Service, request: schemas.SearchRequest, words: list[queries
     for item_id in request.minus_ids:
         item = service.get_item(item_id)
         parts.append(queries.Part(Query.of_item(item, min(item.codes)).as_outputs(n_bits), -1.0))
-    return queries.check_parts([*parts, *(queries.Part(what, -1.0) for what in request.minus)])
+    return queries.check_parts([*parts, *(queries.Part(words, -1.0) for words in request.minus)])
 
 
-async def _search_parts(service: Service, asked: _Asked, parts: list[queries.Part]) -> Response:
+async def _search_parts(service: Service, question: _Question, parts: list[queries.Part]) -> Response:
     """Encode the parts in batches shared with other requests, and search with their sum."""
-    options, narrowed, words, _ = asked
+    options, narrowed, words, _ = question
 
     async def outputs_of(part: queries.Part) -> Outputs | None:
         modality = part.modality
@@ -139,8 +140,8 @@ async def _search_parts(service: Service, asked: _Asked, parts: list[queries.Par
             return None
         return await service.encode(modality, part.content)
 
-    async def query_of(wanted: list[queries.Part]) -> Query:
-        return queries.make_query(wanted, await asyncio.gather(*map(outputs_of, wanted)))
+    async def query_of(addends: list[queries.Part]) -> Query:
+        return queries.make_query(addends, await asyncio.gather(*map(outputs_of, addends)))
 
     query, text, other = await query_of(parts), narrowed.text, None
     modality = (parts[0].modality or "") if query.words_coded else query.modality
@@ -150,7 +151,7 @@ async def _search_parts(service: Service, asked: _Asked, parts: list[queries.Par
         if corrected != text:
             others = (part for part in parts if not any(part is word for word in words))
             other = (narrowed.suggest(corrected), await query_of([*queries.parse_question(corrected), *others]))
-    call = partial(_search, service, asked, query, modality, queries.unread(model, text), other)
+    call = partial(_search, service, question, query, modality, queries.unread(model, text), other)
     return await service.search(call, other is None and not narrowed.phrases and _is_quick(options))
 
 
@@ -168,11 +169,11 @@ def _plain_words(service: Service, request: schemas.SearchRequest, start: float)
     model = service.encoding.result().model
     if narrowed is None or queries.has_unknown_words(model, narrowed.text):
         return None
-    asked = _Asked(request, narrowed, queries.parse_question(narrowed.text), start)
-    parts = queries.check_parts(asked.words)
+    question = _Question(request, narrowed, queries.parse_question(narrowed.text), start)
+    parts, note = queries.check_parts(question.words), queries.unread(model, narrowed.text)
 
     def answer_with(outputs: list[Outputs]) -> Response:
-        return _search(service, asked, queries.make_query(parts, outputs), "text", queries.unread(model, narrowed.text))
+        return _search(service, question, queries.make_query(parts, outputs), "text", note)
 
     return Words([part.content for part in parts], answer_with)
 
@@ -236,14 +237,14 @@ def answer_page(
 
 def _search(
     service: Service,
-    asked: _Asked,
+    question: _Question,
     query: Query,
     query_modality: str,
     note: str = "",
     other: _Other | None = None,
 ) -> Response:
     """Search, and serialise the response in this thread: a long one would block the event loop."""
-    options = asked.options
+    options = question.options
     store = service.store
     n_bits = store.n_bits or 8 * len(query.code)
     for key in ("radius", "collapse"):
@@ -253,7 +254,7 @@ def _search(
     page = _Page(Hits(), None)
     if store.modalities:  # otherwise it is empty
         modality = store.choose_modality(options.modality)
-        page = service.retry(partial(_answer, service, asked, query, other))
+        page = service.retry(partial(_answer, service, question, query, other))
     response = schemas.SearchResponse(
         query_code=query.code.tobytes().hex(),
         query_modality=query_modality,
@@ -262,24 +263,24 @@ def _search(
         results=[schemas.make_result(hit) for hit in page.hits],
         close=page.hits.close,
         offset=options.offset,
-        understood=_understood(asked),
+        understood=_understood(question),
         duplicates=page.alike,
         note=page.hits.note or note,
         unlikely=page.unlikely,
         did_you_mean=page.hits.suggestion,
-        seconds=time.perf_counter() - asked.start,
+        seconds=time.perf_counter() - question.start,
     )
     return Response(response.model_dump_json(), media_type="application/json")
 
 
-def _answer(service: Service, asked: _Asked, query: Query, other: _Other | None) -> _Page:
+def _answer(service: Service, question: _Question, query: Query, other: _Other | None) -> _Page:
     """Return the page of answers that a request asks for.
 
     A corrected question, and that as a query, are suggested with the first answers if it is better answered.
     """
-    options = asked.options
+    options = question.options
     where = service.browser.narrow(options.where, options.label, options.folder, options.month)
-    where = asked.narrowed.where if asked.narrowed.phrases else where
+    where = question.narrowed.where if question.narrowed.phrases else where
     shared = options.model_dump(include={"k", "radius", "modality", "collapse", "by"})
     store_options = SearchOptions(**shared, where=where, rerank=options.rerank or None)
     if not len(query.code) and not query.words:  # only dates and places
@@ -302,19 +303,19 @@ def _answer(service: Service, asked: _Asked, query: Query, other: _Other | None)
     return _Page(Hits(hits, page.hits.close, page.hits.note, suggestion), page.alike, unlikely)
 
 
-def _understood(asked: _Asked) -> list[schemas.Understood]:
+def _understood(question: _Question) -> list[schemas.Understood]:
     """Return the parts of a search: what is wanted, what is not, and what the answers are narrowed to."""
-    options = asked.options
+    options = question.options
     parts = [schemas.Understood(kind="image", value="")] if isinstance(options, schemas.ImageSearch) else []
     parts += [
         schemas.Understood(kind=kind, value=value)
         for kind, key in _QUERIES.items()
         if (value := getattr(options, key, ""))
     ]
-    for part in asked.words:
+    for part in question.words:
         kind = "without" if part.weight < 0 else "words"
         parts.append(schemas.Understood(kind=kind, value=part.content, weight=abs(part.weight)))
-    for phrase in asked.narrowed.phrases:
+    for phrase in question.narrowed.phrases:
         parts.append(schemas.Understood(kind=phrase.kind, value=phrase.words, means=phrase.means))
     for kind, key in _CONDITIONS.items():
         value = getattr(options, key, None) or []

@@ -244,7 +244,7 @@ def _make_worker(make: Callable[[], FastAPI], trust_code: bool, reports: Any) ->
     _prepare(app)
     reports.put(None)
     encoding: Future[Any] = app.state.service.encoding
-    encoding.add_done_callback(lambda it: it.cancelled() or it.exception() is None or reports.put(it.exception()))
+    encoding.add_done_callback(lambda job: job.cancelled() or job.exception() is None or reports.put(job.exception()))
     return app
 
 

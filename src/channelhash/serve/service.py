@@ -37,7 +37,7 @@ from channelhash.serve.middleware import Metrics, Tokens, is_loopback
 from channelhash.utils.typed_settings import naming_own_code
 from channelhash.utils.watch import Report
 
-_Given = TypeVar("_Given")
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _MODALITIES = ("text", "image")
 # Items that go through the model together; quick searches that one thread answers before the next that arrived.
@@ -88,7 +88,7 @@ class Limits:
     words: int = 100
 
 
-class _Batcher(Generic[_Given, _Result]):
+class _Batcher(Generic[_Item, _Result]):
     """Collect items and work on them in batches, one batch at a time.
 
     No item waits for others: a single item is taken at once, and those that arrive meanwhile are the next batch. All
@@ -103,13 +103,13 @@ class _Batcher(Generic[_Given, _Result]):
     """
 
     def __init__(
-        self, work: Callable[[Sequence[_Given]], Sequence[_Result] | NDArray[Any]], thread: Executor, max_items: int
+        self, work: Callable[[Sequence[_Item]], Sequence[_Result] | NDArray[Any]], thread: Executor, max_items: int
     ) -> None:
         self._work, self._thread, self._max_items = work, thread, max_items
-        self._waiting: list[tuple[_Given, asyncio.Future[_Result]]] = []
+        self._waiting: list[tuple[_Item, asyncio.Future[_Result]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def __call__(self, item: _Given) -> _Result:
+    async def __call__(self, item: _Item) -> _Result:
         """Return the result of one item; raise what ``work`` raises for it."""
         future: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
@@ -123,7 +123,7 @@ class _Batcher(Generic[_Given, _Result]):
             await self._answer([(item, future) for item, future in batch if not future.cancelled()])
         self._task = None
 
-    async def _answer(self, batch: list[tuple[_Given, asyncio.Future[_Result]]]) -> None:
+    async def _answer(self, batch: list[tuple[_Item, asyncio.Future[_Result]]]) -> None:
         if not batch:
             return
         loop = asyncio.get_running_loop()
@@ -432,17 +432,17 @@ class _Browser:
         self._store = store
         self._lock = threading.Lock()
         self._catalogue: Catalogue | None = None
-        self._version, self._made, self._seconds = -1, 0.0, 0.0
+        self._version, self._built, self._seconds = -1, 0.0, 0.0
 
     def catalogue(self) -> Catalogue:
         """Return the catalogue as of now; of a large store that is being written to, as of some seconds ago."""
         with self._lock:
             version = self._store.version
-            due = self._seconds < _QUICK or time.monotonic() - self._made > _TIMES * self._seconds
+            due = self._seconds < _QUICK or time.monotonic() - self._built > _TIMES * self._seconds
             if self._catalogue is None or (version != self._version and due):
                 start = time.thread_time()  # of this thread: a busy machine does not make a store large
                 self._catalogue = Catalogue.of((item.id, item.metadata) for item in self._store.listed())
-                self._version, self._made, self._seconds = version, time.monotonic(), time.thread_time() - start
+                self._version, self._built, self._seconds = version, time.monotonic(), time.thread_time() - start
             return self._catalogue
 
     def forget(self) -> None:

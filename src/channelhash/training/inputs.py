@@ -289,15 +289,15 @@ def encoder_of_rows(
     model: HashModel, records: Records, settings: TrainSettings, progress: StageProgress
 ) -> Callable[[], dict[str, PackedCodes]]:
     """Return a function that encodes ``records`` as ``model`` is at the time; inputs that fit stay in memory."""
-    held = {
+    inputs = {
         modality: prepare_inputs(model, records, modality, progress("read validation rows"))
         for modality, items in ((modality, records.items[modality]) for modality in model.modalities)
         if not isinstance(items, SparseRows) and (not are_files(items) or _fits(model, modality, items, len(records)))
     }
 
     def encode() -> dict[str, PackedCodes]:
-        codes = model.encode_prepared(held)
-        for modality in set(model.modalities) - set(held):
+        codes = model.encode_prepared(inputs)
+        for modality in set(model.modalities) - set(inputs):
             codes[modality] = encode_items(model, modality, records.items[modality], _n_workers(settings))
         return codes
 

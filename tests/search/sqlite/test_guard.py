@@ -234,7 +234,7 @@ def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed)
     check_refusal(r"is damaged \(is empty\)", store.ids)
     check_refusal("malformed", store.close)
     file = os.stat(closed / "items.sqlite")
-    assert guard._held[file.st_dev, file.st_ino] == 0  # the number may be that of another store's file soon
+    assert guard._holds[file.st_dev, file.st_ino] == 0  # the number may be that of another store's file soon
 
 
 @pytest.mark.parametrize("name", ["store.json", "items.sqlite"])

@@ -327,9 +327,9 @@ class CodeIndex:
         from channelhash.search.index.clustered_scan import cluster  # compiled
 
         clustered = cls(*cluster(plain._distinct), n_bits)
-        return clustered if clusters or clustered._is_worth_it() else plain
+        return clustered if clusters or clustered._pays() else plain
 
-    def _is_worth_it(self) -> bool:
+    def _pays(self) -> bool:
         """Return whether most searches for a sample of the codes are not left to the scan."""
         from channelhash.search.index import clustered_scan
 

@@ -350,7 +350,7 @@ class ItemsDatabase:
     def _transaction(self, begin: str) -> Iterator[None]:
         with disk.one_line_errors(self._name):
             if self._guard:
-                self._guard.check_there()
+                self._guard.check_presence()
             self._connection.execute(begin)
             try:
                 yield

@@ -279,7 +279,7 @@ class StoreFolder:
         needed = (self.path, self.database, self.gate)
         return all(os.access(path, os.W_OK, effective_ids=_EFFECTIVE) for path in needed if path.exists())
 
-    def check_own(self) -> None:
+    def check_content(self) -> None:
         """Raise `InputError` if the folder holds something else than a store."""
         if self.path.is_file():
             raise InputError(f"{self.path}: is a file, neither a store's folder nor a Parquet file of codes")

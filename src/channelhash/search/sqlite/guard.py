@@ -26,7 +26,7 @@ _DATABASE = "items.sqlite"
 _CHUNK = 1 << 20
 # Device and inode of the databases that guards of this process hold. While SQLite has a file open, this module opens it
 # nowhere else: POSIX ends all locks of a process on a file that it closes any descriptor of.
-_held: Counter[tuple[int, int]] = Counter()
+_holds: Counter[tuple[int, int]] = Counter()
 
 
 class Guard:
@@ -53,7 +53,7 @@ class Guard:
             with disk.one_line_errors(str(folder.database)), gate:
                 self._check()
             self._changed = self._status()[1]  # the check may have put the log into the file
-            _held[self._file] += 1
+            _holds[self._file] += 1
         except OSError as error:
             check_exhausted(error, folder.path)
             raise InputError(f"{folder.path}: cannot be opened ({error.strerror}: {error.filename})") from None
@@ -75,7 +75,7 @@ class Guard:
             more = ", and more" if len(findings) > 1 else ""
             raise disk.damaged(str(self._folder.database), f"{findings[0]}{more}")
 
-    def check_there(self) -> None:
+    def check_presence(self) -> None:
         """Raise an error if the open database is not the store's any more; costs two microseconds."""
         file, changed = self._status()
         if file != self._file:
@@ -104,7 +104,7 @@ class Guard:
 
         None of a database that cannot be read, which is let go.
         """
-        _held[self._file] -= 1
+        _holds[self._file] -= 1
         if writes is None or self.read_only or self._status()[0] != self._file or self._is_sealed(writes):
             return
         with suppress(OSError, sqlite3.DatabaseError), locked(self._folder.gate):
@@ -137,7 +137,7 @@ def _seal_database(folder: disk.StoreFolder) -> None:
 def _digest(folder: disk.StoreFolder) -> str:
     """Return length and CRC-32 of a database; nothing if it has a log, or this process has it open."""
     status = os.stat(folder.database)
-    if _held[status.st_dev, status.st_ino] or any(log.stat().st_size for log in folder.path.glob(f"{_DATABASE}-wal")):
+    if _holds[status.st_dev, status.st_ino] or any(log.stat().st_size for log in folder.path.glob(f"{_DATABASE}-wal")):
         return ""
     size = checksum = 0
     with open(folder.database, "rb") as file:

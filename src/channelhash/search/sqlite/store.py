@@ -116,7 +116,7 @@ class EmbeddedStore(Store):
     @property
     def version(self) -> int:
         """A number that grows with every write."""
-        with self._held(self._reading) as opened:
+        with self._hold(self._reading) as opened:
             return opened.reader.state().version
 
     def __len__(self) -> int:
@@ -136,12 +136,12 @@ class EmbeddedStore(Store):
         return self._open().reader.has_words
 
     def make(self) -> None:
-        with self._held(self._writing):
+        with self._hold(self._writing):
             self._created(self._new.n_bits)
 
     def make_snapshot(self) -> None:
         """Make a new snapshot of all codes now."""
-        with self._held(self._reading) as opened:
+        with self._hold(self._reading) as opened:
             opened.layers.make_snapshot(opened.reader.state().snapshot)
 
     def close(self) -> None:
@@ -182,14 +182,14 @@ class EmbeddedStore(Store):
             last = rows[-1][0]
 
     def _write(self, new: NewItems) -> None:
-        with self._held(self._writing):
+        with self._hold(self._writing):
             items = self._created(new.n_bits).writer
             with items.writing():
                 items.write(new)
             self._wrote = True
 
     def _delete(self, ids: list[str]) -> int:
-        with self._held(self._writing) as opened:
+        with self._hold(self._writing) as opened:
             with opened.writer.writing():
                 n_deleted = opened.writer.delete(ids)
             self._wrote = True
@@ -202,7 +202,7 @@ class EmbeddedStore(Store):
             return Answers([parts[0].codes.ids(match.rows) for match in matches[0]], [m.distances for m in matches[0]])
         answers = Answers([], [])
         for query in range(len(queries)):
-            found = _Found.of(parts, matches, query)
+            found = _Candidates.of(parts, matches, query)
             found.answer(answers, found.best(limit, found.distances))
         return answers
 
@@ -210,10 +210,10 @@ class EmbeddedStore(Store):
         """Read only the codes of items at the distance of the last answer, or at a smaller one."""
         answers, parts = Surest([], [], []), self._parts(scope)
         most, few = k and max(k, FIRST), k and min(max(k, FIRST), max(_FEW, _TIMES * k))
-        for matches, row in _first_found(parts, outputs, few, radius):
+        for matches, row in _first_candidates(parts, outputs, few, radius):
             matches = matches.take(_lowest(matches.distances, k))
             if few != most and len(matches.rows) == few:  # others may be as near
-                matches, _ = next(_first_found(parts, row[None], most, radius))
+                matches, _ = next(_first_candidates(parts, row[None], most, radius))
                 matches = matches.take(_lowest(matches.distances, k))
             packed = np.empty((len(matches.rows), -(-len(row) // 8)), np.uint8)
             matches.read(packed, lambda codes, rows: codes.index.packed(rows))
@@ -226,7 +226,7 @@ class EmbeddedStore(Store):
         if first is None:
             first = ALL if sum(map(len, parts)) <= ALL else max(k, FIRST)
         answers = Scored([], [], [])
-        for matches, row in _first_found(parts, outputs, first, None):
+        for matches, row in _first_candidates(parts, outputs, first, None):
             scores = matches.read(np.zeros(len(matches.rows), np.float32), partial(SortedCodes.cosines, outputs=row))
             matches.answer(answers, matches.best(k, -scores, matches.distances), scores)
         return answers
@@ -274,16 +274,16 @@ class EmbeddedStore(Store):
 
     def _parts(self, scope: Scope) -> list[Part]:
         """Return the codes to search."""
-        with self._held(self._reading) as opened:
+        with self._hold(self._reading) as opened:
             return opened.layers.parts(*scope)
 
     def _ask(self, question: Callable[[ItemsDatabase], _Reply]) -> _Reply:
         """Return what a question to the items as they are now gives."""
-        with self._held(self._reading) as opened, opened.reader.reading():
+        with self._hold(self._reading) as opened, opened.reader.reading():
             return question(opened.reader)
 
     @contextmanager
-    def _held(self, lock: threading.RLock) -> Iterator[_Opened]:
+    def _hold(self, lock: threading.RLock) -> Iterator[_Opened]:
         """Yield the items, and keep out other threads that need the same lock."""
         check_process(self.address, self._opened.process)
         with lock:
@@ -330,7 +330,7 @@ def open_folder(path: Path, new: Facts = _ANY, mapped: bool = False) -> Embedded
     """
     folder = StoreFolder(path, mapped)
     try:
-        folder.check_own()
+        folder.check_content()
         return EmbeddedStore(str(path), folder, _in_memory(None), new)
     except OSError as error:
         check_exhausted(error, path)
@@ -380,7 +380,7 @@ def _close_quietly(opened: _Opened) -> None:
         opened.close()
 
 
-class _Found(NamedTuple):
+class _Candidates(NamedTuple):
     """Rows of several parts that one query found.
 
     Attributes:
@@ -395,7 +395,7 @@ class _Found(NamedTuple):
     distances: NDArray[np.int64]
 
     @classmethod
-    def of(cls, parts: list[Part], matches: list[list[Matches]], query: int) -> "_Found":
+    def of(cls, parts: list[Part], matches: list[list[Matches]], query: int) -> "_Candidates":
         """Put what the parts have for one query one behind the other."""
         of_query = [of_part[query] for of_part in matches]
         part = np.repeat(np.arange(len(parts)), [len(match.rows) for match in of_query])
@@ -403,7 +403,7 @@ class _Found(NamedTuple):
         distances = np.concatenate([np.zeros(0, np.int64), *(match.distances for match in of_query)])
         return cls(parts, part, rows, distances)
 
-    def take(self, places: NDArray[np.int64]) -> "_Found":
+    def take(self, places: NDArray[np.int64]) -> "_Candidates":
         """Return some of the rows."""
         return self._replace(part=self.part[places], rows=self.rows[places], distances=self.distances[places])
 
@@ -441,13 +441,13 @@ def _lowest(keys: NDArray[Any], count: int | None) -> NDArray[np.int64]:
     return np.flatnonzero(keys <= np.partition(keys, count - 1)[count - 1])
 
 
-def _first_found(
+def _first_candidates(
     parts: list[Part], outputs: NDArray[Any], first: int | None, radius: int | None
-) -> Iterator[tuple[_Found, NDArray[Any]]]:
+) -> Iterator[tuple[_Candidates, NDArray[Any]]]:
     """Yield the ``first`` rows that each question finds by distance, and its outputs."""
     matches = [part.nearest(pack(binarize(outputs)), first, radius) for part in parts]
     for query, row in enumerate(outputs):
-        found = _Found.of(parts, matches, query)
-        if first is not None and first < len(found.rows):
-            found = found.take(found.best(first, found.distances))
-        yield found, row
+        candidates = _Candidates.of(parts, matches, query)
+        if first is not None and first < len(candidates.rows):
+            candidates = candidates.take(candidates.best(first, candidates.distances))
+        yield candidates, row

@@ -210,9 +210,9 @@ class WordIndex:
     @property
     def usable(self) -> bool:
         """Whether items can be found by words."""
-        return self._is_there() and self._is_supported()
+        return self._exists() and self._is_supported()
 
-    def _is_there(self) -> bool:
+    def _exists(self) -> bool:
         return bool(self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchall())
 
     def _is_supported(self) -> bool:
@@ -228,7 +228,7 @@ class WordIndex:
         self._change(numbers, "INSERT INTO {0} ({0}, rowid, {1}) SELECT 'delete', number, {1}")
 
     def _change(self, numbers: Sequence[int], sql: str) -> None:
-        if numbers and self._is_there():
+        if numbers and self._exists():
             # The limit keeps SQLite from making each text twice, to compare it and to return it.
             among = "SELECT number, {1} FROM described WHERE number IN (SELECT value FROM json_each(?)) LIMIT -1"
             for index, (column, _) in _INDEXES.items():
@@ -247,8 +247,8 @@ class WordIndex:
 
         def rows(expression: str, limit: int, table: str = "words", among: _Numbers = _NONE) -> _Numbers:
             join = "" if where.sql == "true" else f"CROSS JOIN items ON number = {table}.rowid"
-            not_here = f" NOT ({unwanted[table]})" if unwanted[table] else ""
-            sql, parameters = f"{table} MATCH ? AND {where.sql}", [f"({expression}){not_here}", *where.parameters]
+            exclusion = f" NOT ({unwanted[table]})" if unwanted[table] else ""
+            sql, parameters = f"{table} MATCH ? AND {where.sql}", [f"({expression}){exclusion}", *where.parameters]
             (other,) = unwanted.keys() - {table}
             if unwanted[other]:
                 sql += f" AND {table}.rowid NOT IN (SELECT rowid FROM {other} WHERE {other} MATCH ?)"
