@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from channelhash.bulk.workers import _Worker
+from channelhash.cli.train import _print_trained
 from channelhash.config import make_config, read_run_config
 from channelhash.errors import InputError, JobError
 from channelhash.models import HashModel, load_model
@@ -61,13 +62,16 @@ SECTIONS = {
 }
 
 
-def test_code_of_ones_own_is_trained_resumed_evaluated_and_loaded_by_consent(in_folder):
+def test_code_of_ones_own_is_trained_resumed_evaluated_and_loaded_by_consent(in_folder, capsys):
     config, folder = make_config(SECTIONS), in_folder / "run"
     start_run(config, folder)
     assert (config.source.n, config.model.bias, config.loss.target) == (50, False, 2.0)
     with trusting(True):
         assert read_run_config(folder) == config
-    assert start_run(config, folder, resume=True).load_model().n_bits == 8
+    run = start_run(config, folder, resume=True)
+    assert run.load_model().n_bits == 8
+    _print_trained(run.as_dict(), folder)
+    assert capsys.readouterr().out.endswith(f"Next: channelhash evaluate {folder} --trust-code\n")
     for read in (read_run_config, evaluate, open_run):
         check_refusal(r"config\.yaml: names python:code_of_mine:\w+, code that would run", read, folder)
     assert evaluate(folder, trust_code=True)["image->text"]["queries"] > 0
@@ -94,6 +98,7 @@ def test_a_saved_model_cannot_run_code_that_is_no_model(tmp_path):
     ("data", "kind", "python:code_of_mine:OWN", "has no 'OWN'"),
     ("data", "kind", "python:no_such_module:load", "data.kind python:no_such_module:load: the module cannot be"),
     ("data", "kind", "python:math:pi", "is neither a function that returns records nor a DataKind"),
+    ("loss", "name", "code_of_mine:Length", "did you mean 'python:code_of_mine:Length'?"),
 ])  # fmt: skip
 def test_what_a_name_does_not_lead_to_is_one_line(in_folder, section, key, name, says):
     assert says in refusal(make_config, {**SECTIONS, section: {**SECTIONS[section], key: name}})
@@ -113,7 +118,7 @@ def test_names_are_found_at_any_depth_and_in_circles(tmp_path):
 
 BROKEN = """
 from channelhash.losses import HashLoss
-from channelhash.models import ModelKind
+from code_of_mine import LINEAR, HashModel, ModelKind
 
 class Divides(HashLoss):
     def compute(self, batch):
@@ -146,6 +151,13 @@ MODEL = ModelKind(create, create)
 
 def encoder():
     return {}["side"]  # line 35
+
+def create_linear(train, n_bits):
+    return HashModel("", n_bits, {"n_bits": n_bits}, LINEAR.build(n_bits, True))
+
+LESS = ModelKind(create_linear, LINEAR.build)  # whose architecture lacks bias
+DICTIONARY = ModelKind(lambda train, n_bits: {}, create)
+BITS = ModelKind(lambda n_bits: {}, create)
 """
 
 
@@ -170,14 +182,20 @@ def test_an_error_in_ones_own_code_has_its_line(broken, capsys, key, name, says)
     assert f"your python:broken_code:{name} failed" in error
 
 
-@pytest.mark.parametrize(("key", "name", "says", "line"), [
-    ("loss.name", "Number", "Number.compute has to return a scalar tensor, not 3.0", 13),
-    ("data.kind", "nothing", "Error: ", 26),
+def test_a_wrong_result_of_ones_own_code_is_blamed_on_it(broken, capsys):
+    error = failure(capsys, "loss.name", "python:broken_code:Number")
+    assert "Number.compute has to return a scalar tensor, not 3.0" in error
+    assert f"python:broken_code:Number ({broken}, line 13)" in error
+
+
+@pytest.mark.parametrize(("key", "name", "says"), [
+    ("data.kind", "nothing", "has to return Records, not NoneType"),
+    ("model.name", "DICTIONARY", "create: has to return HashModel, not dict"),
+    ("model.name", "BITS", "create has to take train and n_bits, in this order"),
+    ("model.name", "LESS", "architecture has to be JSON, and the arguments of build: missing a required argument"),
 ])  # fmt: skip
-def test_a_wrong_result_of_ones_own_code_is_blamed_on_it(broken, capsys, key, name, says, line):
-    error = failure(capsys, key, f"python:broken_code:{name}")
-    assert says in error
-    assert f"python:broken_code:{name} ({broken}, line {line})" in error
+def test_what_ones_own_code_has_to_return_is_said_before_the_training(broken, capsys, key, name, says):
+    assert f"{key} python:broken_code:{name}: {says}" in failure(capsys, key, f"python:broken_code:{name}", status=2)
 
 
 def test_a_wrong_result_is_blamed_on_ones_own_loss_by_a_grid_too(broken, capsys):
@@ -207,13 +225,13 @@ def test_an_error_in_ones_own_code_has_its_line_in_another_process(broken, monke
     service.close()
 
 
-def failure(capsys, key, name):
+def failure(capsys, key, name, status=1):
     """Return what a training says whose loss, model or data are ``name``; those of `OWN` otherwise."""
     others = [section for section in ("data", "model", "loss") if not key.startswith(section)]
     sections = {section: SECTIONS[section] for section in (*others, "train")}
     sections[key.partition(".")[0]] = {}
     Path("own.yaml").write_text(json.dumps(sections))
-    assert run_command("train", "own.yaml", "--set", f"{key}={name}", "--out", "failed") == 1
+    assert run_command("train", "own.yaml", "--set", f"{key}={name}", "--out", "failed") == status
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "this is a bug" not in error

@@ -121,6 +121,9 @@ def _read_overrides(settings: Sequence[str], skip_bad: bool) -> list[str]:
 
 def _print_trained(result: Mapping[str, Any], folder: Path) -> None:
     """Print the result of a training, and the next command."""
+    from channelhash.config import read_sections
+    from channelhash.utils.typed_settings import python_names
+
     typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}")
     if result["problems"]:
         typer.echo(f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}")
@@ -130,7 +133,8 @@ def _print_trained(result: Mapping[str, Any], folder: Path) -> None:
 
         measure = MEASURES[result["measure"]]
         shared.print_table(f"Validation, {measure} in %", ["task", measure.removeprefix("tie-aware ")], rows)
-    typer.echo(f"Next: channelhash evaluate {folder}")
+    trust = " --trust-code" if python_names(read_sections(folder / "config.yaml")) else ""
+    typer.echo(f"Next: channelhash evaluate {folder}{trust}")
 
 
 def _short_overrides(config: Path, data: Path | None, images: Path | None, epochs: int | None) -> list[str]:

@@ -23,6 +23,7 @@ from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
 from channelhash.utils.files import file_hash
 from channelhash.utils.progress import Progress
+from channelhash.utils.typed_settings import check_kind
 
 #: Source -> its records, of the last one that was loaded in a block of `loaded_once`; None outside.
 _loaded: dict[str, Records] | None = None
@@ -72,7 +73,7 @@ class DataSource:
             return records
         kind = resolve_data_kind(self.kind)
         extra = {"progress": progress} if progress and kind.reports_progress else {}
-        records = kind.load(**self.arguments, **extra)
+        records = check_kind(kind.load(**self.arguments, **extra), Records, f"data.kind {self.kind}")
         if self.arguments.get("skip_bad"):
             records = readable(records, progress)
         records = _with_labels(records, self.only_labels, self.without_labels)

@@ -4,6 +4,7 @@ Public names are loaded on first use: a saved model's description is read withou
 """
 
 import importlib
+import inspect
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,8 @@ def resolve_model(name: str) -> "ModelKind":
     entry = look_up(_models(), name, "model.name")
     if not isinstance(entry, ModelKind):
         raise InputError(f"model.name {name}: is not a channelhash.models.ModelKind")
+    if [*inspect.signature(entry.create).parameters][:2] != ["train", "n_bits"]:
+        raise InputError(f"model.name {name}: create has to take train and n_bits, in this order, before its own keys")
     return entry
 
 

@@ -1,5 +1,7 @@
 """Train a model from a configuration into a run's folder, or estimate what that takes."""
 
+import inspect
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,7 +16,7 @@ from channelhash.config import RunConfig, make_config, read_config
 from channelhash.data.collection import Collection
 from channelhash.data.records import Items, Records
 from channelhash.data.splits import Splits
-from channelhash.errors import InputError
+from channelhash.errors import InputError, naming
 from channelhash.losses import HashLoss, make_loss, resolve_loss
 from channelhash.models import HashModel, resolve_model
 from channelhash.runs.extend import extend
@@ -25,7 +27,7 @@ from channelhash.training.trainer import Steps, Trainee, training_images
 from channelhash.utils.environment import peak_bytes
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.seeds import derive_seed, generator
-from channelhash.utils.typed_settings import apply_overrides, trusting
+from channelhash.utils.typed_settings import apply_overrides, check_kind, trusting
 
 
 def train(
@@ -210,7 +212,10 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
     ('text',)
     """
     torch.manual_seed(derive_seed(config.train.seed, "weights"))
-    model = resolve_model(config.model_name).create(train_records, config.n_bits, **vars(config.model))
+    kind, name = resolve_model(config.model_name), f"model.name {config.model_name}"
+    model = check_kind(kind.create(train_records, config.n_bits, **vars(config.model)), HashModel, f"{name}: create")
+    with naming(f"{name}: architecture has to be JSON, and the arguments of build", TypeError):
+        inspect.signature(kind.build).bind(**json.loads(json.dumps(model.architecture)))
     model.name = config.model_name  # under which a saved model is built again, also one's own
     model.set_precision(config.train.precision)
     return model

@@ -390,9 +390,12 @@ _ADVICE = "with train.batch_size {}; lower it (train.accumulate keeps the sample
 def _check_finite(losses: Tensor, epoch: int, rate: float, checkpoint: Path) -> None:
     if not losses.isfinite().all():
         step = int((~losses.isfinite()).nonzero()[0])
+        advice = f"lower train.learning_rate (now {rate:g})"
+        if epoch == step == 0:
+            advice = "nothing was learned yet, so look at the loss and at its inputs"
         raise JobError(
-            f"epoch {epoch}, step {step}: the loss is {losses[step].item()}; lower train.learning_rate "
-            f"(now {rate:g}); the last good checkpoint is {checkpoint if checkpoint.exists() else 'none yet'}"
+            f"epoch {epoch}, step {step}: the loss is {losses[step].item()}; {advice}; "
+            f"{f'the last good checkpoint is {checkpoint}' if checkpoint.exists() else 'there is no checkpoint yet'}"
         )
 
 

@@ -39,6 +39,7 @@ class Settings(BaseModel):
 
 
 _SettingsType = TypeVar("_SettingsType", bound=Settings)
+_Kind = TypeVar("_Kind")
 
 
 #: A number of things, at least 1, of which a mistaken file cannot ask for more than memory holds.
@@ -306,11 +307,25 @@ def look_up(registry: Mapping[str, Any], name: Any, where: str) -> Any:
     (2, 3.0)
     """
     if not is_python_name(name):
+        if isinstance(name, str) and ":" in name and name not in registry:
+            raise InputError(f"unknown {where} {name!r}; did you mean '{_PREFIX}{name}'?")
         return pick(registry, name, where)
     try:
         return resolve(name)
     except InputError as error:
         raise InputError(f"{where} {name}: {error}") from error
+
+
+def check_kind(value: Any, kind: type[_Kind], owner: str) -> _Kind:
+    """Return what a function of a person's own returned, which has to be of a kind.
+
+    >>> check_kind(None, list, "tables of study.py")
+    Traceback (most recent call last):
+    channelhash.errors.InputError: tables of study.py: has to return list, not NoneType
+    """
+    if not isinstance(value, kind):
+        raise InputError(f"{owner}: has to return {kind.__name__}, not {type(value).__name__}")
+    return value
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from channelhash.lab.experiments.tables import Table, write_tables
 from channelhash.presets import preset_path
 from channelhash.utils.files import atomic_path
 from channelhash.utils.plotting import write_figure
-from channelhash.utils.typed_settings import apply_overrides, is_python_name, look_up, pick
+from channelhash.utils.typed_settings import apply_overrides, check_kind, is_python_name, look_up, pick
 
 #: What the file of an experiment is written with.
 __all__ = ["METHODS", "Design", "Execution", "Experiment", "Grid", "GridRun", "Result", "Table"]
@@ -249,7 +249,10 @@ def make_grid(
     design = Design(base, bits or experiment.bits, range(seeds), compared, experiment.splits)
     trials = experiment.grid(replace(design, bits=[_TRIAL_BITS], seeds=[0])) if experiment.trials else []
     title = f"{experiment.title}, {collection or base.get('data', {}).get('kind')}"
-    return Grid(experiment.name, title, command, tuple(experiment.grid(design)), tuple(trials))
+    runs = check_kind(experiment.grid(design), list, f"grid of {experiment.name}")
+    if not runs:
+        raise InputError(f"grid of {experiment.name}: has no runs for these bits and seeds")
+    return Grid(experiment.name, title, command, tuple(runs), tuple(trials))
 
 
 def _choose_losses(names: Sequence[str], losses: _Losses) -> _Losses:
@@ -341,7 +344,7 @@ def _write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
         with atomic_path(folder / "queries.npz") as path, open(path, "wb") as file:
             np.savez_compressed(file, allow_pickle=False, **means)
     trials = {name: read_grid(folder / name)[1] for name in experiment.trials if (folder / name).exists()}
-    tables = experiment.tables(results)
+    tables = check_kind(experiment.tables(results), list, f"tables of {experiment.name}")
     for name, each in trials.items():
         tables += experiment.trials[name](each)
     paths = write_tables(tables, folder / "tables")

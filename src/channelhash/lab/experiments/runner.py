@@ -268,7 +268,7 @@ def _refuse_missing_files(grid: Grid) -> None:
 def _refuse_other_runs(grid: Grid, folder: Path) -> None:
     names = [run.name for run in grid.runs]
     if repeated := {name for name in names if names.count(name) > 1}:
-        raise InputError(f"two runs of the grid are called {min(repeated)!r}")
+        raise InputError(f"two runs of the grid are called {min(repeated)!r}; give each method another name")
     for run in grid.runs:
         path = folder / "runs" / run.name / "config.yaml"
         if path.exists() and _without_device(read_run_config(path.parent)) != _without_device(run.config):
