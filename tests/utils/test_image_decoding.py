@@ -210,7 +210,7 @@ def test_a_file_that_broke_off_is_named(file_format, tmp_path):
 
 def test_large_pictures_are_bounded_by_their_decoded_size(monkeypatch, tmp_path):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)  # as if 4,800 pixels were 430 million
-    monkeypatch.setattr(image_files, "_WHOLE", 2000)
+    monkeypatch.setattr(image_files, "_PIXELS", 2000)
     jpeg, png = tmp_path / "large.jpg", tmp_path / "large.png"
     for path in (jpeg, png):
         greys().resize((80, 60)).save(path)

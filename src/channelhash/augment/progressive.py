@@ -147,12 +147,12 @@ def _corner(image: Tensor, height: int, width: int, x: float, y: float) -> tuple
     return round(y * (image.shape[-2] - height)), round(x * (image.shape[-1] - width))
 
 
-_OWN = (_rotate, _grayscale, _crop, _erase, _color_jitter, _uniform_noise, _elastic, _blend, _picture_in_picture)
+_FUNCTIONS = (_rotate, _grayscale, _crop, _erase, _color_jitter, _uniform_noise, _elastic, _blend, _picture_in_picture)
 #: name in the table -> operation.
 _OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "flip_horizontally": F.horizontal_flip,
     "flip_vertically": F.vertical_flip,
-    **{operation.__name__.removeprefix("_"): operation for operation in _OWN},
+    **{operation.__name__.removeprefix("_"): operation for operation in _FUNCTIONS},
 }
 #: Operations with draws in addition to those of their rows: places in [0, 1], a seed, a partner.
 _PLACED = frozenset({"crop", "erase", "picture_in_picture"})

@@ -195,7 +195,7 @@ def encode_bulk(
     and why. The codes are the same for all kinds and numbers of workers.
     """
     next(input_files(data))  # where there is nothing to encode, nothing is written
-    with _held(out):
+    with _hold(out):
         encoder = load_hash_model(model)
         job = _open_job(encoder, data, out.resolve(), root, shard_items)
         finished = _finished_shards(out, len(job.shards))
@@ -281,7 +281,7 @@ def _image_problem(model: HashModel, batch: RawBatch, row: int) -> str | None:
 
 
 @contextmanager
-def _held(out: Place) -> Iterator[None]:
+def _hold(out: Place) -> Iterator[None]:
     """Hold a folder alone, without what killed processes left; an object store has neither locks nor leftovers."""
     if not isinstance(out, Path):
         yield

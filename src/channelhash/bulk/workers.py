@@ -84,7 +84,7 @@ def _run_on_ray(
         worker = ray.remote(num_cpus=1, num_gpus=gpu_fraction)(_Worker)
         make_ref, remaining = ray.put(make), iter(tasks(count))
         # What says that a worker died, its node, or the node that held its result.
-        lost = ray.exceptions.RayActorError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError
+        deaths = ray.exceptions.RayActorError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError
         running: dict[Any, tuple[Any, _Task, int]] = {}  # what is under way -> its actor, the task, its former tries
 
         def begin(actor: Any, task: _Task, tries: int = 0) -> None:
@@ -102,7 +102,7 @@ def _run_on_ray(
                     if isinstance(error.cause, InputError | JobError | OSError):
                         raise error.cause from None
                     raise
-                except lost:
+                except deaths:
                     # Not left to Ray, which tries again at once, and gives up before it knows that a node is gone.
                     ray.kill(actor)
                     if tries == _RETRIES:

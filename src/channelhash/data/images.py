@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 from channelhash.errors import InputError
 from channelhash.utils.image_files import decode, open_image
-from channelhash.utils.processes import interrupts_held
+from channelhash.utils.processes import hold_interrupts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -244,6 +244,6 @@ def image_batches(images: Any, batches: Iterable[Sequence[Any]], workers: int) -
         pin_memory=torch.cuda.is_available(),
         generator=torch.Generator(),  # or the loader draws from the generator that dropout draws from
     )
-    with interrupts_held():
+    with hold_interrupts():
         loaded = iter(loader)
     yield from loaded

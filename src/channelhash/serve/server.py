@@ -22,7 +22,7 @@ from uvicorn.supervisors import Multiprocess
 
 from channelhash.errors import InputError, JobError
 from channelhash.serve.middleware import SHARED, is_loopback
-from channelhash.utils.processes import end_with_parent, interrupts_held
+from channelhash.utils.processes import end_with_parent, hold_interrupts
 from channelhash.utils.typed_settings import trusting
 
 if sys.platform != "win32":
@@ -199,7 +199,7 @@ class _Workers(Multiprocess):
 
     def init_processes(self) -> None:
         """Start all; a terminal sends Ctrl-C to them, too, but only this process ends them."""
-        with interrupts_held():
+        with hold_interrupts():
             super().init_processes()
 
     def keep_subprocess_alive(self) -> None:
@@ -207,7 +207,7 @@ class _Workers(Multiprocess):
         self._read_reports()
         before = {process.pid for process in self.processes}
         if self.failure is None:
-            with interrupts_held():
+            with hold_interrupts():
                 super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:
             mark_process_dead(pid)  # type: ignore[no-untyped-call]

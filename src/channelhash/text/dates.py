@@ -89,18 +89,18 @@ def _find_dates(text: str, today: date) -> Iterator[Phrase]:
     >>> [phrase.means for phrase in _find_dates("last December, or before 2015", date(2026, 11, 27))]
     ['December 2025', 'before 2015']
     """
-    plain, found, pattern = _fold(text), list[tuple[int, int, str, date, date]](), _patterns()
+    plain, dates, pattern = _fold(text), list[tuple[int, int, str, date, date]](), _patterns()
     for match in pattern["date"].finditer(plain):
         lead = pattern["lead"].search(plain, match.start() - _LONGEST, match.start())
         if not lead or not (days := _days(match[0], today)):
             continue
         start, side = lead.start(), lead.lastgroup or ""
-        joint = _AND if found and found[-1][2] == "between" else _TO
-        if found and re.fullmatch(joint, plain[found[-1][1] : match.start()]):
-            start, _, _, first, _ = found.pop()
+        joint = _AND if dates and dates[-1][2] == "between" else _TO
+        if dates and re.fullmatch(joint, plain[dates[-1][1] : match.start()]):
+            start, _, _, first, _ = dates.pop()
             side, days = "", (first, days[1])
-        found.append((start, match.end(), side, *days))
-    for start, end, side, first, stop in found:
+        dates.append((start, match.end(), side, *days))
+    for start, end, side, first, stop in dates:
         low, high = _edge(first) if side or (stop - first).days > 27 else first.isoformat(), _edge(stop)
         signs = {4: "%Y", 7: "%B %Y"}.get(max(len(low), len(high)), "%d %B %Y")
         names = [f"{day:{signs}}".lstrip("0") for day in (first, stop - timedelta(1))]
@@ -227,8 +227,8 @@ def find_phrases(text: str, today: date, places: Iterable[tuple[str, str]]) -> l
     "place IN ('Porto')"
     """
     plain = _PART.sub(lambda part: part[0] if part[1] else "\0" * len(part[0]), text)
-    found = [*_find_dates(plain, today)]
-    for phrase in found:
+    phrases = [*_find_dates(plain, today)]
+    for phrase in phrases:
         end = phrase.start + len(phrase.words)
         plain = plain[: phrase.start] + "\1" * len(phrase.words) + plain[end:]
     named = {_fold_name(value): (key, value) for key, value in places}
@@ -237,8 +237,8 @@ def find_phrases(text: str, today: date, places: Iterable[tuple[str, str]]) -> l
         means = ", ".join(" or ".join(several) for several in values.values())
         literals = {key: "', '".join(value.replace("'", "''") for value in values[key]) for key in values}
         test = " AND ".join(f"{key} IN ('{literal}')" for key, literal in literals.items())
-        found.append(Phrase("place", start, text[start:end], means, test))
-    return sorted(found, key=lambda phrase: phrase.start)
+        phrases.append(Phrase("place", start, text[start:end], means, test))
+    return sorted(phrases, key=lambda phrase: phrase.start)
 
 
 def _find_places(plain: str, places: Mapping[str, tuple[str, str]]) -> Iterator[tuple[int, int, list[tuple[str, str]]]]:

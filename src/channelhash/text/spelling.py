@@ -35,7 +35,7 @@ class Spelling:
         """Return a text with the nearest word, of equally near ones the likeliest, for each unknown one of at least 4
         letters; None where no word is unknown, or none is near.
         """
-        corrected = _WORD.sub(lambda found: self._nearest(found[0].lower()) or found[0], text)
+        corrected = _WORD.sub(lambda word: self._nearest(word[0].lower()) or word[0], text)
         return corrected if corrected != text else None
 
     def knows_all(self, text: str) -> bool:

@@ -153,8 +153,8 @@ def read_arrays(path: Path, sparse: bool = False) -> Arrays:
             arrays = _read_mat(path)
         else:
             arrays = _read_hdf5(path, matlab=ending == ".mat")
-        whole = SparseRows if sparse else ()
-        return {name: v if isinstance(v, whole) else _plain_array(v) for name, v in arrays.items()}
+        sparse_kind = SparseRows if sparse else ()
+        return {name: v if isinstance(v, sparse_kind) else _plain_array(v) for name, v in arrays.items()}
 
 
 def _read_folder(path: Path, sparse: bool) -> Arrays:

@@ -54,7 +54,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
     Raises:
         NoSpaceError: there is none for the file.
     """
-    with _held(target, is_folder=False) as temporary:
+    with _hold(target, is_folder=False) as temporary:
         yield temporary
         sync(temporary)
         _replace(temporary, target)
@@ -62,7 +62,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 def temporary_folder(target: Path) -> AbstractContextManager[Path]:
     """Yield a new folder beside ``target``, which the block renames to it; otherwise the folder goes."""
-    return _held(target, is_folder=True)
+    return _hold(target, is_folder=True)
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def space_for(target: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _held(target: Path, is_folder: bool) -> Iterator[Path]:
+def _hold(target: Path, is_folder: bool) -> Iterator[Path]:
     """Yield a new temporary file or folder that is locked, so that nobody takes it for a leftover; remove it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep_once(target.parent)

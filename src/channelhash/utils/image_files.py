@@ -207,7 +207,7 @@ _CHANNELS = {("RGB ", "RGB"): "RGB", ("RGB ", "L"): "RGB", ("GRAY", "L"): "L", (
 _PROFILE_BYTES = 4 << 20
 _SAME = 3
 # A JPEG file with more pixels is decoded to half, a quarter or an eighth of its sides.
-_WHOLE = 89_000_000
+_PIXELS = 89_000_000
 # Frames of an animation that are looked at, as long as they have fewer pixels than that together; an image of one
 # colour has values that differ less.
 _FRAMES, _FRAME_PIXELS, _ONE_COLOUR = (1, 2, 4, 8, 16), 40_000_000, 16
@@ -246,7 +246,7 @@ def jpeg(image: Image.Image, side: int) -> bytes:
 
 def _reduce(image: Image.Image, side: int | None) -> None:
     if side is None:
-        fraction = ceil(sqrt(image.width * image.height / _WHOLE))
+        fraction = ceil(sqrt(image.width * image.height / _PIXELS))
         if fraction <= 1:
             return
         side = max(1, min(image.size) >> (fraction - 1).bit_length())

@@ -20,7 +20,7 @@ _MOST = 61
 
 
 @contextmanager
-def interrupts_held() -> Iterator[None]:
+def hold_interrupts() -> Iterator[None]:
     """Hold SIGINT back while the block starts processes: they never see it, this thread sees it after the block.
 
     A terminal sends Ctrl-C to all of them at once; each would print a traceback, and the loss of one is an error.
@@ -41,12 +41,12 @@ def process_pool(
 ) -> Iterator["ProcessPoolExecutor"]:
     """Yield a pool of fresh processes, which are ended if the block raises, or if this process is killed.
 
-    Each begins with ``start(*arguments)``. The first ``submit`` starts them all; it belongs into `interrupts_held`.
+    Each begins with ``start(*arguments)``. The first ``submit`` starts them all; it belongs into `hold_interrupts`.
     """
     import multiprocessing  # takes longer than the rest of this file, which every command imports
     from concurrent.futures import ProcessPoolExecutor
 
-    others = multiprocessing.active_children()
+    before = multiprocessing.active_children()
     workers = min(workers, _MOST) if sys.platform == "win32" else workers
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (start, arguments)) as pool:
         try:
@@ -54,7 +54,7 @@ def process_pool(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
-                if process not in others:
+                if process not in before:
                     process.terminate()
             raise
 

@@ -85,7 +85,7 @@ def read_settings(kind: type[_SettingsType], values: Mapping[str, Any], where: s
         raise InputError(f"{key}: {first['msg'].lower()}, got {first['input']!r}{quotes}") from None
 
 
-def unknown(what: str, name: str, known: list[str]) -> str:
+def unknown(subject: str, name: str, known: list[str]) -> str:
     """Return one line about an unknown name: with the nearest known one, or with all of them.
 
     >>> unknown("loss 'dcsh'", "dcsh", ["dsch", "tdsrdh"])
@@ -93,7 +93,7 @@ def unknown(what: str, name: str, known: list[str]) -> str:
     """
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-    return f"unknown {what}; {hint}"
+    return f"unknown {subject}; {hint}"
 
 
 def pick(registry: Mapping[str, Any], name: Any, where: str) -> Any:

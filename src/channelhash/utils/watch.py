@@ -15,7 +15,7 @@ from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
 
 from channelhash.utils.optional_imports import library
-from channelhash.utils.processes import interrupts_held, process_pool
+from channelhash.utils.processes import hold_interrupts, process_pool
 from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.typed_settings import naming_own_code
 
@@ -82,7 +82,7 @@ class Watch(threading.Thread):
         job: must be one that can be pickled.
         report: shows how far the job is, and what is wrong.
         say: takes a line for people.
-        said: lines on what was left out that were said before.
+        log: lines on what was left out that were said before.
 
     Example::
 
@@ -91,11 +91,11 @@ class Watch(threading.Thread):
     """
 
     def __init__(
-        self, folder: Path, store: Path, job: _Job, report: Report, say: Callable[[str], None], said: Sequence[str] = ()
+        self, folder: Path, store: Path, job: _Job, report: Report, say: Callable[[str], None], log: Sequence[str] = ()
     ) -> None:
         super().__init__(name="watch")
         self._folder, self._store, self._job, self._report, self._say = folder, store.resolve(), job, report, say
-        self._said, self._ended = set(said), threading.Event()
+        self._log, self._ended = set(log), threading.Event()
 
     def __enter__(self) -> None:
         self._watch = library("watchfiles", "serve").watch
@@ -146,16 +146,16 @@ class Watch(threading.Thread):
         """Run the job; say what it has left out for the first time, and what has changed."""
         try:
             with suppress(InterruptedError), process_pool(1, _begin, (self._report,)) as pool:
-                with interrupts_held():
+                with hold_interrupts():
                     running = pool.submit(_work, self._job)
                 while not wait([running], 0.2).done:
                     if self._ended.is_set():
                         raise InterruptedError
                 left_out, summary = running.result()
-                for line in [*(f"left out: {line}" for line in left_out if line not in self._said), summary]:
+                for line in [*(f"left out: {line}" for line in left_out if line not in self._log), summary]:
                     if line:
                         self._say(line)
-                self._said, self._report.problem = set(left_out), b""
+                self._log, self._report.problem = set(left_out), b""
         except Exception as error:  # whatever is wrong, the next change may have mended it
             self._set_problem(str(error) or type(error).__name__)
         finally:

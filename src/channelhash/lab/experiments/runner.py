@@ -28,7 +28,7 @@ from channelhash.runs.train import plan_run, start_run
 from channelhash.utils.compiled import limit_threads
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked_folder, sweep, write_text
-from channelhash.utils.processes import interrupts_held, process_pool
+from channelhash.utils.processes import hold_interrupts, process_pool
 from channelhash.utils.progress import StageProgress, no_stage_progress, note
 from channelhash.utils.typed_settings import check_trusted, failing_code, failing_line, python_names, trusting
 
@@ -225,7 +225,7 @@ def _outcomes(
         started: dict[Future[str], GridRun] = {}
         threads = max(1, usable_cores() // jobs)
         with process_pool(jobs, _start_job, (threads,)) as pool:
-            with interrupts_held():
+            with hold_interrupts():
                 started = {pool.submit(work, run.name, run.config.to_yaml(), folder): run for run in waiting}
             for future in as_completed(started):
                 run = started[future]
