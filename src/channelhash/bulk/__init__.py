@@ -5,9 +5,9 @@ Counts of shards add up, and every score is computed from their sum.
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from channelhash.models import HashModel, load_hash_model
 from channelhash.models.hash_model import encode_records
 from channelhash.utils.addresses import Place, RemotePath, folder_of, list_files, place, whole_file
 from channelhash.utils.environment import pick_device
-from channelhash.utils.files import locked, reading, sweep
+from channelhash.utils.files import locked_folder, reading, sweep
 from channelhash.utils.image_files import ImageError
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import python_names, read_settings, settings_of, trusting
@@ -195,7 +195,8 @@ def encode_bulk(
     and why. The codes are the same for all kinds and numbers of workers.
     """
     next(input_files(data))  # where there is nothing to encode, nothing is written
-    with _hold(out):
+    # An object store has no locks.
+    with locked_folder(out, "encoding into this folder", "job/lock") if isinstance(out, Path) else nullcontext():
         encoder = load_hash_model(model)
         job = _open_job(encoder, data, out.resolve(), root, shard_items)
         finished = _finished_shards(out, len(job.shards))
@@ -278,20 +279,6 @@ def _image_problem(model: HashModel, batch: RawBatch, row: int) -> str | None:
     except ImageError as error:
         return f"not a readable picture ({error})"
     return None
-
-
-@contextmanager
-def _hold(out: Place) -> Iterator[None]:
-    """Hold a folder alone, without what killed processes left; an object store has neither locks nor leftovers."""
-    if not isinstance(out, Path):
-        yield
-        return
-    try:
-        with locked(out / "job" / "lock", wait=False):
-            sweep(out)
-            yield
-    except BlockingIOError:
-        raise InputError(f"{out}: another process is encoding into this folder; wait for it, or end it") from None
 
 
 def _gather_bad(out: Place, n_shards: int) -> int:

@@ -87,33 +87,30 @@ def space_for(target: Path) -> Iterator[None]:
 
 @contextmanager
 def _hold(target: Path, is_folder: bool) -> Iterator[Path]:
-    """Yield a new temporary file or folder that is locked, so that nobody takes it for a leftover; remove it."""
+    """Yield a new temporary file or folder, with a locked file beside it, so that nobody takes it for a leftover; remove
+    both.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep_once(target.parent)
     with space_for(target), ExitStack() as stack:
         while True:
             temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
             lock = _lock_of(temporary)
-            if lock == temporary and is_folder:
-                temporary.mkdir()
-            elif lock != temporary:
-                stack.callback(lock.unlink, missing_ok=True)
-            flags = os.O_RDONLY if lock.is_dir() else os.O_RDWR | os.O_CREAT | os.O_EXCL
-            handle = os.open(lock, flags, 0o666)
-            stack.callback(os.close, handle)
+            stack.callback(lock.unlink, missing_ok=True)
+            handle = stack.enter_context(open(lock, "xb"))
             with suppress(OSError):  # not every file system has locks
-                _lock(handle)
+                _lock(handle.fileno())
             if lock.exists():  # nobody has swept it away before it was locked
                 break
         stack.callback(_remove, temporary)
-        if lock != temporary:
-            temporary.mkdir() if is_folder else temporary.touch(exist_ok=False)
+        temporary.mkdir() if is_folder else temporary.touch(exist_ok=False)
         yield temporary
 
 
 def _lock_of(temporary: Path) -> Path:
-    """Return the file or folder that is locked for a temporary one: itself, or on Windows a file beside it."""
-    return temporary if _POSIX else temporary.with_name(f"{temporary.name}.lock")
+    return temporary.with_name(
+        f"{temporary.name}.lock"
+    )  # not itself: Windows neither opens folders nor renames open files
 
 
 def sweep(folder: Path) -> None:
@@ -141,14 +138,10 @@ def _sweep_once(folder: Path) -> None:
 def _remove_dead(temporary: Path) -> None:
     lock = _lock_of(temporary)
     with suppress(OSError):
-        with ExitStack() as stack:
-            flags = os.O_RDONLY if lock.is_dir() else os.O_RDWR
-            handle = os.open(lock, flags | (os.O_NOFOLLOW if _POSIX else os.O_CREAT))
-            stack.callback(os.close, handle)
-            _lock(handle, wait=False)
+        with open(lock, "a+b") as handle:
+            _lock(handle.fileno(), wait=False)
             _remove(temporary)
-        if lock != temporary:
-            lock.unlink()
+        lock.unlink()
 
 
 def _remove(temporary: Path) -> None:
@@ -249,11 +242,11 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def locked_folder(folder: Path, activity: str) -> Iterator[None]:
-    """Hold a folder by its file ``.lock``; ``activity`` says what another process that holds it is doing."""
+def locked_folder(folder: Path, activity: str, name: str = ".lock") -> Iterator[None]:
+    """Hold a folder by a file in it; ``activity`` says what another process that holds it is doing."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(locked(folder / ".lock", wait=False))
+            stack.enter_context(locked(folder / name, wait=False))
         except BlockingIOError:
             raise InputError(f"{folder}: another process is {activity}; wait for it to end") from None
         yield

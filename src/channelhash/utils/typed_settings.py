@@ -235,15 +235,12 @@ def resolve(name: str) -> Any:
 
 def failing_line(error: BaseException) -> str:
     """Return where a person's own code, or what it called, raised ``error``; empty if none of it was running."""
-    of_file: dict[str, list[str]] = {}
-    for name in _own_names():
-        module = sys.modules.get(split_python_name(name)[0])
-        of_file.setdefault(getattr(module, "__file__", None) or "", []).append(name)
-    folders = {str(Path(file).parent) for file in of_file if file}
+    files = _own_files()
+    folders = {str(Path(file).parent) for file in files.values() if file}
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         code = frame.f_code
         if str(Path(code.co_filename).parent) in folders:
-            names = of_file.get(code.co_filename) or _own_names()
+            names = [name for name, file in files.items() if file == code.co_filename] or list(files)
             owner = code.co_qualname.partition(".")[0]
             name = next((name for name in names if split_python_name(name)[1] == owner), names[0])
             return f"in {code.co_filename}, line {line}, in {code.co_qualname}: {_reason(error)}; your {name} failed"
@@ -257,13 +254,11 @@ def failing_code(error: BaseException, values: object = None) -> str:
     if isinstance(error, InputError | JobError | OSError | MemoryError):
         return ""
     places, named = [], None if values is None else python_names(values)
-    for name in _own_names():
+    for name, file in _own_files().items():
         if named is not None and name not in named:
             continue
-        target = resolved[name]
+        target, place = resolved[name], file or "no file"
         target = target if inspect.isclass(target) or inspect.isfunction(target) else type(target)
-        module = sys.modules.get(split_python_name(name)[0])
-        place = getattr(module, "__file__", None) or "no file"
         if target.__module__ == split_python_name(name)[0]:
             with suppress(OSError):  # no source: a notebook, or a file that is gone
                 place += f", line {inspect.getsourcelines(target)[1]}"
@@ -290,9 +285,11 @@ def naming_own_code() -> Iterator[None]:
         raise
 
 
-def _own_names() -> list[str]:
-    """Return the resolved names of code that is not of this package."""
-    return [name for name in resolved if split_python_name(name)[0].partition(".")[0] != "channelhash"]
+def _own_files() -> dict[str, str]:
+    """Return the resolved names of code that is not of this package, with the file of each; empty if there is none."""
+    modules = {name: split_python_name(name)[0] for name in resolved}
+    own = {name: module for name, module in modules.items() if module.partition(".")[0] != "channelhash"}
+    return {name: getattr(sys.modules.get(module), "__file__", None) or "" for name, module in own.items()}
 
 
 def _reason(error: BaseException) -> str:
