@@ -101,26 +101,15 @@ def test_another_version_of_the_published_table_is_refused(clone, tmp_path):
 def official(folder, entries):
     """Write annotations as MS-COCO does: (number, caption, categories, width, height)."""
     folder.mkdir()
-    names = "license", "file_name", "height", "width", "id"
-    captions = {
-        "images": [
-            dict(zip(names, (5, f"COCO_train2014_{number:012}.jpg", height, width, number), strict=True))
-            for number, _, _, width, height in entries
-        ],
-        "licenses": [{"url": "http://creativecommons.org/licenses/by-nc-sa/2.0/", "id": 5, "name": "…"}],
-        "annotations": [
-            {"image_id": number, "id": 10 * number + place, "caption": text}
-            for number, caption, *_ in entries
-            for place, text in enumerate((caption, "Something else."))
-        ],
-    }
-    instances = {
-        "annotations": [
-            {"image_id": number, "category_id": category}
-            for number, _, categories, *_ in entries
-            for category in [*categories, *categories]
-        ]
-    }
+    licence = {"url": "http://creativecommons.org/licenses/by-nc-sa/2.0/", "id": 5, "name": "…"}
+    captions, instances = {"images": [], "licenses": [licence], "annotations": []}, {"annotations": []}
+    for number, caption, categories, width, height in entries:
+        name = f"COCO_train2014_{number:012}.jpg"
+        image = {"license": 5, "file_name": name, "height": height, "width": width, "id": number}
+        captions["images"].append(image)
+        for place, text in enumerate((caption, "Something else.")):
+            captions["annotations"].append({"image_id": number, "id": 10 * number + place, "caption": text})
+        instances["annotations"] += 2 * [{"image_id": number, "category_id": category} for category in categories]
     for kind, content in (("captions", captions), ("instances", instances)):
         (folder / f"{kind}_train2014.json").write_text(json.dumps(content), encoding="utf-8")
 

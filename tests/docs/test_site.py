@@ -1,4 +1,6 @@
-"""The site's pages are made of commands and registries, load nothing from elsewhere, and name every licence."""
+"""The site's pages are made of commands and registries, load nothing from elsewhere, and name every licence; the checks
+of prose and of links find what they are for, and nothing in code.
+"""
 
 import re
 import shlex
@@ -15,6 +17,9 @@ from channelhash.models import MODELS
 from pages import DOCS, ROOT, check_command
 
 sys.path.insert(0, str(ROOT / "tools" / "site"))
+
+from links import dead_links
+from prose import check_prose
 
 
 def test_every_command_is_on_its_page():
@@ -112,3 +117,37 @@ def test_every_photograph_is_small_and_has_its_title_author_licence_and_source()
         with Image.open(path) as image:
             assert max(image.size) <= 320, path.name
             assert not image.getexif(), path.name
+
+
+VOCABULARY = {"anew": "again", "goes? on with": "continue(s) with"}
+
+
+@pytest.mark.parametrize(("text", "line", "says"), [
+    ("# T\n\nIt is read anew.\n", 3, "'anew': write again"),
+    ("It Goes on with this.\n", 1, "'Goes on with': write continue(s) with"),
+    ("One line.\nIt is in the the store.\n", 2, "lexical_illusions"),
+    ("A very unique loss.\n", 1, "uncomparables"),
+])  # fmt: skip
+def test_a_phrase_is_found_with_its_line(text, line, says):
+    assert any(found.line == line and says in found.message for found in check_prose(text, VOCABULARY))
+
+
+@pytest.mark.parametrize("text", [
+    "```sh\nread anew\n```\n",
+    "- a list\n\n  ```text\n  read anew\n  ```\n",
+    "The option `anew` of [it](anew.md), https://example.org/anew <!-- anew -->\n",
+    "---\ntitle: anew\n---\n",
+    "# A loss\n\nA loss is a file.\n",
+])  # fmt: skip
+def test_code_addresses_and_symbols_are_no_prose(text):
+    assert check_prose(text, VOCABULARY) == []
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path):
+    (tmp_path / "other.md").write_text("# A heading\n\n```\n# no heading\n```\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](other.md) [b](other.md#a-heading) [c](#own) [d](https://example.org/x) [e](.)\n\n# Own\n\n"
+        "[f](none.md) `[g](none.md)`\n[h](other.md#no-heading) ![i](none.png)\n```\n[j](none.md)\n```\n[k](#none)\n"
+    )
+    assert dead_links(page) == [(5, "none.md"), (6, "other.md#no-heading"), (6, "none.png"), (10, "#none")]

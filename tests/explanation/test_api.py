@@ -149,18 +149,6 @@ def test_a_label_that_would_be_printed_as_nothing_is_not_named(evidence, summary
     assert Explanation((side, side), Bit.compare(codes, codes), ("sky", "car"), clear).summary() == summary
 
 
-N, K = 400, 11
-
-
-def coded() -> tuple[np.ndarray, np.ndarray]:
-    """Bits of which the first is a label's, the second its opposite, the third constant, the others chance."""
-    random = np.random.default_rng(0)
-    labels = random.random((N, 4)) < (0.3, 0.1, 0.5, 0.02)
-    bits = random.random((N, K)) < 0.4
-    bits[:, 0], bits[:, 1], bits[:, 2] = labels[:, 0], ~labels[:, 1], True
-    return bits, labels
-
-
 @settings(max_examples=40)
 @given(st.integers(0, 10_000), st.sampled_from([7, 30]))
 def test_the_correlation_is_numpys_whatever_the_blocks(seed, rows):
@@ -198,23 +186,25 @@ def test_agreeing_bits_speak_for_labels_by_their_values_and_shares():
 
 
 def test_of_a_store_labelled_items_are_counted_and_of_a_run_and_a_file_all(tmp_path):
-    bits, labels = coded()
+    random, n, k = np.random.default_rng(0), 400, 11
+    bits, labels = random.random((n, k)) < 0.4, random.random((n, 4)) < (0.3, 0.1, 0.5, 0.02)
+    bits[:, 2] = True
     both = {"image": pack(bits), "text": pack(bits[:, ::-1])}
-    codes = CodeSet([str(i) for i in range(N)], both, labels, K, tuple("abcd"), model="a model")
+    codes = CodeSet([str(i) for i in range(n)], both, labels, k, tuple("abcd"), model="a model")
     run = tmp_path / "run"
     (run / "codes").mkdir(parents=True)
     (run / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")  # which makes it a run
     for path in (run / "codes" / "test-retrieval.parquet", tmp_path / "codes.parquet"):
         codes.save(path)
-    whole = {name: _bit_label_correlation(packed, K, codes.labels) for name, packed in codes.codes.items()}
+    whole = {name: _bit_label_correlation(packed, k, codes.labels) for name, packed in codes.codes.items()}
     for place in ("codes.parquet", "run"):
         found = BitLabels.load(open_store(tmp_path / place))
         np.testing.assert_array_equal(found.correlations["image"], whole["image"])
-    store = open_store(tmp_path / "store", K)
-    store.add(list(codes.ids), codes.codes, metadata=[{"labels": codes.names_of(i)} for i in range(N)])
+    store = open_store(tmp_path / "store", k)
+    store.add(list(codes.ids), codes.codes, metadata=[{"labels": codes.names_of(i)} for i in range(n)])
     store.add(["unlabelled"], codes.codes["image"][:1], "image", [{"year": 1}])
     counted = BitLabels.load(store)
-    assert counted.rows == {"image": N, "text": N}
+    assert counted.rows == {"image": n, "text": n}
     np.testing.assert_allclose(counted.correlations["text"], whole["text"])
 
 

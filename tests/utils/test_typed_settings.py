@@ -28,19 +28,9 @@ def test_a_configuration_is_complete_and_reads_back_as_itself(tmp_path):
     assert (config.split.queries, config.split.seed, config.n_bits) == (10, 4, 24)
 
 
-def with_loss(**keys):
-    return {**VALUES, "loss": keys}
-
-
-@pytest.mark.parametrize(("data", "says"), [
+@pytest.mark.parametrize(("keys", "says"), [
     ({"kind": "features"}, "data.path: is missing and has no default"),
     ({"kind": "features", "path": "x", "zzz": 1}, "unknown key data.zzz for kind 'features'; known: path, "),
-], ids=str)  # fmt: skip
-def test_mistakes_name_the_key(data, says):
-    assert refusal(make_config, {**VALUES, "data": data}).startswith(says)
-
-
-@pytest.mark.parametrize(("keys", "says"), [
     ({"name": "dsch", "pairs": -1}, "loss.pairs: input should be greater than or equal to 0, got -1"),
     ({"name": "sch", "pairs": float("nan")}, "loss.pairs: input should be"),
     ({"name": "hyp2", "contrastive": float("inf")}, "loss.contrastive: input should be a finite number, got inf"),
@@ -50,12 +40,12 @@ def test_mistakes_name_the_key(data, says):
     ({"name": "tdsrdh", "contrastive": 1}, "loss.contrastive: this loss trains one modality at a time"),
     ({"name": "tdsrdh", "pairs": 1}, "loss.pairs: this loss trains one modality at a time"),
 ], ids=str)  # fmt: skip
-def test_terms_beside_a_loss_are_checked_when_the_configuration_is_read(keys, says):
-    assert refusal(make_config, with_loss(**keys)).startswith(says)
+def test_mistakes_in_the_data_and_the_terms_of_a_loss_name_the_key(keys, says):
+    assert refusal(make_config, VALUES | {"data" if "kind" in keys else "loss": keys}).startswith(says)
 
 
 def test_terms_are_keys_of_the_section_loss_and_off_by_default():
-    config = make_config(with_loss(name="sch", tau=2, pairs=0.5, average_precision=8))
+    config = make_config(VALUES | {"loss": {"name": "sch", "tau": 2, "pairs": 0.5, "average_precision": 8}})
     written = yaml.safe_load(config.to_yaml())
     assert written["loss"] | {"contrastive": 0.0, "temperature": 0.07} == written["loss"]
     assert (written["loss"]["tau"], written["loss"]["pairs"], written["loss"]["average_precision"]) == (2, 0.5, 8)
@@ -63,7 +53,7 @@ def test_terms_are_keys_of_the_section_loss_and_off_by_default():
     loss = create_loss(config, 5)
     assert (loss.terms.pairs, loss.terms.average_precision, loss.loss.tau) == (0.5, 8, 2)
     for name in LOSSES:
-        assert type(create_loss(make_config(with_loss(name=name)), 5)) is LOSSES[name]
+        assert type(create_loss(make_config(VALUES | {"loss": {"name": name}}), 5)) is LOSSES[name]
 
 
 def test_literature_sizes_are_the_default_of_their_data_set(tmp_path):
