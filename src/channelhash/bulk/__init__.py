@@ -11,7 +11,7 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -302,12 +302,7 @@ _ROWS = 1 << 17
 _TASKS, _STEPS = 8, 1024
 
 
-class _Counted(NamedTuple):
-    """Counts by task of some files of codes, the number of their items, and the number of files."""
-
-    items: int
-    counts: dict[str, HammingHistogram]
-    files: int = 0
+_Counts = dict[str, HammingHistogram]
 
 
 def evaluate_shards(
@@ -328,38 +323,39 @@ def evaluate_shards(
     if not len(queries):
         raise InputError(f"{query}: is empty; evaluation takes at least one code")
     files = [file.resolve() for file in _files(database)]
-    done, total = 0, _Counted(0, {})
+    done, total = 0, _Counts()
     tasks = partial(_parts, files, _STEPS if workers.engine == "local" else _TASKS)
     with closing(workers.run(partial(partial, _count_shards, queries), tasks)) as results:
-        for counted in results:
-            total, done = _sum(total, counted, database), done + counted.files
+        for counts, n_files in results:
+            total, done = _sum(total, counts, database), done + n_files
             progress(done, len(files))
-    if not total.items:
+    if not total:
         raise InputError(f"{database}: is empty; evaluation takes at least one code")
-    _check_gains(total.counts, database)
+    _check_gains(total, database)
+    n_items = int(next(iter(total.values())).total[0].sum())
     with naming(f"{query} and {database}", ValueError):
-        reports = report_tasks(total.counts, total.items, conventions=conventions)
+        reports = report_tasks(total, n_items, conventions=conventions)
     result = {
         "n_bits": queries.n_bits,
         "query": str(query),
         "database": str(database),
-        "items": total.items,
+        "items": n_items,
         "shards": len(files),
         "tasks": reports,
     }
-    save_scores(result, total.counts, out, f"{query.name} → {database.name}")
+    save_scores(result, total, out, f"{query.name} → {database.name}")
     return result
 
 
-def _count_shards(query: CodeSet, files: list[Place]) -> _Counted:
-    """Count the items of files of codes by their distance to each query."""
-    total = _Counted(0, {})
+def _count_shards(query: CodeSet, files: list[Place]) -> tuple[_Counts, int]:
+    """Count the items of files of codes by their distance to each query; return the counts and the number of files."""
+    total = _Counts()
     for file in files:
         for part in CodeSet.stream(file, _ROWS):
             with naming(file, ValueError):
-                counted = _Counted(len(part), count_tasks(query, part))
-            total = _sum(total, counted, file)
-    return total._replace(files=len(files))
+                counts = count_tasks(query, part) if len(part) else {}
+            total = _sum(total, counts, file)
+    return total, len(files)
 
 
 def _parts(files: Sequence[Place], parts_of_worker: int, workers: int) -> list[list[Place]]:
@@ -377,16 +373,15 @@ def _files(database: Place) -> Sequence[Place]:
     return files
 
 
-def _sum(first: _Counted, second: _Counted, where: Place) -> _Counted:
-    if not first.items or not second.items:
-        return second if second.items else first
-    if first.counts.keys() != second.counts.keys():
+def _sum(first: _Counts, second: _Counts, where: Place) -> _Counts:
+    if not first or not second:
+        return first or second
+    if first.keys() != second.keys():
         raise InputError(f"{where}: its shards are of different modalities; evaluate them by themselves")
-    counts = {task: first.counts[task] + second.counts[task] for task in first.counts}
-    return _Counted(first.items + second.items, counts)
+    return {task: first[task] + second[task] for task in first}
 
 
-def _check_gains(counts: dict[str, HammingHistogram], where: Place) -> None:
+def _check_gains(counts: _Counts, where: Place) -> None:
     """Raise `JobError` where a sum of gains, a 64-bit multiple of 2⁻³², may overflow: about 2³¹ relevant items."""
     for histogram in counts.values():
         gains = histogram.gains

@@ -30,6 +30,7 @@ from channelhash.utils.image_files import open_image
 from channelhash.utils.image_grid import bits as bits_word
 
 _Correlations = NDArray[np.float64]
+_LabelledCodes = Mapping[str, tuple[PackedCodes, NDArray[np.bool_]]]
 
 
 class Bit(NamedTuple):
@@ -161,43 +162,36 @@ class BitLabels(NamedTuple):
         are counted, evenly spaced in the order of ids; items without the key ``labels`` are skipped. The result is None
         for a store of more than 5 million items.
         """
-        if (file := codes_at(Path(store.address))) is None:
-            return _count_items(store)
-        codes = CodeSet.load(file)
-        if codes.labels is None or not codes.label_names:
+        file, n_bits = codes_at(Path(store.address)), store.n_bits
+        label_names, rows = _sample_items(store) if file is None else _read_items(file)
+        if not label_names or n_bits is None:
             return None
-        rows = {name: (packed, codes.labels) for name, packed in codes.codes.items()}
-        return _correlate(codes.label_names, codes.n_bits, rows)
+        correlations = {name: _bit_label_correlation(codes, n_bits, labels) for name, (codes, labels) in rows.items()}
+        return cls(tuple(label_names), correlations, {name: len(codes) for name, (codes, _) in rows.items()})
 
 
-def _correlate(
-    label_names: Sequence[str], n_bits: int, rows: Mapping[str, tuple[PackedCodes, NDArray[np.bool_]]]
-) -> BitLabels:
-    """Correlate the codes of each modality with the labels of their items.
-
-    >>> dog = {"image": (np.array([[128], [0]], np.uint8), np.eye(2, 1, dtype=bool))}
-    >>> _correlate(["dog"], 1, dog).correlations["image"].tolist()
-    [[1.0]]
-    """
-    correlations = {name: _bit_label_correlation(codes, n_bits, labels) for name, (codes, labels) in rows.items()}
-    return BitLabels(tuple(label_names), correlations, {name: len(codes) for name, (codes, _) in rows.items()})
+def _read_items(file: Path) -> tuple[Sequence[str], _LabelledCodes]:
+    """Return the names of labels, and the codes of each modality with the labels of their items."""
+    codes = CodeSet.load(file)
+    if codes.labels is None:
+        return (), {}
+    return codes.label_names, {name: (packed, codes.labels) for name, packed in codes.codes.items()}
 
 
-def _count_items(store: Store) -> BitLabels | None:
+def _sample_items(store: Store) -> tuple[Sequence[str], _LabelledCodes]:
+    """Return the same of some items of a store."""
     if not 0 < len(store) <= _MAX_ITEMS:
-        return None
+        return (), {}
     ids = store.ids()
     sample = [ids[i] for i in np.unique(np.linspace(0, len(ids) - 1, min(_MAX_COUNTED, len(ids))).astype(int))]
     items = [item for item in store.get(sample) if isinstance(item.metadata.get("labels"), list)]
     names: list[Any] = [item.metadata["labels"] for item in items]
     labels, label_names = labels_from_names(names, None, store.address)
-    if not label_names or store.n_bits is None:
-        return None
     rows = {}
     for modality in sorted({name for item in items for name in item.codes}):
         coded = [i for i, item in enumerate(items) if modality in item.codes]
         rows[modality] = np.stack([items[i].codes[modality] for i in coded]), labels[coded]
-    return _correlate(label_names, store.n_bits, rows)
+    return label_names, rows
 
 
 _UNKNOWN = {"image": "its picture is not known here", "text": "its words are not known here"}

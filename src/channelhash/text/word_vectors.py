@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -253,11 +253,11 @@ def _open(folder: Path, source: str) -> WordVectors:
         if meta["source"] != source or meta["files"] != {name: _sampled_hash(folder / name) for name in _FILES}:
             raise ValueError("content or source differs from what was built")
         hashes, rows, offsets = (np.load(folder / name, mmap_mode="r") for name in _FILES[:3])
-        vectors = np.memmap(folder / "vectors.bin", dtype=meta["dtype"], mode="r").reshape(len(rows), -1)
+        vectors = np.memmap(folder / "vectors.bin", dtype=_DTYPE, mode="r").reshape(len(rows), -1)
         words = np.memmap(folder / "words.bin", dtype=np.uint8, mode="r")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder}: damaged cache of word vectors ({error}); remove it to build it again") from None
-    key = content_hash(source.encode(), str(meta["dtype"]).encode())[:16]
+    key = content_hash(source.encode(), _DTYPE.encode())[:16]
     return WordVectors(vectors, key, hashes, rows, offsets, words)
 
 
@@ -269,7 +269,7 @@ def _build(path: Path, folder: Path, source: str) -> None:
     with temporary_folder(folder) as temporary:
         _convert(path, temporary)
         files = {name: _sampled_hash(temporary / name) for name in _FILES}
-        meta = {"source": source, "dtype": _DTYPE, "files": files}
+        meta = {"source": source, "files": files}
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         for name in (*_FILES, "meta.json"):  # synced before the rename, so that a power cut leaves no zeros
             sync(temporary / name)
@@ -282,13 +282,11 @@ def _build(path: Path, folder: Path, source: str) -> None:
 
 def _convert(path: Path, folder: Path) -> None:
     """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their vectors."""
-    count, width = _header(path)
-    entries = (_read_binary if path.suffix == ".bin" else _read_text)(path, count, width)
     rows, ends = dict[int, int](), [0]  # hash -> row
     with (
         open(folder / "vectors.bin", "wb") as vectors,
         open(folder / "words.bin", "wb") as words,
-        closing(entries),
+        closing(_read(path)) as entries,
         np.errstate(over="ignore"),
     ):
         for number, (word, vector) in enumerate(entries, start=1):
@@ -309,56 +307,49 @@ def _convert(path: Path, folder: Path) -> None:
     np.save(folder / "offsets.npy", np.array(ends, dtype=np.int64))
 
 
-def _read_binary(path: Path, count: int, width: int) -> _Entries:
-    """Yield the entries of word2vec's binary format.
-
-    The file holds ``"V d\\n"``, then for each word the word, a space, d little-endian float32, and often a newline.
-    """
-    with open(path, "rb") as file:
-        file.readline()
-        for number in range(1, count + 1):
-            word = bytearray()
-            while (byte := file.read(1)) not in (b" ", b""):
-                if byte != b"\n":
-                    word += byte
-                if len(word) > _LONGEST_ENTRY:
-                    raise InputError(f"{path}: word {number} has no end; {width} numbers a word cannot be right")
-            if len(data := file.read(4 * width)) < 4 * width:
-                raise InputError(f"{path}: ends in word {number} of {count}; the file is truncated")
-            yield word.decode("utf-8", errors="replace"), np.frombuffer(data, dtype="<f4")
-        if file.read(2).strip():
-            raise InputError(f"{path}: goes on after {count} words of {width} numbers; its first line is wrong")
-
-
-def _read_text(path: Path, count: int, width: int) -> _Entries:
-    """Yield the entries of word2vec's text format: ``"V d"``, then a word and d numbers a line."""
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-        next(file)
-        number = 0
-        for number, line in enumerate(file, start=1):
-            if number > count:
-                raise InputError(f"{path}, line {number + 1}: the header says {count} words, here is another")
-            parts = line.rstrip().split(" ")
-            if len(parts) != width + 1:
-                raise InputError(f"{path}, line {number + 1}: {len(parts) - 1} numbers, the header says {width}")
-            try:
-                yield parts[0], np.array(parts[1:], dtype=np.float32)
-            except ValueError:
-                raise InputError(f"{path}, line {number + 1}: not {width} numbers after the word") from None
-        if number != count:
-            raise InputError(f"{path}: has {number} words, the header says {count}; the file is truncated")
-
-
-def _header(path: Path) -> tuple[int, int]:
-    """Return the numbers of words and of dimensions that a file begins with."""
+def _read(path: Path) -> _Entries:
+    """Yield the entries of a file of either format, which begins with the numbers V of words and d of dimensions."""
     with open(path, "rb") as file:
         line = file.readline(200)
-    if line.startswith(b"\x1f\x8b"):
-        raise InputError(f"{path}: is compressed; unpack it first, e.g. with gunzip")
-    parts = line.split()
-    if len(parts) != 2 or not all(part.isdigit() for part in parts) or b"0" in parts:
-        raise InputError(f"{path}: does not begin with the number of words and of dimensions; not a word2vec file")
-    return int(parts[0]), int(parts[1])
+        if line.startswith(b"\x1f\x8b"):
+            raise InputError(f"{path}: is compressed; unpack it first, e.g. with gunzip")
+        parts = line.split()
+        if len(parts) != 2 or not all(part.isdigit() for part in parts) or b"0" in parts:
+            raise InputError(f"{path}: does not begin with the number of words and of dimensions; not a word2vec file")
+        yield from (_read_binary if path.suffix == ".bin" else _read_text)(path, file, *map(int, parts))
+
+
+def _read_binary(path: Path, file: IO[bytes], count: int, width: int) -> _Entries:
+    """Yield the entries of word2vec's binary format: a word, a space, d little-endian float32, and often a newline."""
+    for number in range(1, count + 1):
+        word = bytearray()
+        while (byte := file.read(1)) not in (b" ", b""):
+            if byte != b"\n":
+                word += byte
+            if len(word) > _LONGEST_ENTRY:
+                raise InputError(f"{path}: word {number} has no end; {width} numbers a word cannot be right")
+        if len(data := file.read(4 * width)) < 4 * width:
+            raise InputError(f"{path}: ends in word {number} of {count}; the file is truncated")
+        yield word.decode("utf-8", errors="replace"), np.frombuffer(data, dtype="<f4")
+    if file.read(2).strip():
+        raise InputError(f"{path}: goes on after {count} words of {width} numbers; its first line is wrong")
+
+
+def _read_text(path: Path, file: IO[bytes], count: int, width: int) -> _Entries:
+    """Yield the entries of word2vec's text format: a word and d numbers a line."""
+    number = 0
+    for number, line in enumerate(file, start=1):
+        if number > count:
+            raise InputError(f"{path}, line {number + 1}: the header says {count} words, here is another")
+        parts = line.decode("utf-8", errors="replace").rstrip().split(" ")
+        if len(parts) != width + 1:
+            raise InputError(f"{path}, line {number + 1}: {len(parts) - 1} numbers, the header says {width}")
+        try:
+            yield parts[0], np.array(parts[1:], dtype=np.float32)
+        except ValueError:
+            raise InputError(f"{path}, line {number + 1}: not {width} numbers after the word") from None
+    if number != count:
+        raise InputError(f"{path}: has {number} words, the header says {count}; the file is truncated")
 
 
 def _sampled_hash(path: Path) -> str:

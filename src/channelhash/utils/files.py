@@ -87,9 +87,7 @@ def space_for(target: Path) -> Iterator[None]:
 
 @contextmanager
 def _hold(target: Path, is_folder: bool) -> Iterator[Path]:
-    """Yield a new temporary file or folder, with a locked file beside it, so that nobody takes it for a leftover; remove
-    both.
-    """
+    """Yield a new temporary file or folder, and lock a file beside it, so that nobody takes it for a leftover."""
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep_once(target.parent)
     with space_for(target), ExitStack() as stack:
@@ -108,9 +106,7 @@ def _hold(target: Path, is_folder: bool) -> Iterator[Path]:
 
 
 def _lock_of(temporary: Path) -> Path:
-    return temporary.with_name(
-        f"{temporary.name}.lock"
-    )  # not itself: Windows neither opens folders nor renames open files
+    return temporary.with_name(f"{temporary.name}.lock")  # a folder could not be locked on Windows
 
 
 def sweep(folder: Path) -> None:
