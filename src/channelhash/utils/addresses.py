@@ -65,10 +65,9 @@ def list_files(address: str) -> Iterator[File]:
     >>> [(file.address, file.size) for file in list_files("memory://docs")]
     [('memory:///docs/a.txt', 4)]
     """
-    system, path = _open_system(address)
-    system.invalidate_cache()  # another listing in this process may be older than the files
     infos: Iterator[dict[str, Any]]
-    with _reaching(address):
+    with _reaching(address) as (system, path):
+        system.invalidate_cache()  # another listing in this process may be older than the files
         if "*" in path:
             infos = iter(_matching(system, path))
         elif (info := _info(system, path)) is None:
@@ -86,8 +85,7 @@ def folder_of(address: str) -> str:
     >>> folder_of("memory://docs/*.txt")
     'memory:///docs'
     """
-    system, path = _open_system(address)
-    with _reaching(address):
+    with _reaching(address) as (system, path):
         info = None if "*" in path else _info(system, path)
     if info is None or info["type"] != "directory":
         path = path.partition("*")[0].rpartition("/")[0]
@@ -96,8 +94,7 @@ def folder_of(address: str) -> str:
 
 def open_address(address: str, ahead: int = _AHEAD) -> IO[bytes]:
     """Open a file for reading; the caller closes it."""
-    system, path = _open_system(address)
-    with _reaching(address):
+    with _reaching(address) as (system, path):
         file = cast(IO[bytes], system.open(path, "rb", block_size=ahead))
     if _is_remote(address):
         read = file.read
@@ -118,8 +115,7 @@ def read_bytes(address: str) -> bytes:
     >>> read_bytes("memory://words/b.txt")
     b'a dog'
     """
-    system, path = _open_system(address)
-    with _reaching(address):
+    with _reaching(address) as (system, path):
         return cast(bytes, system.cat_file(path))
 
 
@@ -132,36 +128,29 @@ def _is_remote(address: str) -> bool:
     return "://" in address and not address.startswith(("file://", "local://"))
 
 
-def _open_system(address: str) -> tuple["AbstractFileSystem", str]:
-    """Return the file system of an address, and the path in it."""
+@contextmanager
+def _reaching(address: str) -> Iterator[tuple["AbstractFileSystem", str]]:
+    """Yield the file system of an address, and the path in it; put what the library of a remote one raises into one
+    line. Errors of local files pass.
+
+    >>> with _reaching("memory://bucket/a.tar"):
+    ...     raise TimeoutError("no answer")
+    Traceback (most recent call last):
+    channelhash.errors.JobError: memory://bucket/a.tar: the server failed (no answer); run the command again to go on
+    """
     check_address(address)
     if address.startswith(("s3://", "s3a://")):
         library("s3fs", "s3")
     from fsspec.core import url_to_fs  # takes longer than all that a search imports
 
     try:
-        with _reaching(address):
-            system, path = url_to_fs(address)
-    except ImportError as error:  # the protocol's library is missing
-        raise InputError(f"{address}: cannot be opened ({error})") from None
-    return system, str(path)
-
-
-@contextmanager
-def _reaching(address: str) -> Iterator[None]:
-    """Put what the library of a remote file system raises into one line; errors of local files pass.
-
-    >>> with _reaching("s3://bucket/a.tar"):
-    ...     raise TimeoutError("no answer")
-    Traceback (most recent call last):
-    channelhash.errors.JobError: s3://bucket/a.tar: the server failed (no answer); run the command again to go on
-    """
-    try:
-        yield
+        yield url_to_fs(address)
     except _PLAIN:
         raise
+    except ImportError as error:  # the protocol's library is missing
+        raise InputError(f"{address}: cannot be opened ({error})") from None
     except Exception as error:
-        if not _is_remote(address) or isinstance(error, ImportError):
+        if not _is_remote(address):
             raise
         if isinstance(error, PermissionError) or "Credential" in type(error).__name__:
             raise InputError(f"{address}: no access ({one_line(error)}); check the credentials") from error
@@ -274,10 +263,9 @@ class RemotePath:
 
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
         """Yield the files of this folder whose names match; of a folder that does not exist, none."""
-        system, path = self._fresh()
         matches = _star_expression(pattern).fullmatch
         try:
-            with _reaching(self.address):
+            with self._reaching() as (system, path):
                 names = [str(name).rpartition("/")[2] for name in system.ls(path, detail=False)]
         except FileNotFoundError:
             return
@@ -289,14 +277,12 @@ class RemotePath:
 
     def upload(self, file: Path) -> None:
         """Send a local file; errors as in `utils.addresses.open_address`."""
-        system, path = self._fresh()
-        with self._writing():
+        with self._writing() as (system, path):
             system.put_file(str(file), path)
 
     def create(self, content: bytes) -> bool:
         """Write unless there is a file already; return whether the file now has this content."""
-        system, path = self._fresh()
-        with self._writing():
+        with self._writing() as (system, path):
             try:
                 system.pipe_file(path, content, mode="create")
             except OSError:  # servers refuse in different words, also where an earlier try of this request had arrived
@@ -305,24 +291,24 @@ class RemotePath:
         return self.read_bytes() == content
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self) -> Iterator[tuple[Any, str]]:
         try:
-            with _reaching(self.address):
-                yield
+            with self._reaching() as opened:
+                yield opened
         except FileNotFoundError as error:
             raise InputError(f"{self.address}: cannot be written ({error}); create the bucket first") from None
 
     def _kind(self) -> str:
-        system, path = self._fresh()
-        with _reaching(self.address):
+        with self._reaching() as (system, path):
             info = _info(system, path)
         return info["type"] if info else ""
 
-    def _fresh(self) -> tuple[Any, str]:
-        """Return the file system and the path in it, without what is remembered of former listings."""
-        system, path = _open_system(self.address)
-        system.invalidate_cache(path)
-        return system, path
+    @contextmanager
+    def _reaching(self) -> Iterator[tuple[Any, str]]:
+        """Yield the file system and the path in it, without what is remembered of former listings."""
+        with _reaching(self.address) as (system, path):
+            system.invalidate_cache(path)
+            yield system, path
 
 
 #: A path of this machine, or one in an object store.
