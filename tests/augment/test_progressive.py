@@ -224,13 +224,7 @@ def test_flips_mirror_left_and_right_or_top_and_bottom():
     close(_OPERATIONS["flip_vertically"](IMAGE), IMAGE.numpy()[:, ::-1].copy())
 
 
-def test_rotation_by_right_angles_is_rot90():
-    close(op._rotate(IMAGE, 0), IMAGE)
-    close(op._rotate(IMAGE, 90), torch.rot90(IMAGE, 1, (1, 2)))
-    close(op._rotate(IMAGE, -90), torch.rot90(IMAGE, -1, (1, 2)))
-
-
-@pytest.mark.parametrize("angle", [-77.0, -45.0, 12.5, 45.0])
+@pytest.mark.parametrize("angle", [-90.0, -77.0, -45.0, 0.0, 12.5, 45.0, 90.0])
 def test_rotation_is_bilinear_about_the_centre_and_black_outside(angle):
     height, width = 17, 24
     image = torch.rand(3, height, width, generator=torch.Generator().manual_seed(3))
@@ -250,7 +244,7 @@ def test_rotation_is_bilinear_about_the_centre_and_black_outside(angle):
             assert (got[:, i, j] == 0).all()
             outside += 1
     assert inside > 50
-    assert outside > 20
+    assert outside > 20 or not angle
 
 
 def test_grayscale_is_luma_in_three_channels():

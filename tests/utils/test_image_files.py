@@ -1,4 +1,6 @@
-"""Images are opened in one place, decoded to what people see, and resized as the models' own transforms do it."""
+"""Images are opened in one place, decoded to what people see, and resized as the models' own transforms do it; contact
+sheets of them.
+"""
 
 import ast
 import io
@@ -8,13 +10,14 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from PIL import ExifTags, Image, ImageCms, ImageOps, ImageSequence
+from PIL import ExifTags, Image, ImageCms, ImageDraw, ImageOps, ImageSequence
 
 from channelhash.data.images import Resize, image_problem, square
 from channelhash.explanation.occlusion import reduce_image
 from channelhash.photos.metadata import read_header
-from channelhash.utils import image_files
+from channelhash.utils import image_files, image_grid
 from channelhash.utils.image_files import _LIMIT_VARIABLE, ImageError, decode, heif_problem, open_image
+from channelhash.utils.image_grid import Cell, _draw_lines, _wrap, write_contact_sheet
 from channelhash.utils.seeds import generator
 from channelhash.utils.torchvision_compat import torchvision
 from pages import ROOT
@@ -232,16 +235,6 @@ def test_large_pictures_are_bounded_by_their_decoded_size(monkeypatch, tmp_path)
     check_refusal("CHANNELHASH_MAX_PIXELS=many: expected a number", square(8), [png])
 
 
-def test_a_photograph_of_200_megapixels_is_opened(tmp_path):
-    """The header alone says so; nothing else of it is read here."""
-    file = io.BytesIO()
-    Image.new("RGB", (16, 16)).save(file, "JPEG")
-    content = bytearray(file.getvalue())
-    at = content.index(b"\xff\xc0") + 5
-    content[at : at + 4] = struct.pack(">HH", 12240, 16320)
-    assert open_image(io.BytesIO(content)).size == (16320, 12240)
-
-
 def photograph(width=90, height=60):
     coarse = generator(0, "photograph").integers(0, 256, (6, 9, 3), dtype=np.uint8)
     return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
@@ -355,3 +348,35 @@ def test_a_large_photograph_is_decoded_smaller_and_looks_the_same(tmp_path):
     assert 0 < (whole - reduced).abs().mean() < 1
     assert "picture.draft" in " ".join(Resize(64, reduced=True).recipe()["steps"])
     assert "reduced" not in Resize(64).recipe()
+
+
+def test_a_picture_that_cannot_be_read_any_more_is_drawn_as_its_caption(tmp_path):
+    (tmp_path / "cut.png").write_bytes(b"\x89PNG")
+    cells = [Cell(tmp_path / name, "a dog") for name in ("gone.png", "cut.png")]
+    write_contact_sheet([cells, [Cell(None, "a dog"), Cell(None, "a dog")]], tmp_path / "sheet.png")
+    first, second = np.split(np.asarray(Image.open(tmp_path / "sheet.png")), 2)
+    np.testing.assert_array_equal(first, second)
+
+
+def test_wide_letters_keep_to_their_column():
+    assert _wrap("浜辺の犬" * 6) == ["浜辺の犬浜辺の犬浜辺の", "犬浜辺の犬浜辺の犬浜辺", "の犬"]
+
+
+def drawn(text: str) -> np.ndarray:
+    image = Image.new("L", (40, 24), "white")
+    _draw_lines(ImageDraw.Draw(image), (4, 4), [text])
+    return np.asarray(image)
+
+
+@pytest.mark.parametrize("letter", "üßéñłżЖяΩα")
+def test_letters_of_european_alphabets_are_no_boxes(letter):
+    assert (drawn(letter) != drawn("\U000f0000")).any()
+    assert (drawn(letter) != drawn(" ")).any()
+
+
+def test_a_line_is_drawn_in_the_first_font_that_has_all_its_letters(monkeypatch):
+    fonts = {"first": "ab", "second": "ab犬", "third": "b犬é"}
+    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: sorted(fonts))
+    monkeypatch.setattr(image_grid, "_letters", lambda name: set(map(ord, fonts.get(name, "aé"))))
+    found = [image_grid._font_file(frozenset(line))[-10:] for line in ("éa", "犬a", "犬éb", "ø")]
+    assert found == ["VuSans.ttf", "second", "third", "VuSans.ttf"]

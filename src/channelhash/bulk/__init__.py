@@ -323,16 +323,15 @@ def evaluate_shards(
     if not len(queries):
         raise InputError(f"{query}: is empty; evaluation takes at least one code")
     files = [file.resolve() for file in _files(database)]
-    done, total = 0, _Counts()
+    done, n_items, total = 0, 0, _Counts()
     tasks = partial(_parts, files, _STEPS if workers.engine == "local" else _TASKS)
     with closing(workers.run(partial(partial, _count_shards, queries), tasks)) as results:
-        for counts, n_files in results:
-            total, done = _sum(total, counts, database), done + n_files
+        for counts, items, read in results:
+            total, n_items, done = _sum(total, counts, database), n_items + items, done + read
             progress(done, len(files))
     if not total:
         raise InputError(f"{database}: is empty; evaluation takes at least one code")
     _check_gains(total, database)
-    n_items = int(next(iter(total.values())).total[0].sum())
     with naming(f"{query} and {database}", ValueError):
         reports = report_tasks(total, n_items, conventions=conventions)
     result = {
@@ -347,15 +346,15 @@ def evaluate_shards(
     return result
 
 
-def _count_shards(query: CodeSet, files: list[Place]) -> tuple[_Counts, int]:
-    """Count the items of files of codes by their distance to each query; return the counts and the number of files."""
-    total = _Counts()
+def _count_shards(query: CodeSet, files: list[Place]) -> tuple[_Counts, int, int]:
+    """Count the items of files of codes by their distance to each query; return also how many items and files."""
+    total, items = _Counts(), 0
     for file in files:
         for part in CodeSet.stream(file, _ROWS):
             with naming(file, ValueError):
                 counts = count_tasks(query, part) if len(part) else {}
-            total = _sum(total, counts, file)
-    return total, len(files)
+            total, items = _sum(total, counts, file), items + len(part)
+    return total, items, len(files)
 
 
 def _parts(files: Sequence[Place], parts_of_worker: int, workers: int) -> list[list[Place]]:

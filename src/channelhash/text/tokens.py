@@ -13,8 +13,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.utils.seeds import generator
-
 #: Characters stripped from both ends of a word.
 PUNCTUATION = "#.,;:!?\"'()[]{}…“”„’"
 
@@ -67,23 +65,6 @@ def pad_tokens(tokens: Sequence[Sequence[int]], max_tokens: int) -> NDArray[np.i
     for row, several in enumerate(tokens):
         ids[row, : len(several)] = several[:max_tokens]
     return ids
-
-
-def drop_tokens(tokens: NDArray[np.int32], share: float, seed: int) -> NDArray[np.int32]:
-    """Drop each token with probability ``share`` and close the gaps; a text keeps at least one token.
-
-    >>> int((drop_tokens(np.array([[5, 7, 0]], dtype=np.int32), share=1, seed=0) > 0).sum())
-    1
-    """
-    result = np.zeros_like(tokens)
-    for row, text in enumerate(tokens):
-        random = generator(seed, "drop tokens", 0, row)
-        real = text[text != 0]
-        remaining = real[random.random(len(real)) >= share]
-        if not len(remaining) and len(real):
-            remaining = real[[int(random.integers(len(real)))]]
-        result[row, : len(remaining)] = remaining
-    return result
 
 
 # Blocks of the ideographs that BERT takes for words of their own.

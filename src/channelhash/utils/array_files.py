@@ -142,8 +142,16 @@ def read_arrays(path: Path, sparse: bool = False) -> Arrays:
         raise InputError(line)
     if ending not in ENDINGS:
         raise InputError(f"{path}: a file of arrays ends in {', '.join(ENDINGS)}")
+    return _read_file(path, sparse)
+
+
+def _read_file(path: Path, sparse: bool) -> Arrays:
+    """Return the arrays of a file; a ``.npy`` file's has the file's name without the ending."""
+    ending = path.suffix.lower()
     with reading(path, f"not a readable {path.suffix} file, perhaps truncated"):
-        if ending == ".npz":
+        if ending == ".npy":
+            arrays = {path.stem: np.load(path, allow_pickle=False)}
+        elif ending == ".npz":
             if not zipfile.is_zipfile(path):
                 raise InputError(f"{path}: not a readable .npz file, perhaps truncated or a single array")
             with np.load(path, allow_pickle=False) as archive:
@@ -158,7 +166,7 @@ def read_arrays(path: Path, sparse: bool = False) -> Arrays:
 
 
 def _read_folder(path: Path, sparse: bool) -> Arrays:
-    """Return the arrays of all files of a folder; a ``.npy`` file's has the file's name without the ending."""
+    """Return the arrays of all files of a folder."""
     endings = (".npy", *ENDINGS)
     files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in endings and file.name[0] != "."]
     if not files:
@@ -166,11 +174,7 @@ def _read_folder(path: Path, sparse: bool) -> Arrays:
     arrays: Arrays = {}
     file_of: dict[str, str] = {}
     for file in files:
-        if file.suffix.lower() == ".npy":
-            with reading(file, "not a readable .npy file, perhaps truncated"):
-                read = {file.stem: _plain_array(np.load(file, allow_pickle=False))}
-        else:
-            read = read_arrays(file, sparse)
+        read = _read_file(file, sparse)
         if twice := sorted(read.keys() & arrays.keys()):
             raise InputError(f"{path}: {file_of[twice[0]]} and {file.name} both hold {twice[0]}; take one of them away")
         arrays |= read

@@ -119,16 +119,14 @@ def sweep(folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    for entry in folder.iterdir():
-        if match := _TEMPORARY.fullmatch(entry.name):
-            _remove_dead(entry.with_name(match[1]))
-
-
-@cache
-def _sweep_once(folder: Path) -> None:
-    """Sweep a folder before the first file that this process writes into it."""
     with suppress(OSError):  # a folder that may be written to, not read
-        _sweep(folder)
+        for entry in folder.iterdir():
+            if match := _TEMPORARY.fullmatch(entry.name):
+                _remove_dead(entry.with_name(match[1]))
+
+
+# Before the first file that this process writes into a folder.
+_sweep_once = cache(_sweep)
 
 
 def _remove_dead(temporary: Path) -> None:

@@ -20,7 +20,6 @@ from channelhash.models.backbones import unit_pixels
 from channelhash.models.hash_model import Branch
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
-from channelhash.text.tokens import drop_tokens
 from channelhash.training.inputs import prepare_inputs
 from channelhash.utils.image_files import open_image
 from channelhash.utils.plotting import arrow
@@ -121,7 +120,20 @@ _CORRUPTIONS: Mapping[str, _Perturbation] = {
 
 
 def _dropped(tokens: Tensor, share: float, seed: int) -> Tensor:
-    return torch.from_numpy(drop_tokens(tokens.numpy(), share, seed))
+    """Drop each token with probability ``share`` and close the gaps; a text keeps at least one token.
+
+    >>> int((_dropped(torch.tensor([[5, 7, 0]], dtype=torch.int32), share=1, seed=0) > 0).sum())
+    1
+    """
+    result = np.zeros_like(tokens.numpy())
+    for row, text in enumerate(tokens.numpy()):
+        random = generator(seed, "drop tokens", 0, row)
+        real = text[text != 0]
+        remaining = real[random.random(len(real)) >= share]
+        if not len(remaining) and len(real):
+            remaining = real[[int(random.integers(len(real)))]]
+        result[row, : len(remaining)] = remaining
+    return torch.from_numpy(result)
 
 
 def _replaced(tokens: Tensor, share: float, seed: int) -> Tensor:

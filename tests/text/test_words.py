@@ -1,8 +1,9 @@
-"""Words as token ids; word2vec files, byte for byte, and their cache; texts as rows of their vectors."""
+"""Words as token ids; word2vec files, byte for byte, and their cache; texts as rows of vectors; mended spelling."""
 
 import json
 import struct
 import tracemalloc
+from functools import cache
 from unittest.mock import patch
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from channelhash.models.photo import is_unread, spelling
 from channelhash.text import word_vectors
+from channelhash.text.spelling import Spelling, _edits
 from channelhash.text.tokens import Vocabulary, split_words
 from channelhash.text.word_vectors import WordVectors, _TextReader
 from refusals import check_refusal, refusal
@@ -235,3 +238,43 @@ def test_a_vocabulary_keeps_frequent_words_in_a_stated_order():
     assert Vocabulary.from_texts(texts, min_count=2).words == ("sea", "dog", "sky")
     ids = Vocabulary(("sea", "dog", "sky")).encode(["dog unknown sea", ""], 4)
     assert ids.tolist() == [[2, 1, 0, 0], [0, 0, 0, 0]]
+
+
+@given(st.text("abcd", max_size=6), st.text("abcd", max_size=6))
+def test_edits_are_the_fewest(first, second):
+    @cache
+    def least(i, j):  # of the first letters, by the definition of optimal string alignment
+        if not i or not j:
+            return i + j
+        ways = [least(i - 1, j) + 1, least(i, j - 1) + 1, least(i - 1, j - 1) + (first[i - 1] != second[j - 1])]
+        if i > 1 and j > 1 and first[i - 2 : i] == second[j - 2 : j][::-1]:
+            ways.append(least(i - 2, j - 2) + 1)
+        return min(ways)
+
+    assert _edits(first, second) == least(len(first), len(second))
+
+
+@given(st.lists(st.text("abcdé", min_size=4, max_size=9), min_size=1), st.text("abcdé", min_size=4, max_size=9))
+def test_the_nearest_word_is_found_among_all(words, asked):
+    scores = {word: -float(len(word)) for word in words}
+    near = sorted((_edits(asked, word), -scores[word], word) for word in words)
+    expected = near[0][2] if 0 < near[0][0] <= (1 if len(asked) < 7 else 2) else None
+    assert Spelling(scores, lambda word: False).correct(asked) == expected
+
+
+@pytest.mark.parametrize(("typed", "meant"), [
+    ("a bycicle", "a bicycle"), ("zum Geburstag", "zum geburtstag"), ("peple dancing", "people dancing"),
+    ("motorcylce -car", "motorcycle -car"), ("un perro en la playa", None), ("snowboarder", None), ("IMG_2031", None),
+    ("собака на пляже", None), ("海滩上的狗", None), ("", None),
+])  # fmt: skip
+def test_words_of_the_encoders_languages(typed, meant):
+    assert spelling().correct(typed) == meant
+    assert spelling().knows_all(typed) == (meant is None)
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("σκύλος στην παραλία", True), ("कुत्ता", True), ("כלב", True), ("a σκύλος with a cat", False),
+    ("собака", False), ("สุนัข", False), ("犬", False), ("ビーチ", False), ("개", False), ("كلب", False), ("2019", False),
+])  # fmt: skip
+def test_scripts_that_nobody_reads(text, expected):
+    assert is_unread(text) is expected
