@@ -20,9 +20,8 @@ WIDTHS = {"image": 6, "text": 4}
 
 
 def feature_rows(n: int = N) -> dict[str, np.ndarray]:
-    sizes = [(n, width) for width in WIDTHS.values()]
-    rows = [np.random.default_rng(i).normal(size=size).astype(np.float32) for i, size in enumerate(sizes)]
-    return dict(zip(WIDTHS, rows, strict=True))
+    draws = (np.random.default_rng(i).normal(size=(n, width)) for i, width in enumerate(WIDTHS.values()))
+    return dict(zip(WIDTHS, (rows.astype(np.float32) for rows in draws), strict=True))
 
 
 def feature_model(folder: Path, n_bits: int = 12, seed: int = 0) -> Path:

@@ -155,7 +155,7 @@ def _bad_path(out: Place, number: int) -> Place:
 
 
 def _finished_shards(out: Place, n_shards: int) -> set[int]:
-    """Return the numbers of the shards that have their files; list the folder once, which is one request."""
+    """Return the numbers of the shards that have their files; list the folder once, not for each of them."""
     names = {file.name for file in out.glob("codes-*.parquet")}
     return {number for number in range(n_shards) if _shard_path(out, number).name in names}
 

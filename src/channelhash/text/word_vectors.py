@@ -188,7 +188,19 @@ class WordVectors:
         folder = cache / f"{path.stem}-{_DTYPE}-{source[:16]}"
         if not folder.is_dir():
             _build(path, folder, source)
-        return _open(folder, source)
+        try:
+            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+            if meta["source"] != source or meta["files"] != {name: _sampled_hash(folder / name) for name in _FILES}:
+                raise ValueError("content or source differs from what was built")
+            hashes, rows, offsets = (np.load(folder / name, mmap_mode="r") for name in _FILES[:3])
+            vectors = np.memmap(folder / "vectors.bin", dtype=_DTYPE, mode="r").reshape(len(rows), -1)
+            words = np.memmap(folder / "words.bin", dtype=np.uint8, mode="r")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{folder}: damaged cache of word vectors ({error}); remove it to build it again"
+            ) from None
+        key = content_hash(source.encode(), _DTYPE.encode())[:16]
+        return cls(vectors, key, hashes, rows, offsets, words)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -245,20 +257,6 @@ class WordVectors:
 
         sizes = [len(chunk) for chunk in chunks]
         return row_file(folder / "tokens", key, sizes, max_tokens, "int32", compute, progress).check().rows
-
-
-def _open(folder: Path, source: str) -> WordVectors:
-    try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        if meta["source"] != source or meta["files"] != {name: _sampled_hash(folder / name) for name in _FILES}:
-            raise ValueError("content or source differs from what was built")
-        hashes, rows, offsets = (np.load(folder / name, mmap_mode="r") for name in _FILES[:3])
-        vectors = np.memmap(folder / "vectors.bin", dtype=_DTYPE, mode="r").reshape(len(rows), -1)
-        words = np.memmap(folder / "words.bin", dtype=np.uint8, mode="r")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder}: damaged cache of word vectors ({error}); remove it to build it again") from None
-    key = content_hash(source.encode(), _DTYPE.encode())[:16]
-    return WordVectors(vectors, key, hashes, rows, offsets, words)
 
 
 def _build(path: Path, folder: Path, source: str) -> None:

@@ -17,19 +17,6 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 
-def _star_expression(pattern: str) -> re.Pattern[str]:
-    """Return the expression of a pattern in which ``*`` alone is special: within a name, or as ``**`` across folders.
-
-    >>> matches = _star_expression("shards [2019]/*.tar").fullmatch
-    >>> matches("shards [2019]/a.tar") is not None, matches("shards 2/a.tar") is not None
-    (True, False)
-    """
-    from fsspec.utils import glob_translate
-
-    with naming(pattern, ValueError):
-        return re.compile(glob_translate(re.sub(r"[\[?]", r"[\g<0>]", pattern)))
-
-
 # What file systems call the time or the version of a file's content.
 _VERSIONS = ("mtime", "ETag", "etag", "LastModified", "last_modified", "updated", "created")
 # Errors that say which file or how much, and not that the network or a server failed.
@@ -181,11 +168,14 @@ def _info(system: "AbstractFileSystem", path: str) -> dict[str, Any] | None:
 
 def _matching(system: "AbstractFileSystem", path: str) -> list[dict[str, Any]]:
     """Return the files that a pattern matches, in the order of their paths; fsspec's patterns know brackets, too."""
+    from fsspec.utils import glob_translate
+
     fixed, _, names = path.partition("*")
     root = fixed.rpartition("/")[0] or "/"
     if _info(system, root) is None:
         return []
-    matches = _star_expression(path).fullmatch
+    with naming(path, ValueError):  # ``*`` alone is special: within a name, or as ``**`` across folders
+        matches = re.compile(glob_translate(re.sub(r"[\[?]", r"[\g<0>]", path))).fullmatch
     # Not `find`, which passes over folders that cannot be listed, and servers that fall silent.
     files = _below(system, root, fixed, depth=_ENDLESS if "**" in path else names.count("/") + 1)
     return sorted((info for info in files if matches(info["name"])), key=lambda info: str(info["name"]))
@@ -263,13 +253,7 @@ class RemotePath:
 
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
         """Yield the files of this folder whose names match; of a folder that does not exist, none."""
-        matches = _star_expression(pattern).fullmatch
-        try:
-            with self._reaching() as (system, path):
-                names = [str(name).rpartition("/")[2] for name in system.ls(path, detail=False)]
-        except FileNotFoundError:
-            return
-        yield from (self / name for name in names if matches(name))
+        return (RemotePath(file.address) for file in list_files(str(self / pattern)))
 
     def read_bytes(self) -> bytes:
         """Return the content; errors as in `utils.addresses.open_address`."""
