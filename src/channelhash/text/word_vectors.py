@@ -196,9 +196,8 @@ class WordVectors:
             vectors = np.memmap(folder / "vectors.bin", dtype=_DTYPE, mode="r").reshape(len(rows), -1)
             words = np.memmap(folder / "words.bin", dtype=np.uint8, mode="r")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{folder}: damaged cache of word vectors ({error}); remove it to build it again"
-            ) from None
+            line = f"{folder}: damaged cache of word vectors ({error}); remove it to build it again"
+            raise InputError(line) from None
         key = content_hash(source.encode(), _DTYPE.encode())[:16]
         return cls(vectors, key, hashes, rows, offsets, words)
 
