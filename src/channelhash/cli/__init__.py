@@ -34,16 +34,16 @@ class _Ending:
     """
 
     def __init__(self) -> None:
-        self.begun, self.kept, self.go_on = False, "nothing half is left", same_command
-        self.signal, self.said = 0, False
+        self.unwinds, self.message, self.go_on = False, "nothing half is left", same_command
+        self.signal, self.spoke = 0, False
 
     def say(self) -> None:
         """Write the one line; past `sys.stderr`, whose lock the interrupted code may hold."""
-        if self.said or int(os.environ.get("RANK", 0)) > 0:  # of a distributed training the first process speaks
+        if self.spoke or int(os.environ.get("RANK", 0)) > 0:  # of a distributed training the first process speaks
             return
-        self.said = True
+        self.spoke = True
         name = "Ctrl-C" if self.signal == signal.SIGINT else "SIGTERM"
-        line = f"stopped by {name}: {self.kept}; continue with: {shlex.join(self.go_on())}\n"
+        line = f"stopped by {name}: {self.message}; continue with: {shlex.join(self.go_on())}\n"
         cursor = "\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides the cursor
         os.write(2, (cursor + line).encode(errors="backslashreplace"))
 
@@ -63,7 +63,7 @@ def when_stopped(message: str, go_on: Callable[[], list[str]] = same_command) ->
         message: what is kept, without a full stop.
         go_on: returns the words of the command that goes on, asked when the signal has come.
     """
-    _ending.begun, _ending.kept, _ending.go_on = True, message, go_on
+    _ending.unwinds, _ending.message, _ending.go_on = True, message, go_on
 
 
 def next_command() -> list[str]:
@@ -86,7 +86,7 @@ def obey_signals() -> Iterator[None]:
         if _ending.signal:
             _ending.say()
             sys.exit(128 + _ending.signal)
-        _ending.begun = False
+        _ending.unwinds = False
 
 
 def listen() -> None:
@@ -101,7 +101,7 @@ def listen() -> None:
         if os.getpid() != owner:  # a forked worker: its parent ends it and speaks
             os._exit(128 + number)
         again, _ending.signal = _ending.signal, _ending.signal or number
-        if again or not _ending.begun:
+        if again or not _ending.unwinds:
             _ending.leave()
         watchdog = threading.Timer(_GRACE, _ending.leave)
         watchdog.daemon = True

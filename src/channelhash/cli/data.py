@@ -53,8 +53,8 @@ def _download(
     if name == "nuswide":
         n_images, n_listed = count_images(root)
         result |= {"pictures": n_images, "listed": n_listed}
-        found = f"{n_images} of {n_listed} pictures found"
-        lines.append(f"{found}. They have no official address: ask the authors, or use a")
+        count = f"{n_images} of {n_listed} pictures found"
+        lines.append(f"{count}. They have no official address: ask the authors, or use a")
         lines.append(f"copy of your own, as one of {', '.join(IMAGE_LAYOUTS)} below {root}")
     shared.show(result, as_json, *lines, f"Next: channelhash data describe {name} --root {root}")
 

@@ -134,7 +134,7 @@ def evaluate(
         raise InputError("--out: a run's scores and plots go into its own folder; leave it out")
     if out and find_spec("matplotlib") is None:  # said before the work and not behind it
         raise InputError("--out: leave it out, or install what draws plots: pip install 'channelhash[report]'")
-    written = f"Scores in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
+    files_line = f"Scores in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
     when_stopped("scores are written at the end, none are lost")
     if run:
         from channelhash.runs.evaluate import evaluate_run, plots_folder
@@ -143,7 +143,7 @@ def evaluate(
         with shared.progress_bars() as progress:
             result = evaluate_run(run, split, checkpoint, leak_free, progress, convention)
         title = f"{run}, {split} split, {'training rows left out of' if leak_free else 'all of'} the retrieval set"
-        written = f"Plots in {plots_folder(run, split, checkpoint, leak_free)}"
+        files_line = f"Plots in {plots_folder(run, split, checkpoint, leak_free)}"
     elif codes:
         from channelhash.metrics.report import evaluate_export
 
@@ -163,19 +163,19 @@ def evaluate(
             result = evaluate_code_files(*files, out, convention)
     else:
         raise InputError("--query and --database go together; one of them is missing")
-    shared.print_either(result, as_json, _print_result, result, title, written)
+    shared.print_either(result, as_json, _print_result, result, title, files_line)
 
 
-def _print_result(result: dict[str, Any], title: str, written: str) -> None:
+def _print_result(result: dict[str, Any], title: str, files_line: str) -> None:
     """Print all scores and a line that says which files hold them; without labels no plots were drawn."""
     if not any("map_tie_aware" in report for report in result["tasks"].values()):
         typer.echo("No labels: each query's own counterpart is searched (Recall@K, median rank); mAP needs labels")
-        written = written.split(", plots")[0] if written.startswith("Scores") else ""
+        files_line = files_line.split(", plots")[0] if files_line.startswith("Scores") else ""
     _print_scores(f"{title}, {result['n_bits']} bits, in %", result["tasks"])
     if left_out := max(report.get("own_left_out", 0) for report in result["tasks"].values()):
         typer.echo(f"{left_out:,} times a query was in the database itself (same id): left out, as no answer to itself")
-    if written:
-        typer.echo(written)
+    if files_line:
+        typer.echo(files_line)
 
 
 def _check_sources(sources: Mapping[str, object], options: Mapping[str, Mapping[str, object]]) -> None:
@@ -332,18 +332,18 @@ def experiment(
         seconds = sum(plan["seconds"]["features"] + plan["runs"] * plan["seconds"]["training"] for plan in plans)
         runs = [run.name for grid in grids.values() for run in grid.runs]
         total = {"runs": len(runs), "trials": sum(map(len, trials.values())), "seconds": round(seconds, 1)}
-        found = {"runs": runs, "plans": plans, "total": total}
-        shared.print_either(found, as_json, _print_plans, plans, total, seconds)
+        outline = {"runs": runs, "plans": plans, "total": total}
+        shared.print_either(outline, as_json, _print_plans, plans, total, seconds)
         return
     places = devices.split(",") if devices else ()
-    kept = f"finished runs and the last checkpoints of the others are kept in {folder}"
+    message = f"finished runs and the last checkpoints of the others are kept in {folder}"
     code = [name for grid in grids.values() for name in grid.python_names]
-    with trusting(code), shared.progress_bars(kept) as progress:
+    with trusting(code), shared.progress_bars(message) as progress:
         results, tables = lab.run_grids(study, grids, folder, Execution(jobs, places, shared.say, progress))
     summary = {"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]}
     table = next(path for path in tables if path.suffix == ".md").read_text(encoding="utf-8")
-    written = f"All tables, plots and scores are in {folder}. Next: channelhash report {folder / next(iter(grids))}"
-    shared.show(summary, as_json, table, written)
+    files_line = f"All tables, plots and scores are in {folder}. Next: channelhash report {folder / next(iter(grids))}"
+    shared.show(summary, as_json, table, files_line)
     if failed := [result for result in results if result.status != "finished"]:
         raise JobError(f"{len(failed)} of {len(results)} runs failed, the first: {failed[0].name}: {failed[0].error}")
 

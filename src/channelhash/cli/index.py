@@ -126,10 +126,10 @@ def _delete(
     deleted = opened.delete(list(dict.fromkeys(ids)) if ids else opened.ids(where))
     for name in unknown:
         shared.say(f"no item has the id {name}")
-    left = len(opened)
+    n_items = len(opened)
     opened.close()
-    result = {"deleted": deleted, "unknown": unknown, "items": left}
-    shared.show(result, as_json, f"{deleted} items deleted, {left} left in {store}")
+    result = {"deleted": deleted, "unknown": unknown, "items": n_items}
+    shared.show(result, as_json, f"{deleted} items deleted, {n_items} left in {store}")
 
 
 @app.command("info")
@@ -236,11 +236,11 @@ def _repair(store: str = _FOLDER, as_json: shared.AsJson = False) -> None:
     from channelhash.search.sqlite.check import repair_store
 
     repaired = repair_store(_folder(store))
-    damaged, lost = ([str(finding) for finding in findings] for findings in (repaired.damaged, repaired.lost))
-    done = f"is whole again, {len(lost)} items or codes are lost" if damaged else "was whole"
-    lines = [f"was damaged: {line}" for line in dict.fromkeys(damaged)] + [f"lost: {line}" for line in lost]
+    damages, losses = ([str(finding) for finding in findings] for findings in (repaired.damaged, repaired.lost))
+    done = f"is whole again, {len(losses)} items or codes are lost" if damages else "was whole"
+    lines = [f"was damaged: {line}" for line in dict.fromkeys(damages)] + [f"lost: {line}" for line in losses]
     lines.append(f"{store} {done}; it holds {repaired.n_items} items")
-    shared.show({"store": store, "damaged": damaged, "lost": lost, "items": repaired.n_items}, as_json, *lines)
+    shared.show({"store": store, "damaged": damages, "lost": losses, "items": repaired.n_items}, as_json, *lines)
 
 
 @app.command("backup")
@@ -292,9 +292,9 @@ def _put_codes(store: str, file: Path, is_new: bool, as_json: bool) -> None:
 def _report(store: str, done: "Indexed", as_json: bool) -> None:
     shared.say_left_out([*done.problems, *(f"{count:,} × {reason}" for reason, count in done.skipped.items())])
     counts = f"{done.added} items added, {done.replaced} replaced, {done.unchanged} unchanged"
-    for what, count in {"moved": done.moved, "pruned": done.pruned, "left out": len(done.problems)}.items():
+    for name, count in {"moved": done.moved, "pruned": done.pruned, "left out": len(done.problems)}.items():
         if count:
-            counts += f", {count} {what}"
+            counts += f", {count} {name}"
     rate = f" ({done.rate:,.0f} items/s)" if done.added + done.replaced else ""
     lines = f"{counts}; {done.seconds:.1f} s{rate}", f"{done.items} items in {store}"
     shared.show({"store": store, **asdict(done)}, as_json, *lines)

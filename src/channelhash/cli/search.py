@@ -92,7 +92,7 @@ def search(
     pictures = "image" in opened.modalities and modality != "text" and first is not None and "image" in first.metadata
     if collapse or (collapse is None and pictures and radius is None and rerank is None):
         settings = replace(settings, collapse=True)
-    unlike = [Path(what) if Path(what).is_file() else what for what in minus]
+    unlike = [Path(word) if Path(word).is_file() else word for word in minus]
     hits = search_store(
         opened, settings, text=text, image=image, like=like, by=by, minus=unlike, minus_like=minus_like, model=model
     )
@@ -109,9 +109,9 @@ def search(
         shared.say(f"Did you mean: {hits.suggestion}")
     if as_json:
         results = [hit.as_dict() for hit in hits]
-        said = {"close": hits.close, "did_you_mean": hits.suggestion, "problems": problems}
+        remarks = {"close": hits.close, "did_you_mean": hits.suggestion, "problems": problems}
         phrases = [{"kind": phrase.kind, "words": phrase.words, "means": phrase.means} for phrase in hits.phrases]
-        shared.print_json({"results": results, **said, "narrowed": phrases})
+        shared.print_json({"results": results, **remarks, "narrowed": phrases})
     elif quiet:
         for hit in shown:
             typer.echo(shared.printable(hit.image or hit.id))
@@ -282,7 +282,7 @@ def bring_up_to_date(store: str, making: Making) -> "Index | None":
 def describe_changes(done: "Indexed", address: str) -> str:
     """Return what has changed in a store, if anything."""
     counts = {"added": done.added, "changed": done.replaced, "moved": done.moved, "removed": done.pruned}
-    changed = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    changed = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     return changed and f"{changed}: {done.items:,} pictures in {address} ({done.seconds:.0f} s)"
 
 
@@ -324,8 +324,8 @@ def duplicates(
         with shared.progress_bars(f"{store} keeps what was read and compared so far") as progress:
             groups = find_duplicates(opened, radius, modality, where, pictures, progress)
         if move is not None:
-            others = {group.keeper: [name for name in group.ids if name != group.keeper] for group in groups}
-            moved = decisions.move_rest(opened, others, move, dry_run=not yes)
+            copies = {group.keeper: [name for name in group.ids if name != group.keeper] for group in groups}
+            moved = decisions.move_rest(opened, copies, move, dry_run=not yes)
             _report(moved, "moved" if yes else "would be moved, by --yes", as_json)
             return
         if sheet and groups:
@@ -346,7 +346,7 @@ def duplicates(
         typer.echo(f"No near-duplicates{'' if radius is None else f' within {radius} bits'} in {store}")
 
 
-def _report(moved: "Moved | None", what: str, as_json: bool) -> None:
+def _report(moved: "Moved | None", outcome: str, as_json: bool) -> None:
     """Print what became of files, a line each, and why others stay."""
     if as_json:
         shared.print_json(moved._asdict() if moved else {})
@@ -359,7 +359,7 @@ def _report(moved: "Moved | None", what: str, as_json: bool) -> None:
             typer.echo(shared.printable(f"{name} -> {path}"))
         for line in moved.problems:
             shared.say(line)
-        typer.echo(f"{len(moved.paths)} files {what}")
+        typer.echo(f"{len(moved.paths)} files {outcome}")
 
 
 def _print_groups(groups: "list[DuplicateGroup]") -> None:
@@ -371,8 +371,8 @@ def _print_groups(groups: "list[DuplicateGroup]") -> None:
         cells = {name: shared.printable(name) + known for name, known in facts.items()}
         first = cells.pop(group.keeper)
         more = [f"… and {len(cells) - _ITEMS} more"] if len(cells) > _ITEMS else []
-        others = "\n".join([*list(cells.values())[:_ITEMS], *more])
-        rows.append([str(len(group.ids)), str(max(group.distances)), first, group.reason, others])
+        rest = "\n".join([*list(cells.values())[:_ITEMS], *more])
+        rows.append([str(len(group.ids)), str(max(group.distances)), first, group.reason, rest])
     first = f", the first {_GROUPS} of them (--json prints all)" if len(groups) > _GROUPS else ""
     header = ["items", "bits apart", "to keep", "because", "the rest"]
     shared.print_table(f"{n_items} items in {len(groups)} groups{first}", header, rows)

@@ -107,9 +107,9 @@ def _watch_store(
     if photos:
         photos.store.close()
         watched = _watched(store) if watch else None
-    said = photos.indexed.problems if photos else ()
+    problems = photos.indexed.problems if photos else ()
     index_again = partial(_index_again, store, trust_code)
-    return Watch(*watched, index_again, report, shared.say, said) if watched else nullcontext()
+    return Watch(*watched, index_again, report, shared.say, problems) if watched else nullcontext()
 
 
 def _watched(store: str) -> tuple[Path, Path] | None:
@@ -140,8 +140,8 @@ def _say_problems(encoding: Future[Any]) -> None:
         return
     for modality, problem in encoding.result().problems.items():
         alone = modality == "text" and encoding.result().words_alone
-        what = "texts are searched by their words" if alone else f"no search with a new {modality}"
-        shared.say(f"{what}: {problem}")
+        line = "texts are searched by their words" if alone else f"no search with a new {modality}"
+        shared.say(f"{line}: {problem}")
 
 
 def mcp(
@@ -182,8 +182,8 @@ def _add_tools(server: "MCPServer[None]", store: "Store", model: Path | None) ->
     def search(text: str, k: int = 10, where: str | None = None) -> dict[str, Any]:
         """Find the k photographs that a text describes, best first; -word is not wanted."""
         hits = search_store(store, SearchOptions(k, where=where), text=text, model=load())
-        said = {"close": hits.close, "did_you_mean": hits.suggestion, "note": hits.note}
-        return {"results": [hit.as_dict() for hit in hits], **said}
+        remarks = {"close": hits.close, "did_you_mean": hits.suggestion, "note": hits.note}
+        return {"results": [hit.as_dict() for hit in hits], **remarks}
 
     @server.tool()
     @_one_at_a_time()

@@ -220,8 +220,8 @@ class _Lines:
             return f"{'after ' if self._total else ''}{self._name}, {so_far}"
         words, seconds = [f"{self._done:,} of {self._total:,}", self._note], self._last - self._began
         if self._done:
-            left = (self._total - self._done) * seconds / self._done - (time.monotonic() - self._last)
-            words += [_speed(self._done, seconds), f"{clock(max(0, left))} left"]
+            rest = (self._total - self._done) * seconds / self._done - (time.monotonic() - self._last)
+            words += [_speed(self._done, seconds), f"{clock(max(0, rest))} left"]
         return f"{self._name}: {', '.join(filter(None, words))}"
 
 

@@ -255,9 +255,9 @@ def export(
 
     folder = out or run / FOLDER
     description = export_onnx(load_hash_model(run), folder, modalities)
-    written = description["modalities"]
-    files = {modality: str(folder / entry["file"]) for modality, entry in written.items()}
-    differences = {modality: entry["largest_difference"] for modality, entry in written.items()}
+    entries = description["modalities"]
+    files = {modality: str(folder / entry["file"]) for modality, entry in entries.items()}
+    differences = {modality: entry["largest_difference"] for modality, entry in entries.items()}
     result = {"out": str(folder), "description": str(folder / DESCRIPTION), "files": files}
     result |= {key: description[key] for key in ("model", "fingerprint", "n_bits")}
     result |= {"largest_difference": differences}

@@ -114,8 +114,8 @@ class Batch(NamedTuple):
         text = np.stack([outputs.mean(axis=0) for outputs in np.split(unit_rows(each), ends)]).astype(np.float32)
         first = self._take([place for place, texts in enumerate(self.captions) if texts])
         yield first._replace(outputs=first.outputs | {"text": text}, unread=self.unread, problems=self.problems)
-        if others := [place for place, texts in enumerate(self.captions) if not texts]:
-            yield self._take(others)
+        if rest := [place for place, texts in enumerate(self.captions) if not texts]:
+            yield self._take(rest)
 
     def _take(self, places: list[int]) -> "Batch":
         outputs = {modality: rows[places] for modality, rows in self.outputs.items()}
@@ -145,7 +145,7 @@ def index_source(
     unread = _still_unread(source, changed)
     todo = [row for row in changed if row not in moved and row not in unread]
     encoding, advance = time.perf_counter(), progress("encode")
-    written, done = set[int](), 0
+    writes, done = set[int](), 0
     encoded = {row for batch in ready for row in (*batch.rows, *batch.unread)}
     rest = [row for row in todo if row not in encoded]
     if todo:
@@ -155,21 +155,21 @@ def index_source(
         unread |= batch.unread
         lines += batch.problems
         done += len(batch.rows) + len(batch.unread)
-        written.update(batch.rows)
+        writes.update(batch.rows)
         advance(done, len(todo))
     encoding_seconds = time.perf_counter() - encoding
-    replaced = len(written & stored.keys())
-    lost = [item.id for item in missing if item.id in store] if prune else []  # those moved have another id now
-    pruned = store.delete(lost) if lost else 0
+    replaced = len(writes & stored.keys())
+    removals = [item.id for item in missing if item.id in store] if prune else []  # those moved have another id now
+    pruned = store.delete(removals) if removals else 0
     indexed = Indexed(
-        added=len(written) - replaced,
+        added=len(writes) - replaced,
         replaced=replaced,
         unchanged=len(source.records) - len(changed),
         pruned=pruned,
         problems=(*source.records.problems, *(unread[row].problem for row in sorted(unread)), *lines),
         items=len(store),
         seconds=time.perf_counter() - began,
-        rate=len(written) / encoding_seconds if written else 0.0,
+        rate=len(writes) / encoding_seconds if writes else 0.0,
         moved=len(moved),
         skipped=source.records.removed if source.folder is not None else {},
     )
@@ -283,14 +283,14 @@ def _keep_moved(store: Store, source: Source, new: Sequence[int], missing: Seque
 
     An item takes its codes and metadata along. Only new files of a size that a lost one had are read.
     """
-    lost: dict[str, list[Listed]] = defaultdict(list)
+    by_size: dict[str, list[Listed]] = defaultdict(list)
     for item in missing:
-        lost[str(item.metadata.get(_STATE, "")).partition(" ")[0]].append(item)
+        by_size[str(item.metadata.get(_STATE, "")).partition(" ")[0]].append(item)
     pairs: list[tuple[Listed, int, str]] = []
-    for row in new if lost else ():
+    for row in new if by_size else ():
         path = Path(source.records.items["image"][row])
         try:
-            candidates = lost.get(str(path.stat().st_size), [])
+            candidates = by_size.get(str(path.stat().st_size), [])
             state = _state_of_file(path) if candidates else ""
         except OSError:
             continue  # encoding it says what is wrong
@@ -339,7 +339,7 @@ def _find_changes(
     touched: list[tuple[str, dict[str, Value]]] = []
     for item in store.listed():
         if (row := rows.get(item.id)) is None:
-            if source.folder is not None and _is_gone(item, source.folder, source.unread, images):
+            if source.folder is not None and _lost_image(item, source.folder, source.unread, images):
                 missing.append(item)
             continue
         news = _news(item, source, row, copied, problems)
@@ -351,15 +351,15 @@ def _find_changes(
         if len(stored) % _LOOK == 0:
             progress(len(stored), len(ids))
     for start in range(0, len(touched), _AT_ONCE):
-        some = touched[start : start + _AT_ONCE]
-        store.update([name for name, _ in some], [news for _, news in some])
+        part = touched[start : start + _AT_ONCE]
+        store.update([name for name, _ in part], [news for _, news in part])
     todo = sorted([*todo, *(row for row in range(len(ids)) if row not in stored)])
     if ids:
         progress(len(ids), len(ids))
     return todo, stored, missing, problems
 
 
-def _is_gone(item: Listed, folder: Path, unread: Sequence[str], images: Collection[Value]) -> bool:
+def _lost_image(item: Listed, folder: Path, unread: Sequence[str], images: Collection[Value]) -> bool:
     """Return whether an item's image lay in a folder and is no longer one of its ``images``.
 
     What lies where nothing can be read now stays, and so does an item with an id of its own whose file is there.

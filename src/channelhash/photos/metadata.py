@@ -27,7 +27,7 @@ from channelhash.utils.image_files import decode, open_image, upright_size
 from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime, package_file
 
 # What a source says, not yet checked, by the keys of tags: dates and labels as lists, a camera as make and model.
-_Said = Mapping[str, Any]
+_RawTags = Mapping[str, Any]
 
 #: Metadata key of what tags were read from: size and times of the sidecar, ``-`` for none, and then the keys of the
 #: tags, with commas. What it lists and the next reading lacks is taken away.
@@ -121,9 +121,9 @@ def _read_tags(image: Image.Image, path: Path, sidecar: Path | None) -> tuple[di
     """
     lines = list[str]()
 
-    def read(said: Callable[[], _Said], file: Path, kind: str) -> dict[str, Value]:
+    def read(source: Callable[[], _RawTags], file: Path, kind: str) -> dict[str, Value]:
         try:
-            return _check(said())
+            return _check(source())
         except Exception as error:  # Pillow raises errors of every type
             lines.append(f"{file}: its {kind} ({' '.join(str(error).split()) or 'damaged'})")
             return {}
@@ -147,7 +147,7 @@ def _xmp_in(image: Image.Image) -> bytes:
     return xmp.encode() if isinstance(xmp, str) else bytes(xmp).rstrip(b"\0")
 
 
-def _of_xmp(content: bytes) -> _Said:
+def _of_xmp(content: bytes) -> _RawTags:
     values = _parse_xmp(content) if content.strip() else {}
 
     def first(*names: str) -> str:
@@ -189,12 +189,12 @@ def _parse_xmp(content: bytes) -> dict[str, list[str]]:
     return values
 
 
-def _of_iptc(image: Image.Image) -> _Said:
+def _of_iptc(image: Image.Image) -> _RawTags:
     blocks = IptcImagePlugin.getiptcinfo(image) or {} if isinstance(image, ImageFile.ImageFile) else {}
     return {"title": blocks.get((2, 5)), "labels": blocks.get((2, 25)), "text": blocks.get((2, 120))}
 
 
-def _of_exif(image: Image.Image) -> _Said:
+def _of_exif(image: Image.Image) -> _RawTags:
     exif = image.getexif()
     inner, gps = exif.get_ifd(ExifTags.IFD.Exif), exif.get_ifd(ExifTags.IFD.GPSInfo)
     make, model, caption = (_exif_text(exif.get(tag)) for tag in (0x010F, 0x0110, 0x010E))
@@ -222,20 +222,20 @@ def _utf16(value: object) -> str:
     return bytes(value).decode("utf-16-le", "ignore").rstrip("\0") if isinstance(value, bytes | tuple) else ""
 
 
-def _check(said: _Said) -> dict[str, Value]:
+def _check(tags: _RawTags) -> dict[str, Value]:
     """Return the tags that can be: texts on one line, numbers within their range."""
-    labels = said.get("labels") or []
+    labels = tags.get("labels") or []
     lines = map(_line, labels if isinstance(labels, list) else [labels])
     checked = {
-        "taken": next((date for date in map(_parse_date, said.get("taken", ())) if date), None),
-        "camera": _camera(*map(_line, said.get("camera", ("", "")))),
-        "lens": lens if any(map(str.isalnum, lens := _line(said.get("lens")))) else "",
-        "focal_length": focal if (focal := _number(said.get("focal_length"))) and 0 < focal < 10_000 else None,
-        **_position(*said.get("position", (None, None))),
-        "rating": next((stars for stars in range(-1, 6) if stars == _number(said.get("rating"))), None),
-        "title": _line(said.get("title")),
+        "taken": next((date for date in map(_parse_date, tags.get("taken", ())) if date), None),
+        "camera": _camera(*map(_line, tags.get("camera", ("", "")))),
+        "lens": lens if any(map(str.isalnum, lens := _line(tags.get("lens")))) else "",
+        "focal_length": focal if (focal := _number(tags.get("focal_length"))) and 0 < focal < 10_000 else None,
+        **_position(*tags.get("position", (None, None))),
+        "rating": next((stars for stars in range(-1, 6) if stars == _number(tags.get("rating"))), None),
+        "title": _line(tags.get("title")),
         "labels": list(dict.fromkeys(filter(None, lines)))[:_MOST],
-        "text": _line(said.get("text")),
+        "text": _line(tags.get("text")),
     }
     return {key: value for key, value in checked.items() if value not in (None, "", [])}
 
@@ -293,7 +293,7 @@ def _position(latitude: float | None, longitude: float | None) -> dict[str, Valu
 
 
 # Year, month and day, then perhaps hour, minute and perhaps second, each but the year of one or two digits.
-_WRITTEN = re.compile(r"\s*(\d{4})\D?(\d\d?)\D?(\d\d?)(?:[T\s]+(\d\d?)\D?(\d\d?)(?:\D?(\d\d?))?)?", re.ASCII)
+_DATE = re.compile(r"\s*(\d{4})\D?(\d\d?)\D?(\d\d?)(?:[T\s]+(\d\d?)\D?(\d\d?)(?:\D?(\d\d?))?)?", re.ASCII)
 # The same in a name: with one separator or none, not within a longer number; telephones add milliseconds to the time.
 _NAMED = re.compile(
     r"(?<!\d)(\d{4})([-_.: ]?)(\d\d)\2(\d\d)"
@@ -304,7 +304,7 @@ _FOLDERS = re.compile(r"(?<!\d)(\d{4})(?:[-_. ](\d\d)(?!\d)|/(\d\d)(?:/(\d\d))?(
 _FIRST_PHOTOGRAPH = 1826
 
 
-def _parse_date(written: object) -> str | None:
+def _parse_date(value: object) -> str | None:
     """Return a camera's date as ``"2019-07-14 10:20:30"``; None for zeros, spaces and dates that cannot be.
 
     Any separators do, and seconds or the whole time may be missing. Time zones and fractions of seconds are left out, a
@@ -313,8 +313,8 @@ def _parse_date(written: object) -> str | None:
     >>> _parse_date("2019:07:14 10:20"), _parse_date("2019-07-14T24:20:30.5+02:00"), _parse_date("0000:00:00 00:00:00")
     ('2019-07-14 10:20:00', '2019-07-14 00:20:30', None)
     """
-    text = written.decode(errors="replace") if isinstance(written, bytes) else str(written)
-    if not (match := _WRITTEN.match(text)):
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    if not (match := _DATE.match(text)):
         return None
     year, month, day, hour, minute, second = (int(part or 0) for part in match.groups())
     try:
@@ -341,8 +341,8 @@ def _date_of_name(path: Path) -> str | None:
         for year, _, month, day, hour, _, minute, second, half in _NAMED.findall(text):
             if date := _day(year, month, day):
                 return f"{date}{_time(hour, minute, second, half)}"
-    found = [_day(year, one or other, day) for year, one, other, day in _FOLDERS.findall(folders)]
-    return next((date for date in reversed(found) if date), None)
+    days = [_day(year, month or inner, day) for year, month, inner, day in _FOLDERS.findall(folders)]
+    return next((date for date in reversed(days) if date), None)
 
 
 def _day(year: str, month: str, day: str) -> str | None:
@@ -467,8 +467,8 @@ def read_text(path: Path) -> str:
     if min(width, height) < _LOWEST:
         return ""
     resized = image.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2)
-    found = open_reader()(np.ascontiguousarray(np.asarray(resized)[:, :, ::-1]))  # as OpenCV orders colours
-    return "\n".join(line for line in found.txts or () if sum(map(str.isalnum, line)) > 1)
+    result = open_reader()(np.ascontiguousarray(np.asarray(resized)[:, :, ::-1]))  # as OpenCV orders colours
+    return "\n".join(line for line in result.txts or () if sum(map(str.isalnum, line)) > 1)
 
 
 @cache

@@ -211,14 +211,14 @@ class Source:
 def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source:
     listing, where = find_images(root, exclude), os.path.abspath(root)
     names, ids = listing.names, listing.ids
-    texts, lost = (None, []) if captions is None else find_captions(captions, names)
+    texts, lines = (None, []) if captions is None else find_captions(captions, names)
     metadata: list[dict[str, Value]] = [{"image": os.path.join(where, name)} for name in names]
     for values, several in zip(metadata, texts or (), strict=False):
         if several:
             values["text"] = "\n".join(several)
     images = tuple(Path(str(values["image"])) for values in metadata)
     labels = np.zeros((len(names), 0), dtype=bool)
-    problems = (*listing.problems, *lost)
+    problems = (*listing.problems, *lines)
     records = Records(ids, {"image": images}, labels, (), listing.skipped, problems)
     return Source(records, metadata, PhotoSource(Path(where), captions, tuple(exclude)), texts, listing.unread)
 

@@ -344,7 +344,7 @@ def add_to_store(
     prune: bool = False,
 ) -> Indexed:
     """Encode what is new or changed in ``source`` into a store that was made with `create_store`."""
-    _check_made(address)
+    _check_store(address)
     with _only_run(address, progress):
         return _add_to_store(address, source, model, progress, prune)
 
@@ -407,7 +407,7 @@ def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress
     if is_new:
         _claim(address)
     else:
-        _check_made(address, str(file))
+        _check_store(address, str(file))
     with closing(open_store(address, codes.n_bits, codes.model)) as store:
         if is_new:
             _make(store, address)
@@ -455,7 +455,7 @@ def _make(store: Store, address: str) -> None:
     store.make()
 
 
-def _check_made(address: str, source: str = "SOURCE") -> None:
+def _check_store(address: str, source: str = "SOURCE") -> None:
     """Refuse to add to a folder that is no store."""
     if not address.startswith(tuple(STORES)) and kind_of(find_or_keep(Path(address))) != "store":
         raise InputError(f"{address}: no store; make one with `channelhash index create {address} {source}`")
