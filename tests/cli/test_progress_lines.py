@@ -6,25 +6,24 @@ import time
 
 import pytest
 from rich.console import Console
+from rich.progress import Progress
 
 from channelhash.cli import shared
 from channelhash.utils.progress import note
 
 
-def test_a_line_says_how_far_a_stage_is_its_rate_and_the_time_left(monkeypatch):
+def test_a_line_says_how_far_a_stage_is_its_rate_and_the_time_left():
     """Time since the last report counts as work on what comes next."""
     now = 100.0
-    monkeypatch.setattr(shared.time, "monotonic", lambda: now)
-    log = shared._Log()
-    stage = log("train")
-    lines = [stage.line("0:00:00 so far")]
+    bars = Progress(disable=True, get_time=lambda: now)
+    stage = shared._Stage(bars, "train")
+    lines = [shared._line(bars.tasks[0], "0:00:00 so far")]
     for done, seconds in ((0, 10), (3, 31), (6, 65), (9, 80)):
         now = 100.0 + seconds
         note(stage, f"loss {done / 8}")
         stage(done, 9)
         now += 4
-        lines.append(stage.line("0:01:24 so far"))
-    assert log.stage is stage
+        lines.append(shared._line(bars.tasks[0], "0:01:24 so far"))
     assert lines == [
         "train, 0:00:00 so far",
         "train: 0 of 9, loss 0.0",
@@ -65,7 +64,10 @@ def test_lines_come_although_nothing_reports_and_in_a_notebooks_terminal_too(mon
 
     with shared.progress_bars() as progress:
         wait_for(r"0:00:\d\d so far")
-        progress("train")(2, 4)
+        train = progress("train")
+        train(2, 4)
         wait_for(r"train: 2 of 4, [\d.,]+/s, 0:00:00 left")
         progress("write")
         wait_for(r"write, 0:00:\d\d so far")
+        train(4, 4)  # the stage that reported last
+        wait_for(r"after train, 0:00:\d\d so far")

@@ -37,20 +37,18 @@ class _Ending:
         self.unwinds, self.message, self.go_on = False, "nothing half is left", same_command
         self.signal, self.spoke = 0, False
 
-    def say(self) -> None:
-        """Write the one line; past `sys.stderr`, whose lock the interrupted code may hold."""
-        if self.spoke or int(os.environ.get("RANK", 0)) > 0:  # of a distributed training the first process speaks
-            return
-        self.spoke = True
-        name = "Ctrl-C" if self.signal == signal.SIGINT else "SIGTERM"
-        line = f"stopped by {name}: {self.message}; continue with: {shlex.join(self.go_on())}\n"
-        cursor = "\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides the cursor
-        os.write(2, (cursor + line).encode(errors="backslashreplace"))
+    def leave(self, end: Callable[[int], NoReturn] = os._exit) -> NoReturn:
+        """End the process wherever it is, or by ``end``, with one line, said once.
 
-    def leave(self) -> NoReturn:
-        """End the process wherever it is."""
-        self.say()
-        os._exit(128 + self.signal)
+        It goes past `sys.stderr`, whose lock the interrupted code may hold.
+        """
+        if not self.spoke and int(os.environ.get("RANK", 0)) <= 0:  # of a distributed training the first process speaks
+            self.spoke = True
+            name = "Ctrl-C" if self.signal == signal.SIGINT else "SIGTERM"
+            line = f"stopped by {name}: {self.message}; continue with: {shlex.join(self.go_on())}\n"
+            cursor = "\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides the cursor
+            os.write(2, (cursor + line).encode(errors="backslashreplace"))
+        end(128 + self.signal)
 
 
 _ending = _Ending()
@@ -84,8 +82,7 @@ def obey_signals() -> Iterator[None]:
         yield
     finally:
         if _ending.signal:
-            _ending.say()
-            sys.exit(128 + _ending.signal)
+            _ending.leave(sys.exit)
         _ending.unwinds = False
 
 

@@ -47,8 +47,7 @@ def _create(
     from channelhash.search import holds_files, kind_of
 
     how = model or encoder or root or captions or exclude or projections or ocr
-    if source is not None and _holds_codes(source, how):
-        _put_codes(store, source, True, as_json)
+    if _put_codes(store, source, True, how, as_json):
         return
     read = read_words(encoder) if encoder else None
     with naming_extra("train" if model else extra_of(read)):
@@ -94,8 +93,8 @@ def _add(
 
     Example: channelhash index add photos.store photos
     """
-    if source is not None and _holds_codes(source, model or root or captions or exclude or ocr or prune):
-        _put_codes(store, source, False, as_json)
+    how = model or root or captions or exclude or ocr or prune
+    if _put_codes(store, source, False, how, as_json):
         return
     with naming_extra("train" if model else "photos"):
         from channelhash.photos.stores import add_to_store, read_again
@@ -268,25 +267,22 @@ def _in_words(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value or "unknown")
 
 
-def _holds_codes(source: Path, option: object) -> bool:
-    """Return whether a source is a file of codes, with which ``option`` options do not go."""
-    if source.suffix != ".parquet":
+def _put_codes(store: str, file: Path | None, is_new: bool, how: object, as_json: bool) -> bool:
+    """Put a file of codes into a store; return False for other sources. Options on ``how`` to encode go with those."""
+    if file is None or file.suffix != ".parquet":
         return False
     from channelhash.codes.parquet import is_code_file
 
-    if not is_code_file(source):
+    if not is_code_file(file):
         return False
-    if option:
-        raise InputError(f"{source}: holds codes; leave out options that say how pictures and texts are encoded")
-    return True
-
-
-def _put_codes(store: str, file: Path, is_new: bool, as_json: bool) -> None:
+    if how:
+        raise InputError(f"{file}: holds codes; leave out options that say how pictures and texts are encoded")
     from channelhash.photos.stores import put_codes
 
     with shared.progress_bars() as progress:
         done = put_codes(store, file, is_new, progress("write"))
     _report(store, done, as_json)
+    return True
 
 
 def _report(store: str, done: "Indexed", as_json: bool) -> None:

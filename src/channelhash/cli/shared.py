@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import threading
-import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from typer.core import TyperGroup
 
@@ -146,14 +145,6 @@ def progress_bars(message: str | None = None, go_on: Callable[[], list[str]] = s
     """
     if message is not None:
         when_stopped(message, go_on)
-    if not _messages.is_terminal or "JPY_PARENT_PID" in os.environ:  # a notebook's ! is a terminal that cannot go up
-        log = _Log()
-        threading.Thread(target=log.watch, daemon=True).start()
-        try:
-            yield log
-        finally:
-            log.ended.set()
-        return
     columns = (
         TextColumn("{task.description:<22}", markup=False),
         BarColumn(bar_width=min(24, max(4, _messages.width - 66))),
@@ -162,67 +153,57 @@ def progress_bars(message: str | None = None, go_on: Callable[[], list[str]] = s
         TextColumn("{task.fields[note]}", markup=False),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_messages) as bars:
-        yield lambda name: _Bar(bars, name)
+    no_bars = not _messages.is_terminal or "JPY_PARENT_PID" in os.environ  # a notebook's ! is one that cannot go up
+    bars, ended = Progress(*columns, console=_messages, disable=no_bars), threading.Event()
+    if no_bars:
+        threading.Thread(target=_log, args=(bars, ended), daemon=True).start()
+    try:
+        with bars:
+            yield lambda name: _Stage(bars, name)
+    finally:
+        ended.set()
 
 
-class _Bar:
-    """The bar of a stage; a stage that comes again (the next loss, the next part) starts a new one."""
+class _Stage:
+    """A stage and its bar; one that comes again (the next loss, the next part) starts a new one.
+
+    Without bars it is said at once if there is nothing to count.
+    """
 
     def __init__(self, bars: Progress, name: str) -> None:
-        self._bars, self._task = bars, bars.add_task(printable(name), total=None, speed="", note="")
+        self._bars, self._name = bars, printable(name)
+        self._task = bars.add_task(self._name, total=None, speed="", note="", last=bars.get_time())
 
     def __call__(self, done: int, total: int) -> None:
+        if self._bars.disable and not total:
+            say(self._name)
         elapsed = self._bars.tasks[self._bars.task_ids.index(self._task)].elapsed or 0
-        self._bars.update(self._task, completed=done, total=total, speed=_speed(done, elapsed))
+        speed, last = _speed(done, elapsed), self._bars.get_time()
+        self._bars.update(self._task, completed=done, total=total, speed=speed, last=last)
 
     def note(self, text: str) -> None:
         self._bars.update(self._task, note=printable(text))
 
 
-class _Log:
+def _log(bars: Progress, ended: threading.Event) -> None:
     """Say every `_SECONDS` how far the last stage is, whether or not it reports: no job is silent for longer."""
-
-    def __init__(self) -> None:
-        self._began, self.ended = time.monotonic(), threading.Event()
-        self.stage: _Lines | None = None
-
-    def __call__(self, name: str) -> "_Lines":
-        self.stage = _Lines(self, name)
-        return self.stage
-
-    def watch(self) -> None:
-        """Write lines until the job has ended, in a thread of its own."""
-        while not self.ended.wait(_SECONDS):
-            so_far = f"{clock(time.monotonic() - self._began)} so far"
-            say(self.stage.line(so_far) if self.stage else so_far)
+    began = bars.get_time()
+    while not ended.wait(_SECONDS):
+        so_far = f"{clock(bars.get_time() - began)} so far"
+        stages = sorted(bars.tasks, key=lambda task: task.fields["last"])
+        say(_line(stages[-1], so_far) if stages else so_far)
 
 
-class _Lines:
-    """A stage for a log or a batch system; said at once if there is nothing to count."""
-
-    def __init__(self, log: _Log, name: str) -> None:
-        self._log, self._name, self._note = log, name, ""
-        self._done = self._total = 0
-        self._began = self._last = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        if not total:
-            say(self._name)
-        self._done, self._total, self._last, self._log.stage = done, total, time.monotonic(), self
-
-    def note(self, text: str) -> None:
-        self._note = text
-
-    def line(self, so_far: str) -> str:
-        """Return count, note, rate and time left, or else how long all has taken."""
-        if self._done >= self._total:
-            return f"{'after ' if self._total else ''}{self._name}, {so_far}"
-        words, seconds = [f"{self._done:,} of {self._total:,}", self._note], self._last - self._began
-        if self._done:
-            rest = (self._total - self._done) * seconds / self._done - (time.monotonic() - self._last)
-            words += [_speed(self._done, seconds), f"{clock(max(0, rest))} left"]
-        return f"{self._name}: {', '.join(filter(None, words))}"
+def _line(stage: Task, so_far: str) -> str:
+    """Return count, note, rate and time left of a stage, or else how long all has taken."""
+    done, total, last = stage.completed, stage.total or 0, stage.fields["last"]
+    if done >= total:
+        return f"{'after ' if total else ''}{stage.description}, {so_far}"
+    words = [f"{done:,} of {total:,}", stage.fields["note"], stage.fields["speed"]]
+    if done:
+        rest = (total - done) * (last - (stage.start_time or last)) / done - (stage.get_time() - last)
+        words.append(f"{clock(max(0, rest))} left")
+    return f"{stage.description}: {', '.join(filter(None, words))}"
 
 
 def clock(seconds: float) -> str:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from channelhash.codes import binarize, pack, unit_rows
 from channelhash.data.images import image_problem
-from channelhash.data.records import Features
 from channelhash.errors import InputError, JobError
 from channelhash.models.description import Model
 from channelhash.photos.metadata import are_tags_current, former_tags, open_reader, read_header, read_text
@@ -42,8 +41,9 @@ _AT_ONCE = 1000  # items updated at once, or renamed in two transactions, the ne
 _Header = dict[str, Value]
 _NOTHING: _Header = {}  # one for all items that stay as they are
 _Outputs = NDArray[np.float32]
-#: What a model takes of an image, the metadata of its file, and a line for what of these cannot be read.
-_Reading = tuple[NDArray[Any], _Header, list[str]]
+#: What a model takes of an image file, None for other rows; the metadata of a row's origin, and a line for what of
+#: these cannot be read.
+_Reading = tuple[NDArray[Any] | None, _Header, list[str]]
 
 
 @dataclass(frozen=True)
@@ -198,28 +198,22 @@ def _write(store: Store, ids: Sequence[str], batch: Batch, former: Mapping[int, 
 def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterator[Batch]:
     """Encode rows of a source that `Source.encodable` returned, batch by batch in order, but for captions of images."""
     batches = [list(todo[start : start + _BATCH]) for start in range(0, len(todo), _BATCH)]
-    modalities = tuple(source.records.items)
-    if not source.reads_files:
-        for rows in batches:
-            outputs = {name: np.asarray(model.outputs(name, _take(source, name, rows))) for name in modalities}
-            metadata = [{**source.metadata[row], _STATE: _state_of_values(source, row)} for row in rows]
-            yield Batch(rows, outputs, metadata, {})
-        return
-    takes_captions = "text" in model.modalities and "text" not in modalities
-    for batch_rows, readings in zip(batches, _read_images(source, model, batches), strict=True):
+    takes_captions = source.reads_files and "text" in model.modalities and "text" not in source.records.items
+    read = _read_images if source.reads_files else _read_values
+    for batch_rows, readings in zip(batches, read(source, model, batches), strict=True):
         unread = {row: each for row, each in zip(batch_rows, readings, strict=True) if isinstance(each, Unread)}
         rows = [row for row in batch_rows if row not in unread]
-        images = [each for each in readings if not isinstance(each, Unread)]
-        metadata = [_describe(source, row, header) for row, (_, header, _) in zip(rows, images, strict=True)]
+        contents = [each for each in readings if not isinstance(each, Unread)]
+        metadata = [_describe(source, row, header) for row, (_, header, _) in zip(rows, contents, strict=True)]
         outputs = {}
-        if images:
-            inputs = {"image": np.stack([image for image, _, _ in images])}
-            outputs = {name: np.asarray(encoded) for name, encoded in model.outputs_prepared(inputs).items()}
-        for modality in modalities:
-            if modality != "image" and rows:
-                outputs[modality] = np.asarray(model.outputs(modality, _take(source, modality, rows)))
+        for name, values in source.records.take(rows).items.items() if rows else ():
+            if name == "image" and source.reads_files:
+                encoded = model.outputs_prepared({name: np.stack([image for image, _, _ in contents])})[name]
+            else:
+                encoded = model.outputs(name, values)
+            outputs[name] = np.asarray(encoded)
         captions = [_captions(source, row, values) for row, values in zip(rows, metadata, strict=True)]
-        problems = [line for _, _, lines in images for line in lines]
+        problems = [line for _, _, lines in contents for line in lines]
         yield Batch(rows, outputs, metadata, unread, captions if takes_captions else (), problems)
 
 
@@ -236,9 +230,10 @@ def _captions(source: Source, row: int, metadata: _Header) -> Sequence[str]:
     return [text] if isinstance(text := metadata.get("text"), str) else []
 
 
-def _take(source: Source, modality: str, rows: Sequence[int]) -> Any:
-    values = source.records.items[modality]
-    return values[list(rows)] if isinstance(values, Features) else [values[row] for row in rows]
+def _read_values(source: Source, model: Model, batches: Sequence[list[int]]) -> Iterator[list[_Reading | Unread]]:
+    """Yield what is known of each batch of rows of texts and features."""
+    for rows in batches:
+        yield [(None, {_STATE: _state_of_values(source, row)}, []) for row in rows]
 
 
 def _read_images(source: Source, model: Model, batches: Sequence[list[int]]) -> Iterator[list[_Reading | Unread]]:

@@ -386,11 +386,9 @@ def _nearest_city(latitude: float, longitude: float) -> dict[str, str]:
     if cities is None:
         return {}
     cosines = cities.vectors @ _unit_vectors(np.array([latitude, longitude]))
-    near = np.flatnonzero(cosines >= np.cos((_NEAR_KM + cities.radii.max()) / _EARTH_KM))
-    distances = _EARTH_KM * np.arccos(np.minimum(cosines[near], 1)) - cities.radii[near]
-    if not len(near) or distances.min() > _NEAR_KM:
-        return {}
-    return cities.names[int(near[np.argmin(distances)])]
+    distances = _EARTH_KM * np.arccos(np.clip(cosines, -1, 1)) - cities.radii
+    nearest = int(np.argmin(distances))
+    return cities.names[nearest] if distances[nearest] <= _NEAR_KM else {}
 
 
 class _Cities(NamedTuple):
