@@ -267,10 +267,7 @@ def print_plan(title: str, plan: Mapping[str, Any]) -> None:
 
 def print_names(names: Mapping[str, str], as_json: bool) -> None:
     """Print names and what they mean, as one JSON object or in two columns without a frame."""
-    if as_json:
-        print_json(names)
-        return
     table = Table.grid(padding=(0, 2))
-    for name, meaning in names.items():
-        table.add_row(name, meaning)
-    _results.print(table)
+    for row in names.items():
+        table.add_row(*row)
+    print_either(names, as_json, _results.print, table)

@@ -33,9 +33,11 @@ def demo(
 
     with shared.progress_bars(f"finished parts are kept in {out}") as progress:
         result = run_demo(out, quick, progress, shared.say)
-    if as_json:
-        shared.print_json(result)
-        return
+    shared.print_either(result, as_json, _print_demo, result)
+
+
+def _print_demo(result: Mapping[str, Any]) -> None:
+    """Print the scores, what was found, where everything is, and what to do next."""
     rows = result["rows"]
     title = f"Tie-aware mAP in %, {rows['query']} queries against {rows['retrieval']} items, {rows['train']} trained on"
     losses = result["losses"]
@@ -206,20 +208,14 @@ def distill(
     config = student_runs.student_config(teacher.config, student, data, settings)
     folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
     result = _run(partial(student_runs.distill, teacher, config, folder, modalities, resume), folder)
-    if as_json:
-        shared.print_json(result)
-        return
+    shared.print_either(result, as_json, _print_student, result, run, folder)
+
+
+def _print_student(result: Mapping[str, Any], run: Path, folder: Path) -> None:
+    """Print how a student compares with its teacher, and the next command."""
     typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f} bits. The student is in {folder}")
     if result["problems"]:
         typer.echo(f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}")
-    rows = result["rows"]
-    title = f"{rows['query']} queries, {rows['retrieval']} items, {result['n_bits']} bits; tie-aware mAP in %"
-    shared.print_table(title, ["", "teacher", "student", "student asks teacher", "chance"], _comparison(result))
-    typer.echo(f"Next: channelhash search {run} --model {folder} --text …")
-
-
-def _comparison(result: Mapping[str, Any]) -> list[list[str]]:
-    """Return a row for each of retrieval, equal bits and size."""
     maps, size = result["map"], result["size"]
     columns = [maps["teacher->teacher"], maps["student->student"], maps["student->teacher"]]
     rows = []
@@ -231,7 +227,10 @@ def _comparison(result: Mapping[str, Any]) -> list[list[str]]:
     sides = ("teacher", "student")
     rows.append(["parameters", *[f"{size[side]['parameters']:,}" for side in sides], "", ""])
     rows.append(["saved model, MB", *[f"{size[side]['bytes'] / 1e6:.2f}" for side in sides], "", ""])
-    return rows
+    counts = result["rows"]
+    title = f"{counts['query']} queries, {counts['retrieval']} items, {result['n_bits']} bits; tie-aware mAP in %"
+    shared.print_table(title, ["", "teacher", "student", "student asks teacher", "chance"], rows)
+    typer.echo(f"Next: channelhash search {run} --model {folder} --text …")
 
 
 def export(
