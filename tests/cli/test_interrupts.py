@@ -25,6 +25,7 @@ from typing import NamedTuple
 import pytest
 from PIL import Image
 
+from channelhash import open_store
 from picture_runs import write_pictures
 from small_runs import write_features
 
@@ -34,19 +35,18 @@ TEMPORARY = re.compile(r"\.tmp$|\.partial$|\.journal$")
 
 
 class Attack(NamedTuple):
-    """A command, the files that are its result, and the inputs that it changes (copied for each attack)."""
+    """A command, and the pattern of the files that are its result."""
 
     words: str
-    results: tuple[str, ...]
-    changes: tuple[str, ...] = ()
+    result: str
 
 
 #: Words are those of a command line in a folder that `write_inputs` has filled.
 ATTACKS = {
-    "train": Attack("train run.yaml --out new", ("new/model/model.safetensors",)),
-    "encode shards": Attack("encode shown --data images --out codes --shard-items 40", ("codes/*.parquet",)),
-    "index create": Attack("index create new.store INPUTS/images --model shown", ("new.store/items",)),
-    "index add": Attack("index add photos.store INPUTS/images", ("photos.store/items",), ("photos.store",)),
+    "train": Attack("train run.yaml --out new", "new/model/model.safetensors"),
+    "encode shards": Attack("encode shown --data images --out codes --shard-items 40", "codes/*.parquet"),
+    "index create": Attack("index create new.store INPUTS/images --model shown", "new.store/items"),
+    "index add": Attack("index add photos.store INPUTS/images", "photos.store/items"),
 }
 
 
@@ -84,37 +84,23 @@ def _run(words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.CompletedProcess(words, process.returncode, out, error)
 
 
-def _copy(inputs: Path, attack: Attack, folder: Path) -> Path:
-    """Return a new folder that shows the inputs; those that the command changes are copies."""
+def _copy(inputs: Path, folder: Path) -> Path:
+    """Return a new folder with the inputs."""
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for entry in inputs.iterdir():
-        if entry.name in attack.changes:
-            shutil.copytree(entry, folder / entry.name)
-        elif entry.name != "cache":
-            (folder / entry.name).symlink_to(entry)
-    return folder
+    return shutil.copytree(inputs, folder, ignore=shutil.ignore_patterns("cache"))
 
 
 def _result(attack: Attack, folder: Path) -> dict[str, str]:
-    """Return the hash of each file of the result; of a store, of its items."""
-    hashes = {}
-    for pattern in attack.results:
-        if pattern.endswith(".store/items"):
-            from channelhash import open_store
-
-            store = open_store(str(folder / pattern.removesuffix("/items")))
-            items = [(item.id, item.codes["image"].tobytes().hex()) for item in store.get(sorted(store.ids()))]
-            store.close()
-            hashes[pattern] = hashlib.sha256(repr(items).encode()).hexdigest()
-        for path in sorted(folder.glob(pattern)):
-            hashes[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return hashes
+    """Return the hash of each file of the result; of a store, the code of each item."""
+    if attack.result.endswith(".store/items"):
+        with open_store(folder / attack.result.removesuffix("/items")) as store:
+            return {item.id: item.codes["image"].tobytes().hex() for item in store.get(store.ids())}
+    files = sorted(folder.glob(attack.result))
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _leftovers(folder: Path) -> list[str]:
-    paths = (path for path in folder.rglob("*") if not any(part.is_symlink() for part in (path, *path.parents)))
-    return [str(path.relative_to(folder)) for path in paths if TEMPORARY.search(path.name)]
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if TEMPORARY.search(path.name)]
 
 
 def obeys(process: "subprocess.Popen[str]") -> bool:
@@ -162,11 +148,11 @@ def test_a_stopped_command_goes_on_to_the_same_result(name, tmp_path):
     attack = ATTACKS[name]
     attack = attack._replace(words=attack.words.replace("INPUTS", str(inputs)))
     began = time.monotonic()
-    done = _run(attack.words, _copy(inputs, attack, work))
+    done = _run(attack.words, _copy(inputs, work))
     seconds, whole = time.monotonic() - began, _result(attack, work)
     assert (done.returncode, bool(whole)) == (0, True), done.stderr
     for number, place in itertools.product(STATUS, range(3)):
-        folder = _copy(inputs, attack, work)
+        folder = _copy(inputs, work)
         share = draws.uniform(0.05, 1.0) if place else 0.0
         if words := stop(attack.words, folder, number, share * seconds, twice=place == 2):
             done = _run(words, folder)

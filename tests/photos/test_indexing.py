@@ -2,9 +2,6 @@
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -17,14 +14,14 @@ from channelhash.codes.parquet import is_code_file
 from channelhash.models import MODELS
 from channelhash.models.description import fit_facts
 from channelhash.models.fitted import MIN_PAIRS
-from channelhash.photos import stores
+from channelhash.photos import encode, stores
 from channelhash.photos.source import Source
 from channelhash.photos.stores import NewCodes, add_to_store, create_store, put_codes
 from channelhash.search.match import described_fit
 from picture_runs import tiny_clip, write_pictures
 from refusals import check_refusal
-from small_runs import assert_refused, run_json, write_features
-from small_stores import encode_into, picture_folder, small_model
+from small_runs import assert_refused, interrupt_at, run_json, write_features
+from small_stores import encode_into, picture_folder
 
 
 def counts(done):
@@ -97,33 +94,16 @@ def test_features_are_encoded_again_only_where_they_differ(tmp_path, store):
     assert counts(encode_into(store, model, Source.read(features))) == (0, 1, 19, 0, 0)
 
 
-def test_a_killed_job_keeps_what_it_has_written_and_goes_on(tmp_path, model):
-    folder, place = picture_folder(tmp_path / "photos", 9), tmp_path / "store"
-    small_model(tmp_path)
-    code = f"""
-import os, signal, sys
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-import small_stores
-from pathlib import Path
-import channelhash as ch
-from channelhash.photos import encode
-from channelhash.photos.source import Source
-encode._BATCH = 4
-model = ch.load_model({str(tmp_path / "model")!r})
-def progress(name):
-    def advance(done, total):
-        if name == "encode" and done == 8:
-            os.kill(os.getpid(), signal.SIGKILL)
-    return advance
-store = ch.open_store({str(place)!r}, model.n_bits, model.fingerprint())
-small_stores.encode_into(store, model, Source.read(Path({str(folder)!r})), progress)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    store = ch.open_store(place)
-    written = len(store)
-    assert written in (8, 9)  # the last batch may have been written meanwhile
-    assert counts(encode_into(store, model, Source.read(folder))) == (9 - written, 0, written, 0, 0)
+def test_a_job_that_ends_early_keeps_what_it_has_written_and_goes_on(tmp_path, model, store, monkeypatch):
+    """What a store has written it has also after SIGKILL: see `tests.search.adding_until_killed`."""
+    folder = picture_folder(tmp_path / "photos", 9)
+    monkeypatch.setattr(encode, "_BATCH", 4)
+    with pytest.raises(KeyboardInterrupt):
+        encode_into(store, model, Source.read(folder), lambda stage: interrupt_at(8))
+    store.close()
+    with ch.open_store(tmp_path / "store") as again:
+        assert len(again) == 8
+        assert counts(encode_into(again, model, Source.read(folder))) == (1, 0, 8, 0, 0)
 
 
 def test_what_cannot_be_indexed_is_refused(tmp_path, model, store):

@@ -168,7 +168,7 @@ def test_a_store_takes_whatever_a_file_says(said):
 
 @places
 def test_the_nearest_city_is_that_of_the_haversine_formula():
-    cities = _load_cities()
+    vectors, radii, names = _load_cities()
 
     def distance(a, b, vector, radius):
         c, d = math.asin(vector[2]), math.atan2(vector[1], vector[0])
@@ -176,9 +176,9 @@ def test_the_nearest_city_is_that_of_the_haversine_formula():
         return 2 * 6371.0 * math.asin(math.sqrt(half)) - radius
 
     def nearest(*point):
-        discs = zip(cities.vectors.tolist(), cities.radii, strict=True)
+        discs = zip(vectors.tolist(), radii, strict=True)
         least = [distance(*map(math.radians, point), *disc) for disc in discs]
-        return cities.names[np.argmin(least)] if min(least) <= 50 else {}
+        return names[np.argmin(least)] if min(least) <= 50 else {}
 
     found = {point: _nearest_city(*point) for point in [(52.52, 13.37), (38.7, -9.1), (-17.8, 179.99), (89.9, 0.0)]}
     assert found == {point: nearest(*point) for point in found}

@@ -323,7 +323,10 @@ def experiment(
     bases = lab.collection_bases(study, base, data, settings) if several else {"": base}
     command = shlex.join(same_command())
     names = losses.split(",") if losses is not None else ()
-    lengths = _numbers(bits) if bits else None
+    try:
+        lengths = [int(part) for part in bits.split(",")] if bits else None
+    except ValueError:
+        raise InputError(f"--bits {bits}: write code lengths as 16,32,64") from None
     grids = {name: lab.make_grid(study, each, lengths, seeds, names, command, name) for name, each in bases.items()}
     if dry_run:
         trials = {name: study.all_trials(grid) for name, grid in grids.items()}
@@ -355,13 +358,6 @@ def _print_plans(plans: Sequence[Mapping[str, Any]], total: Mapping[str, Any], s
         shared.print_plan(f"{plan['title']}: {plan['runs']} trainings of {plan['model']}, each", each)
     time = shared.clock(seconds)
     typer.echo(f"{total['runs']} runs and {total['trials']} trials: about {time} of training; scores come on top")
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"--bits {text}: write code lengths as 16,32,64") from None
 
 
 def report(

@@ -43,7 +43,7 @@ _NOTHING: _Header = {}  # one for all items that stay as they are
 _Outputs = NDArray[np.float32]
 #: What a model takes of an image file, None for other rows; the metadata of a row's origin, and a line for what of
 #: these cannot be read.
-_Reading = tuple[NDArray[Any] | None, _Header, list[str]]
+_Reading = tuple[Any, _Header, list[str]]
 
 
 @dataclass(frozen=True)

