@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 from channelhash.models import MODELS, HashModel
 from channelhash.models.description import Model
 from channelhash.photos.encode import Indexed, index_source
@@ -24,6 +27,20 @@ def small_model(folder: Path, n_bits: int = 12, seed: int = 0) -> HashModel:
 def encode_into(store: Store, model: Model, source: Source, *progress: StageProgress, prune: bool = False) -> Indexed:
     """Encode a source into a store."""
     return index_source(store, lambda: model, source.encodable(model), *progress, prune=prune)[0]
+
+
+def colours(images):
+    """An extractor: the mean colour of an image, as far as it is red, green and blue."""
+    means = [np.asarray(Image.open(image).convert("RGB"), dtype=float).mean(axis=(0, 1)) for image in images]
+    return np.stack(means) / 255 + 0.01
+
+
+def words(texts):
+    """An extractor: the colours that a text names."""
+    return np.array([[text.count(name) for name in ("red", "green", "blue")] for text in texts]) + 0.01
+
+
+EXTRACTORS = {"image": f"python:{__name__}:colours", "text": f"python:{__name__}:words"}
 
 
 def picture_folder(folder: Path, n: int = 9) -> Path:

@@ -174,34 +174,38 @@ def table_config(path: Path, table: Path) -> Path:
     return picture_config(path, table, model, epochs=8, learning_rate=3e-3)
 
 
-def test_a_persons_table_from_pictures_to_answers(pictures, tmp_path, capsys):
-    run = train_run(table_config(tmp_path / "c.yaml", pictures / "items.csv"))
-    assert run_command("evaluate", run) == 0
-    results = run_json(capsys, "search", run, "--text", "red", "-k", "5")["results"]
+@pytest.fixture(scope="module")
+def picture_run(pictures, tmp_path_factory) -> Path:
+    """A finished run on the pictures."""
+    return train_run(table_config(tmp_path_factory.mktemp("run") / "c.yaml", pictures / "items.csv"))
+
+
+def test_a_persons_table_from_pictures_to_answers(pictures, picture_run, tmp_path, capsys):
+    assert run_command("evaluate", picture_run) == 0
+    results = run_json(capsys, "search", picture_run, "--text", "red", "-k", "5")["results"]
     assert {tuple(hit["labels"]) for hit in results} == {("red",)}
     sheet = tmp_path / "answers.png"
     question = ("--image", pictures / "images" / "2.png", "-k", "3", "--sheet", sheet)
-    results = run_json(capsys, "search", run, *question)["results"]
+    results = run_json(capsys, "search", picture_run, *question)["results"]
     assert {(*hit["labels"], hit["text"].split()[2]) for hit in results} == {("blue", "blue")}
     assert Image.open(sheet).size[0] > 400
     out = tmp_path / "folder.parquet"
-    assert run_command("encode", run, "--data", pictures, "--out", out) == 0
+    assert run_command("encode", picture_run, "--data", pictures, "--out", out) == 0
     assert ch.CodeSet.load(out).ids[:2] == ("images/0.png", "images/1.png")
-    assert run_command("search", out, "--text", "blue", "--model", run, "-k", "1", "--json") == 0
+    assert run_command("search", out, "--text", "blue", "--model", picture_run, "-k", "1", "--json") == 0
 
 
-def test_new_items_need_no_labels_and_may_be_skipped(pictures, tmp_path, capsys):
-    run = train_run(table_config(tmp_path / "c.yaml", pictures / "items.csv"))
+def test_new_items_need_no_labels_and_may_be_skipped(pictures, picture_run, tmp_path, capsys):
     table, out = tmp_path / "new.csv", tmp_path / "new.parquet"
     (tmp_path / "broken.png").write_bytes((pictures / "images" / "0.png").read_bytes()[:60])
     table.write_text(f"id,image,text\nx,images/0.png,words\ny,gone.png,words\nz,{tmp_path / 'broken.png'},words\n")
-    arguments = ["encode", run, "--data", table, "--root", pictures, "--out", out]
+    arguments = ["encode", picture_run, "--data", table, "--root", pictures, "--out", out]
     assert_refused(capsys, *arguments, says="line 3 (id y): no such picture")
     assert not out.exists()
     assert run_json(capsys, *arguments, "--skip-bad")["removed"] == {"missing picture": 1, "unreadable picture": 1}
     codes = ch.CodeSet.load(out)
     assert (codes.ids, codes.labels) == (("x",), None)
-    assert_refused(capsys, "encode", run, "--data", tmp_path / "gone", "--out", out, says="no such folder")
+    assert_refused(capsys, "encode", picture_run, "--data", tmp_path / "gone", "--out", out, says="no such folder")
 
 
 def test_a_collection_without_relevant_pairs_is_refused(tmp_path, capsys):
@@ -347,12 +351,11 @@ def write_coco(root: Path) -> Path:
         for image in images:
             Image.new("RGB", (40, 30), (20 * image["id"], 90, 60)).save(root / part / image["file_name"])
         labels = [{"image_id": number, "category_id": number % 4} for number in numbers if number % 4 < 3]
-        document = {"images": images, "annotations": labels + labels[:1]}
-        names = ("cat", "fire hydrant", "cup", "tie")
-        document["categories"] = [{"id": i, "name": name} for i, name in enumerate(names)]
-        (root / "annotations" / f"instances_{part}.json").write_text(json.dumps(document))
+        categories = [{"id": i, "name": name} for i, name in enumerate(("cat", "fire hydrant", "cup", "tie"))]
         captions = [{"image_id": number, "caption": f"Number {number}, with a comma."} for number in numbers]
-        (root / "annotations" / f"captions_{part}.json").write_text(json.dumps({"annotations": captions}))
+        instances = {"images": images, "annotations": labels + labels[:1], "categories": categories}
+        for name, document in (("instances", instances), ("captions", {"annotations": captions})):
+            (root / "annotations" / f"{name}_{part}.json").write_text(json.dumps(document))
     page = (Path(__file__).parents[2] / "docs" / "reference" / "mith.md").read_text(encoding="utf-8")
     script = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "coco80.csv" in block)
     exec(script, {})
@@ -380,31 +383,23 @@ def test_mith_presets_run_dry(preset, place, write, usable, tmp_path, monkeypatc
 # The command export
 
 
-@pytest.fixture(scope="module")
-def exportable(tmp_path_factory) -> Path:
-    """A finished run of the small model, to be exported."""
-    root = tmp_path_factory.mktemp("run")
-    model = {"name": "small", "width": 8, "image_size": 24, "min_count": 1, "hidden": [32]}
-    return train_run(picture_config(root / "c.yaml", write_pictures(root), model, epochs=5))
-
-
-def test_exported_files_give_the_runs_outputs(exportable, capsys):
-    result = run_json(capsys, "export", exportable, "--onnx")
-    model = load_model(exportable)
-    assert result["out"] == str(exportable / "onnx")
-    assert result["files"] == {name: str(exportable / "onnx" / f"{name}.onnx") for name in ("image", "text")}
-    assert (result["model"], result["n_bits"], result["fingerprint"]) == ("small", 12, model.fingerprint())
+def test_exported_files_give_the_runs_outputs(picture_run, capsys):
+    result = run_json(capsys, "export", picture_run, "--onnx")
+    model = load_model(picture_run)
+    assert result["out"] == str(picture_run / "onnx")
+    assert result["files"] == {name: str(picture_run / "onnx" / f"{name}.onnx") for name in ("image", "text")}
+    assert (result["model"], result["n_bits"], result["fingerprint"]) == ("small", 8, model.fingerprint())
     assert max(result["largest_difference"].values()) < 1e-4
 
 
-def test_the_documented_program_works(exportable, tmp_path, capsys):
-    shutil.copytree(exportable / "model", tmp_path / "runs" / "mine" / "model")
+def test_the_documented_program_works(picture_run, tmp_path, capsys):
+    shutil.copytree(picture_run / "model", tmp_path / "runs" / "mine" / "model")
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)).save(tmp_path / "photo.jpg")
     run_page(DOCS / "how-to" / "export.md", tmp_path)
 
 
-def test_a_saved_model_is_exported_as_its_run_is(exportable, tmp_path, capsys):
-    load_model(exportable).save_pretrained(tmp_path / "saved")
+def test_a_saved_model_is_exported_as_its_run_is(picture_run, tmp_path, capsys):
+    load_model(picture_run).save_pretrained(tmp_path / "saved")
     (tmp_path / "out").mkdir()  # an empty one will do
     assert run_command("export", tmp_path / "saved", "--onnx", "--out", tmp_path / "out", "--modalities", "text") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -413,8 +408,8 @@ def test_a_saved_model_is_exported_as_its_run_is(exportable, tmp_path, capsys):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"text.onnx", "export.json"}
 
 
-def test_what_cannot_be_meant_is_one_line(exportable, tmp_path, capsys):
-    assert_refused(capsys, "export", exportable, says=f"name the format: channelhash export {exportable} --onnx")
+def test_what_cannot_be_meant_is_one_line(picture_run, tmp_path, capsys):
+    assert_refused(capsys, "export", picture_run, says=f"name the format: channelhash export {picture_run} --onnx")
     assert_refused(capsys, "export", tmp_path / "none", "--onnx", says=f"{tmp_path / 'none'}: no such folder")
     assert_refused(capsys, "export", tmp_path, "--onnx", says="no config.json, this is not a saved model")
     assert list(tmp_path.iterdir()) == []
@@ -422,6 +417,6 @@ def test_what_cannot_be_meant_is_one_line(exportable, tmp_path, capsys):
     (tmp_path / "used" / "notes.txt").write_text("mine")
     for used in (tmp_path / "used", tmp_path / "used" / "notes.txt"):
         says = f"{used}: is there already; remove it, or name another folder with --out"
-        assert_refused(capsys, "export", exportable, "--onnx", "--out", used, says=says)
+        assert_refused(capsys, "export", picture_run, "--onnx", "--out", used, says=says)
     assert (tmp_path / "used" / "notes.txt").read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["used"]

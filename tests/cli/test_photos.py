@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import anyio
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from mcp import ClientSession, StdioServerParameters
@@ -29,22 +28,10 @@ from channelhash.utils.progress import no_stage_progress
 from photos.test_metadata import LIGHTROOM
 from serve.test_server import ask, started
 from small_runs import assert_refused, run_command, run_json, run_text
+from small_stores import EXTRACTORS
 from utils.test_watch import until
 
-
-def colours(images):
-    """An extractor: the mean colour of an image, as far as it is red, green and blue."""
-    means = [np.asarray(Image.open(image).convert("RGB"), dtype=float).mean(axis=(0, 1)) for image in images]
-    return np.stack(means) / 255 + 0.01
-
-
-def words(texts):
-    """An extractor: the colours that a text names."""
-    return np.array([[text.count(name) for name in ("red", "green", "blue")] for text in texts]) + 0.01
-
-
-ENCODER = ("--encoder", f"image=python:{__name__}:colours", "--encoder", f"text=python:{__name__}:words")
-ENCODER += ("--trust-code",)
+ENCODER = [word for side in EXTRACTORS.items() for word in ("--encoder", "=".join(side))] + ["--trust-code"]
 N = MIN_PAIRS + 2
 EXAMPLES = Path(__file__).parents[2] / "examples" / "photographs"
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
@@ -163,7 +150,7 @@ def test_captions_may_come_later(photos, tmp_path, capsys):
 
 
 def test_without_an_encoder_of_texts_words_answer(photos, tmp_path, capsys):
-    image_side = (*ENCODER[:2], "--trust-code")
+    image_side = [*ENCODER[:2], "--trust-code"]
     ids, said = search(capsys, photos, "a red -blue", "--captions", tmp_path / "captions.csv", *image_side)
     with closing(ch.open_store(photos)) as store:
         assert (store.modalities, ids) == (("image",), store.search_words("a red", without=["blue"]).ids)

@@ -21,7 +21,7 @@ from channelhash.search.match import described_fit
 from picture_runs import tiny_clip, write_pictures
 from refusals import check_refusal
 from small_runs import assert_refused, interrupt_at, run_json, write_features
-from small_stores import encode_into, picture_folder
+from small_stores import EXTRACTORS, encode_into, picture_folder
 
 
 def counts(done):
@@ -167,18 +167,6 @@ def test_other_files_are_no_files_of_codes(tmp_path):
 # A store whose codes are fitted to its items.
 
 
-def lengths(texts):
-    """An extractor: four numbers of a text."""
-    return np.array([[len(text), text.count("a"), text.count("r"), text.count(" ")] for text in texts], dtype=float)
-
-
-def colours(images):
-    """An extractor: mean and spread of an image's colours."""
-    pixels = [np.asarray(Image.open(image).convert("RGB"), dtype=float).reshape(-1, 3) for image in images]
-    return np.stack([np.concatenate([values.mean(axis=0), values.std(axis=0)]) for values in pixels])
-
-
-EXTRACTORS = {"image": f"python:{__name__}:colours", "text": f"python:{__name__}:lengths"}
 N = MIN_PAIRS + 5
 
 
@@ -189,7 +177,7 @@ def captioned(tmp_path_factory):
     for every in (1, 2):
         lines = ["image,text"]
         for i in range(0, N, every):
-            lines += [f"{i}.png,a {'red' * (i % 4)} picture {i}", f"{i}.png,{'car ' * (i % 5)}here"]
+            lines += [f"{i}.png,a {'red' * (i % 4)} picture {'green' * (i % 3)}", f"{i}.png,{'blue ' * (i % 5)}here"]
         (folder / f"{every}.csv").write_text("\n".join(lines) + "\n")
     return folder
 

@@ -92,10 +92,10 @@ def _describe(
     from channelhash.errors import InputError
     from channelhash.utils.typed_settings import apply_overrides
 
-    overrides = [*settings, *(["skip_bad=true"] if skip_bad else [])]
-    overrides += [f"{key}={value}" for key, value in (("root", root), ("path", path)) if value is not None]
     values: dict[str, Any] = {"data": {}}
-    apply_overrides(values, *(f"data.{override}" for override in overrides))
+    apply_overrides(values, *(f"data.{setting}" for setting in settings))
+    options = {"root": root, "path": path, "skip_bad": skip_bad}
+    values["data"] |= {key: value for key, value in options.items() if value}
     source, split = check_data(name, values["data"])
     problems = []
     splits = None

@@ -167,12 +167,27 @@ def evaluate(
 
 
 def _print_result(result: dict[str, Any], title: str, files_line: str) -> None:
-    """Print all scores and a line that says which files hold them; without labels no plots were drawn."""
-    if not any("map_tie_aware" in report for report in result["tasks"].values()):
+    """Print all scores of each task in percent, one column per task, and a line that says which files hold them.
+
+    Without labels no plots were drawn.
+    """
+    tasks, shown = result["tasks"], _SCORES
+    reports = list(tasks.values())
+    if "map_tie_aware" not in reports[0]:
         typer.echo("No labels: each query's own counterpart is searched (Recall@K, median rank); mAP needs labels")
         files_line = files_line.split(", plots")[0] if files_line.startswith("Scores") else ""
-    _print_scores(f"{title}, {result['n_bits']} bits, in %", result["tasks"])
-    if left_out := max(report.get("own_left_out", 0) for report in result["tasks"].values()):
+        shown = {label: _SCORES[label] for label in ("queries counted", "queries skipped")}
+    rows = [[label, *map(format_score, reports)] for label, format_score in shown.items()]
+    for key, metric in {"map_at": "mAP", "precision_at": "P", "recall_at": "Recall"}.items():
+        for z in reports[0].get(key, ()):
+            rows.append([f"{metric}@{z}", *(percent(report.get(key, {}).get(z)) for report in reports)])
+    rows += _convention_rows(reports)
+    if "recall_at" in reports[0]:
+        for label, key in {"median rank": "median_rank", "items of Recall@": "recall_items"}.items():
+            rows.append([label, *(f"{report[key]:,.10g}" if key in report else "–" for report in reports)])
+    title = f"{title}, {result['n_bits']} bits, in %"
+    shared.print_table(title, ["score", *map(_arrow, tasks)], rows, numeric=True)
+    if left_out := max(report.get("own_left_out", 0) for report in reports):
         typer.echo(f"{left_out:,} times a query was in the database itself (same id): left out, as no answer to itself")
     if files_line:
         typer.echo(files_line)
@@ -217,22 +232,6 @@ def recall(
     with shared.progress_bars("features of images are kept, scores are printed at the end") as progress:
         result = evaluate_pairs(model, data, images, checkpoint, progress)
     shared.print_either(result, as_json, _print_recall, result)
-
-
-def _print_scores(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print all scores of each task in percent, one column per task."""
-    reports = list(tasks.values())
-    labelled = "map_tie_aware" in reports[0]
-    shown = _SCORES if labelled else {label: _SCORES[label] for label in ("queries counted", "queries skipped")}
-    rows = [[label, *map(format_score, reports)] for label, format_score in shown.items()]
-    for key, metric in {"map_at": "mAP", "precision_at": "P", "recall_at": "Recall"}.items():
-        for z in reports[0].get(key, ()):
-            rows.append([f"{metric}@{z}", *(percent(report.get(key, {}).get(z)) for report in reports)])
-    rows += _convention_rows(reports)
-    if "recall_at" in reports[0]:
-        for label, key in {"median rank": "median_rank", "items of Recall@": "recall_items"}.items():
-            rows.append([label, *(f"{report[key]:,.10g}" if key in report else "–" for report in reports)])
-    shared.print_table(title, ["score", *map(_arrow, tasks)], rows, numeric=True)
 
 
 def _convention_rows(reports: Sequence[Mapping[str, Any]]) -> list[list[str]]:
