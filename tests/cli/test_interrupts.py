@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from PIL import Image
 from channelhash import open_store
 from picture_runs import write_pictures
 from small_runs import write_features
+from utils.test_watch import until
 
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 #: Temporary files, as the package names them.
@@ -119,8 +121,7 @@ def stop(words: str, folder: Path, number: signal.Signals, seconds: float, twice
     """
     began = time.monotonic()
     process = _start(words, folder)
-    while not obeys(process):
-        time.sleep(0.002)
+    until(partial(obeys, process))
     time.sleep(max(0.0, seconds - (time.monotonic() - began)))
     ended = process.poll() is not None
     for _ in range(1 + twice):
@@ -173,8 +174,7 @@ def wait():
     finally:
         print("closed", flush=True)
 main.app.command("wait")(wait)
-sys.argv = ["channelhash", "wait", "--now"]
-sys.argv.pop()
+sys.argv = ["channelhash", "wait"]
 main.main()
 """
 SLEEPING = "print('begun', flush=True); time.sleep(60)"
@@ -224,8 +224,7 @@ def test_a_signal_while_python_ends_changes_nothing():
 def test_a_command_that_only_imports_ends_at_once(tmp_path):
     command = [sys.executable, "-m", "channelhash", "train", "no such file.yaml"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    while not obeys(process):
-        time.sleep(0.001)
+    until(partial(obeys, process))
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -2,7 +2,7 @@
 
 import io
 import re
-import time
+from functools import partial
 
 import pytest
 from rich.console import Console
@@ -10,6 +10,7 @@ from rich.progress import Progress
 
 from channelhash.cli import shared
 from channelhash.utils.progress import note
+from utils.test_watch import until
 
 
 def test_a_line_says_how_far_a_stage_is_its_rate_and_the_time_left():
@@ -52,22 +53,18 @@ def test_lines_come_although_nothing_reports_and_in_a_notebooks_terminal_too(mon
     monkeypatch.setenv("JPY_PARENT_PID", "1")
     monkeypatch.setattr(shared, "_SECONDS", 0.02)
     monkeypatch.setattr(shared, "_messages", Console(force_terminal=True, stderr=True, highlight=False))
-    printed = ""
+    printed = []
 
-    def wait_for(line):
-        nonlocal printed
-        end = time.monotonic() + 60
-        while not re.search(f"^{line}$", printed, re.M):
-            assert time.monotonic() < end, printed
-            time.sleep(0.01)
-            printed += capsys.readouterr().err
+    def is_printed(line):
+        printed.append(capsys.readouterr().err)
+        return re.search(f"^{line}$", "".join(printed), re.M)
 
     with shared.progress_bars() as progress:
-        wait_for(r"0:00:\d\d so far")
+        until(partial(is_printed, r"0:00:\d\d so far"))
         train = progress("train")
         train(2, 4)
-        wait_for(r"train: 2 of 4, [\d.,]+/s, 0:00:00 left")
+        until(partial(is_printed, r"train: 2 of 4, [\d.,]+/s, 0:00:00 left"))
         progress("write")
-        wait_for(r"write, 0:00:\d\d so far")
+        until(partial(is_printed, r"write, 0:00:\d\d so far"))
         train(4, 4)  # the stage that reported last
-        wait_for(r"after train, 0:00:\d\d so far")
+        until(partial(is_printed, r"after train, 0:00:\d\d so far"))
