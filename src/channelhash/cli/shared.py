@@ -154,7 +154,9 @@ def progress_bars(message: str | None = None, go_on: Callable[[], list[str]] = s
         TimeRemainingColumn(),
     )
     no_bars = not _messages.is_terminal or "JPY_PARENT_PID" in os.environ  # a notebook's ! is one that cannot go up
-    bars, ended = Progress(*columns, console=_messages, disable=no_bars), threading.Event()
+    seconds = 0 if no_bars else 30  # of which a stage keeps its steps, for the time left of its bar
+    bars = Progress(*columns, console=_messages, disable=no_bars, speed_estimate_period=seconds)
+    ended = threading.Event()
     if no_bars:
         threading.Thread(target=_log, args=(bars, ended), daemon=True).start()
     try:
@@ -171,18 +173,18 @@ class _Stage:
     """
 
     def __init__(self, bars: Progress, name: str) -> None:
-        self._bars, self._name = bars, printable(name)
-        self._task = bars.add_task(self._name, total=None, speed="", note="", last=bars.get_time())
+        self._bars = bars
+        bars.add_task(printable(name), total=None, speed="", note="", last=bars.get_time())
+        self._task = bars.tasks[-1]
 
     def __call__(self, done: int, total: int) -> None:
         if self._bars.disable and not total:
-            say(self._name)
-        elapsed = self._bars.tasks[self._bars.task_ids.index(self._task)].elapsed or 0
-        speed, last = _speed(done, elapsed), self._bars.get_time()
-        self._bars.update(self._task, completed=done, total=total, speed=speed, last=last)
+            say(self._task.description)
+        speed, last = _speed(done, self._task.elapsed or 0), self._bars.get_time()
+        self._bars.update(self._task.id, completed=done, total=total, speed=speed, last=last)
 
     def note(self, text: str) -> None:
-        self._bars.update(self._task, note=printable(text))
+        self._bars.update(self._task.id, note=printable(text))
 
 
 def _log(bars: Progress, ended: threading.Event) -> None:
