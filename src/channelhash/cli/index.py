@@ -65,7 +65,8 @@ def _create(
         options: list[tuple[str, object]] = [("--model", model), ("--root", root), ("--captions", captions)]
         options += [("--exclude", pattern) for pattern in exclude]
         words = (str(word) for name, value in options if value for word in (name, value))
-        return ["channelhash", "index", "add", store, str(source), *words]
+        flags = (word for word in same_command() if word in ("--ocr", "--no-ocr", "--trust-code"))
+        return ["channelhash", "index", "add", store, str(source), *words, *flags]
 
     with shared.progress_bars(f"{store} keeps the items written so far", go_on) as progress:
         named = source is not None or exclude or captions is not None or ocr

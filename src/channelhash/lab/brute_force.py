@@ -1,6 +1,6 @@
 """Exact search by comparing all pairs of codes: the reference for what is faster, and enough for few codes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,6 +20,9 @@ def nearest(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], k: 
         ids: ``nd`` names; they decide the order of equal distances.
         k: at least 1.
 
+    Raises:
+        ValueError: ``k`` is less than 1, or the codes differ in length.
+
     O(nq · nd · (b / 8 + log nd)) time; memory for a block of distances beside the inputs.
 
     >>> matches = nearest(np.array([[0]], np.uint8), np.array([[7], [1]], np.uint8), ["a", "b"], k=2)
@@ -28,28 +31,11 @@ def nearest(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], k: 
     """
     if k < 1:
         raise ValueError(f"k is {k}; at least 1 item can be asked for")
-    return [Matches(match.rows[:k], match.distances[:k]) for match in _in_order(queries, database, ids)]
-
-
-def within(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], radius: int) -> list[Matches]:
-    """Find all database codes at distance <= ``radius`` of every query; arguments and cost as in `nearest`.
-
-    >>> within(np.array([[0]], np.uint8), np.array([[7], [1]], np.uint8), ["a", "b"], radius=2)[0].rows.tolist()
-    [1]
-    """
-    if radius < 0:
-        raise ValueError(f"radius is {radius}; a distance is at least 0")
-    ordered = _in_order(queries, database, ids)
-    near = ((match, np.searchsorted(match.distances, radius, side="right")) for match in ordered)
-    return [Matches(match.rows[:n], match.distances[:n]) for match, n in near]
-
-
-def _in_order(queries: PackedCodes, database: PackedCodes, ids: Sequence[str]) -> Iterator[Matches]:
-    """Yield of each query in turn all codes by (distance, id)."""
     by_id = np.argsort(np.asarray(ids, dtype=str), kind="stable")
-    database = database[by_id]
     block = max(1, _BLOCK_ENTRIES // max(1, len(database)))
+    matches = []
     for start in range(0, len(queries), block):
-        for distances in hamming_distances(queries[start : start + block], database):
-            order = np.argsort(distances, kind="stable")
-            yield Matches(by_id[order], distances[order])
+        for distances in hamming_distances(queries[start : start + block], database[by_id]):
+            order = np.argsort(distances, kind="stable")[:k]
+            matches.append(Matches(by_id[order], distances[order]))
+    return matches

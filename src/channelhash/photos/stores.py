@@ -438,7 +438,7 @@ def _check_free(address: str) -> None:
     if _holds_items(address):
         raise InputError(f"{address}: already a store; add to it with `channelhash index add {address} SOURCE`")
     if not address.startswith(tuple(STORES)):
-        StoreFolder(Path(address)).check_own()
+        StoreFolder(Path(address)).check_content()
 
 
 def _check_store(address: str, source: str = "SOURCE") -> None:

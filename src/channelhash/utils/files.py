@@ -132,7 +132,7 @@ _sweep_once = cache(_sweep)
 def _remove_dead(temporary: Path) -> None:
     lock = _lock_of(temporary)
     with suppress(OSError):
-        with open(lock, "a+b") as handle:
+        with open(lock, "r+b") as handle:
             _lock(handle.fileno(), wait=False)
             _remove(temporary)
         lock.unlink()

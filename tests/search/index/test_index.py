@@ -63,8 +63,14 @@ def assert_same(found: list[Matches], expected: list[Matches]) -> None:
         np.testing.assert_array_equal(one.distances, other.distances)
 
 
+def within(queries, database, ids, radius) -> list[Matches]:
+    """All codes at distance <= ``radius``, of all by (distance, id)."""
+    every = [(match, match.distances <= radius) for match in exact.nearest(queries, database, ids, len(database) + 1)]
+    return [Matches(match.rows[near], match.distances[near]) for match, near in every]
+
+
 def plainly(question, queries: np.ndarray, codes: np.ndarray, bound: int, allowed: np.ndarray | None) -> list[Matches]:
-    """`brute_force.nearest` or `brute_force.within` over the allowed rows."""
+    """`exact.nearest` or `within` over the allowed rows."""
     rows = np.arange(len(codes)) if allowed is None else np.flatnonzero(allowed)
     ids = [f"{row:09}" for row in rows]
     return [Matches(rows[hit.rows], hit.distances) for hit in question(queries, codes[rows], ids, bound)]
@@ -87,7 +93,7 @@ def check_answers(k, n, kind, seed, data):
     density = data.draw(st.sampled_from([None, 0.0, 0.05, 0.5, 1.0]), "density")
     allowed = None if density is None else np.random.default_rng(seed).random(n) < density
     nearest = plainly(exact.nearest, queries, codes, wanted, allowed)
-    inside = plainly(exact.within, queries, codes, radius, allowed)
+    inside = plainly(within, queries, codes, radius, allowed)
     first = [Matches(hit.rows[:wanted], hit.distances[:wanted]) for hit in inside]
     # NumPy alone; a compiled scan of all codes; clusters, left for the scan by some queries; clusters alone, up to a
     # cost that is never met.
@@ -169,7 +175,7 @@ def test_answers_are_the_first_of_the_sorted_database_in_blocks_of_any_size(k, n
     packed = ch.codes.pack(queries), ch.codes.pack(database)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "_BLOCK_ENTRIES", entries)
-        answers = exact.nearest(*packed, ids, wanted), exact.within(*packed, ids, radius)
+        answers = exact.nearest(*packed, ids, wanted), within(*packed, ids, radius)
     for query, hit, near in zip(queries, *answers, strict=True):
         expected = sorted((int((query != code).sum()), name) for code, name in zip(database, ids, strict=True))
         found = [(int(d), ids[row]) for row, d in zip(hit.rows, hit.distances, strict=True)]
@@ -196,7 +202,7 @@ def test_a_scan_in_segments_gives_the_answers_of_the_plain_one(segments, density
     index = CodeIndex.build(packed, 64, clusters=False)
     for k in (1, 20, n):
         assert_same(index.nearest(queries, k, allowed), plainly(exact.nearest, queries, packed, k, allowed))
-    assert_same(index.within(queries, 20, allowed), plainly(exact.within, queries, packed, 20, allowed))
+    assert_same(index.within(queries, 20, allowed), plainly(within, queries, packed, 20, allowed))
 
 
 def literal_groups(codes: np.ndarray, radius: int) -> list[list[int]]:

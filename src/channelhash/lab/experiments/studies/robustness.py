@@ -20,6 +20,7 @@ from channelhash.models.backbones import unit_pixels
 from channelhash.models.hash_model import Branch
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
+from channelhash.text.tokens import pad_tokens
 from channelhash.training.inputs import prepare_inputs
 from channelhash.utils.image_files import open_image
 from channelhash.utils.plotting import arrow
@@ -125,15 +126,12 @@ def _dropped(tokens: Tensor, share: float, seed: int) -> Tensor:
     >>> int((_dropped(torch.tensor([[5, 7, 0]], dtype=torch.int32), share=1, seed=0) > 0).sum())
     1
     """
-    result = np.zeros_like(tokens.numpy())
+    texts = []
     for row, text in enumerate(tokens.numpy()):
-        random = generator(seed, "drop tokens", 0, row)
-        real = text[text != 0]
+        random, real = generator(seed, "drop tokens", 0, row), text[text != 0]
         remaining = real[random.random(len(real)) >= share]
-        if not len(remaining) and len(real):
-            remaining = real[[int(random.integers(len(real)))]]
-        result[row, : len(remaining)] = remaining
-    return torch.from_numpy(result)
+        texts.append(remaining if len(remaining) or not len(real) else real[[int(random.integers(len(real)))]])
+    return torch.from_numpy(pad_tokens(texts, tokens.shape[1]))
 
 
 def _replaced(tokens: Tensor, share: float, seed: int) -> Tensor:
