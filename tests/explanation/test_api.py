@@ -259,12 +259,6 @@ def white_quadrant(row: int, column: int) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def relaxed(a: np.ndarray, b: np.ndarray) -> float:
-    """Equation (2) of the paper, for one pair."""
-    cosine = sum(x * y for x, y in zip(a.tolist(), b.tolist(), strict=True)) / np.linalg.norm(a) / np.linalg.norm(b)
-    return len(a) / 2 * (1 - cosine)
-
-
 @pytest.mark.parametrize(("row", "column"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_a_map_lights_up_exactly_in_the_quadrant_that_the_bit_looks_at(row, column):
     picture = white_quadrant(row, column)
@@ -310,14 +304,18 @@ def test_a_map_is_hiding_one_patch_after_another(fill):
     def encode(pictures):
         return np.stack([np.asarray(each).ravel() / 255 @ weights for each in pictures]).astype(np.float32)
 
+    def relaxed(picture):  # equation (2) of the paper
+        outputs = encode([picture])[0].astype(np.float64)
+        return 9 / 2 * (1 - outputs @ other / np.linalg.norm(outputs) / np.linalg.norm(other))
+
     grid = _Grid(6, 8, 3)
     total, count = np.zeros((6, 8)), np.zeros((6, 8))
     filler = _make_filler(picture, fill)
-    before = relaxed(encode([picture])[0], other)
+    before = relaxed(picture)
     for top, left in np.ndindex(4, 6):
         pixels, patch = np.asarray(picture).copy(), np.s_[8 * top : 8 * top + 24, 8 * left : 8 * left + 24]
         pixels[patch] = np.asarray(filler)[patch]
-        change = relaxed(encode([Image.fromarray(pixels)])[0], other) - before
+        change = relaxed(Image.fromarray(pixels)) - before
         total[top : top + 3, left : left + 3] += change
         count[top : top + 3, left : left + 3] += 1
     found = map_image(picture, grid, encode, other, fill)
