@@ -26,10 +26,8 @@ from channelhash.models import Branch, HashModel, ModelKind
 from channelhash.models.backbones import image_layers
 from channelhash.models.encoders import open_encoder
 from channelhash.models.hash_model import feature_rows
-from channelhash.models.heads import _Standardize as Standardize
-from channelhash.models.heads import hash_head
-from channelhash.models.paper import PartlyFrozen
-from channelhash.models.paper import _blocks as blocks
+from channelhash.models.heads import _Standardize as Standardize, hash_head
+from channelhash.models.paper import PartlyFrozen, _blocks as blocks
 from channelhash.runs.train import start_run
 from channelhash.training.trainer import kept_validation, read_log, selection_score
 from channelhash.utils.typed_settings import trusting

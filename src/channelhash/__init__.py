@@ -12,20 +12,14 @@ from channelhash._version import __version__
 from channelhash.utils import optional_imports, processes
 
 if TYPE_CHECKING:
-    from channelhash import channels as channels
-    from channelhash import codes as codes
-    from channelhash import losses as losses
-    from channelhash import metrics as metrics
-    from channelhash import search as search
+    from channelhash import channels as channels, codes as codes, losses as losses, metrics as metrics, search as search
     from channelhash.codes.code_set import CodeSet as CodeSet
     from channelhash.explanation import explain as explain
-    from channelhash.models import HashModel as HashModel
-    from channelhash.models import load_model as load_model
+    from channelhash.models import HashModel as HashModel, load_model as load_model
     from channelhash.photos.stores import index as index
     from channelhash.runs.evaluate import evaluate as evaluate
     from channelhash.runs.train import train as train
-    from channelhash.search import Store as Store
-    from channelhash.search import open_store as open_store
+    from channelhash.search import Store as Store, open_store as open_store
 
 _MODULES = ("channels", "codes", "losses", "metrics", "search")
 _NAMES = {

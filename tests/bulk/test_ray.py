@@ -14,8 +14,7 @@ from bulk.dying import DyingEncoder, make_dying
 from bulk.made_inputs import N, feature_model, write_feature_parquet
 from bulk.test_shards import code_set, content, write_shards
 from channelhash import bulk as shards
-from channelhash.bulk import encode_bulk, evaluate_shards
-from channelhash.bulk import workers as bulk_workers
+from channelhash.bulk import encode_bulk, evaluate_shards, workers as bulk_workers
 from channelhash.bulk.workers import Workers, _run_on_ray, _start_ray
 from channelhash.errors import InputError, JobError
 

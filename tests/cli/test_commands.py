@@ -15,8 +15,7 @@ from PIL import Image
 from typer.main import get_command
 
 import channelhash as ch
-from channelhash.cli import main
-from channelhash.cli import train as train_command
+from channelhash.cli import main, train as train_command
 from channelhash.cli.main import app
 from channelhash.config import read_config
 from channelhash.data import DATA_KINDS

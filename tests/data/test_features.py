@@ -5,8 +5,7 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from scipy.io import savemat
 from scipy.sparse import csc_matrix, csr_array, save_npz
 

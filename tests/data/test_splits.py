@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits, _stratified_sample, draw_splits

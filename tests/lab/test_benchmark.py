@@ -5,8 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from channelhash.errors import JobError
 from channelhash.lab.experiments.comparisons import SeedTest, holm

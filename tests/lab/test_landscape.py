@@ -8,8 +8,7 @@ import subprocess
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from channelhash.lab.experiments.landscape import _page_facts, pair_loss, write_page
 from channelhash.losses import DSCHLoss, SCHLoss

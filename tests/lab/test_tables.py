@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from channelhash.lab.experiments import tables
 from channelhash.lab.experiments.plots import _code_length_plot, _gamma_w_plot, _training_plot, grid_plots

@@ -5,8 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from channelhash.losses import LOSSES, Batch, ChannelLoss, ContrastiveLoss, DSCHLoss, LossWithTerms, Terms, make_loss
 from channelhash.losses.distillation import DistillationLoss

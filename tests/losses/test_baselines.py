@@ -14,8 +14,7 @@ from channelhash.lab.experiments.experiment import Design, _choose_losses
 from channelhash.losses import LOSSES, PUBLISHED, RECOMMENDED, CSQLoss, HyP2Loss, loss_settings, make_loss
 from channelhash.losses.base import hash_centres
 from channelhash.losses.hyp2 import _largest_cosine
-from losses import baseline_equations as literal
-from losses import published_equations as authors
+from losses import baseline_equations as literal, published_equations as authors
 from losses.test_losses import batch
 from refusals import check_refusal
 

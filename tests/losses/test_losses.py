@@ -6,13 +6,21 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from scipy.linalg import hadamard
 
 from channelhash.channels import label_similarity
-from channelhash.losses import LOSSES, BSCHLoss, DSCHLoss, LossWithTerms, SCHLoss, TDSRDHLoss, Terms, make_loss
-from channelhash.losses import base as tiles
+from channelhash.losses import (
+    LOSSES,
+    BSCHLoss,
+    DSCHLoss,
+    LossWithTerms,
+    SCHLoss,
+    TDSRDHLoss,
+    Terms,
+    base as tiles,
+    make_loss,
+)
 from losses import loss_equations as literal
 from pages import ROOT
 from refusals import check_refusal

@@ -6,8 +6,7 @@ from operator import add
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import channelhash as ch
 from channelhash.metrics import count_distances as counting

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from sklearn.metrics import roc_auc_score
 
 import channelhash as ch

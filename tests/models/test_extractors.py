@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from PIL import Image
 
 import channelhash as ch

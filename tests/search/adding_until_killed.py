@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from channelhash import codes, open_store
-from channelhash.search.sqlite import database as items_database
-from channelhash.search.sqlite import snapshots as layers
+from channelhash.search.sqlite import database as items_database, snapshots as layers
 
 #: Batches and items in each.
 BATCHES, SIZE = 6, 7

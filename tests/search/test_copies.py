@@ -10,14 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import ExifTags, Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont, ImageOps
 from tests.search import contract
 
 import channelhash as ch
-from channelhash.search import copies as small
-from channelhash.search import duplicates as module
+from channelhash.search import copies as small, duplicates as module
 from channelhash.search.duplicates import Photo, _propose_keeper
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.search.sqlite import decisions

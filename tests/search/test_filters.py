@@ -5,8 +5,7 @@ import random
 from functools import partial
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from tests.search.contract import ITEMS, KEYS, TREES, literal, truth, written
 
 from channelhash.errors import InputError

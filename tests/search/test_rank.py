@@ -5,8 +5,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from hypothesis.extra import numpy as arrays
 
 import channelhash as ch

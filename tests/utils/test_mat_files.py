@@ -5,8 +5,7 @@ from threading import Thread
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.io import savemat
 from scipy.sparse import csc_matrix, csr_array
 

@@ -12,8 +12,8 @@ from raw_scores import read_runs
 
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.studies.benchmark import _RECOMMENDED, _TUNED, _across_tables, _method_means
+from channelhash.metrics.plots import _RESOLUTION, COLORS
 from channelhash.utils.files import atomic_path
-from channelhash.utils.plotting import _RESOLUTION, COLORS
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCORES = DOCS / "reference" / "results" / "tables" / "benchmark-runs.csv.gz"

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from channelhash.utils.seeds import generator
-from channelhash.utils.torchvision_compat import InterpolationMode
-from channelhash.utils.torchvision_compat import functional as F
+from channelhash.utils.torchvision_compat import InterpolationMode, functional as F
 
 _BILINEAR = InterpolationMode.BILINEAR
 

@@ -6,6 +6,7 @@ from typing import Any
 import typer
 
 from channelhash.cli import shared
+from channelhash.utils.typed_settings import apply_overrides
 
 app = shared.command_group("Make, inspect and check data sets.")
 
@@ -90,7 +91,6 @@ def _describe(
     from channelhash.data import collection, resolve_data_kind
     from channelhash.data.registry import check_data
     from channelhash.errors import InputError
-    from channelhash.utils.typed_settings import apply_overrides
 
     values: dict[str, Any] = {"data": {}}
     apply_overrides(values, *(f"data.{setting}" for setting in settings))

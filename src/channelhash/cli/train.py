@@ -13,6 +13,7 @@ from channelhash.cli import same_command, shared
 from channelhash.cli.shared import percent
 from channelhash.errors import InputError
 from channelhash.utils.progress import StageProgress
+from channelhash.utils.typed_settings import path_override, python_names
 
 _Modalities = Annotated[list[str], typer.Option(help="Modality to include; all by default. May be repeated.")]
 _Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")]
@@ -124,7 +125,6 @@ def _read_overrides(settings: Sequence[str], skip_bad: bool) -> list[str]:
 def _print_trained(result: Mapping[str, Any], folder: Path) -> None:
     """Print the result of a training, and the next command."""
     from channelhash.config import read_sections
-    from channelhash.utils.typed_settings import python_names
 
     typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}")
     if result["problems"]:
@@ -143,7 +143,6 @@ def _short_overrides(config: Path, data: Path | None, images: Path | None, epoch
     """Return the keys that the short options stand for; ``--set`` comes after them and prevails."""
     from channelhash.config import read_sections
     from channelhash.presets import data_overrides
-    from channelhash.utils.typed_settings import path_override
 
     return [
         *(data_overrides(data, read_sections(config)) if data else []),

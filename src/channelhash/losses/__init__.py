@@ -13,9 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from channelhash.errors import InputError
-from channelhash.losses.base import Batch as Batch
-from channelhash.losses.base import ChannelLoss as ChannelLoss
-from channelhash.losses.base import HashLoss as HashLoss
+from channelhash.losses.base import Batch as Batch, ChannelLoss as ChannelLoss, HashLoss as HashLoss
 from channelhash.losses.bsch import BSCHLoss as BSCHLoss
 from channelhash.losses.contrastive import ContrastiveLoss as ContrastiveLoss
 from channelhash.losses.csq import CSQLoss as CSQLoss

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed, words
 from channelhash.codes.code_set import boolean_labels
-from channelhash.codes.popcount import popcount
-from channelhash.utils.compiled import inner, loop_threads, njit, run_tasks
+from channelhash.utils.compiled import inner, loop_threads, njit, popcount, run_tasks
 
 # Items whose distances are held at once: the buffers of 8 bytes an item stay in the first cache.
 _BLOCK = 1024

@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import ir
+from numba.extending import intrinsic
 
 from channelhash.errors import InputError
 from channelhash.utils.files import cache_folder, content_hash
 
 _numba_njit: Any = numba.njit
 _config: Any = numba.config
-_POPCOUNT = Path(__file__).parents[1] / "codes" / "popcount.py"
 
 
 @cache
 def _place(folder: Path) -> str:
     """Return where the machine code of a folder goes: Numba itself only sees changes of a loop's own file."""
-    files = [*sorted(folder.glob("*.py")), _POPCOUNT]
+    files = [*sorted(folder.glob("*.py")), Path(__file__)]  # of which loops use `popcount`
     return str(cache_folder() / "compiled" / content_hash(*(file.read_bytes() for file in files))[:16])
 
 
@@ -54,6 +55,18 @@ def njit(*signature: str, **options: Any) -> Callable[[Callable[..., Any]], Any]
 def inner(function: Callable[..., Any]) -> Any:
     """Compile a function that only compiled ones call: without the way in from Python, which takes as long again."""
     return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+
+
+@intrinsic
+def popcount(typing_context, word):  # type: ignore[no-untyped-def]
+    """Return the number of set bits of an unsigned word, of the same type, as one machine instruction."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        kind = ir.IntType(word.bitwidth)
+        function = builder.module.declare_intrinsic("llvm.ctpop", [kind], ir.FunctionType(kind, [kind]))
+        return builder.call(function, arguments)
+
+    return word(word), generate
 
 
 # Parts that a loop is cut into for each thread, so that all end at about one time.

@@ -19,14 +19,15 @@ import channelhash as ch
 from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.models import MODELS, load_model
-from channelhash.search import index as code_index
-from channelhash.search import items as checks
+from channelhash.search import index as code_index, items as checks
 from channelhash.search.index import CodeIndex
 from channelhash.search.rank import _quantize, cosines
-from channelhash.search.sqlite import database as items_database
-from channelhash.search.sqlite import folder as store_folder
-from channelhash.search.sqlite import snapshots as layers
-from channelhash.search.sqlite import store as sqlite_store
+from channelhash.search.sqlite import (
+    database as items_database,
+    folder as store_folder,
+    snapshots as layers,
+    store as sqlite_store,
+)
 from channelhash.search.sqlite.check import backup_store, check_store, repair_store
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.transfer import push

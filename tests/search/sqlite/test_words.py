@@ -6,8 +6,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.search.sqlite.damaging import change
 
 import channelhash as ch

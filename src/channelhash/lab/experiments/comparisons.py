@@ -13,8 +13,8 @@ from scipy import stats
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables import Cell, Table, signed
+from channelhash.metrics.plots import arrow
 from channelhash.metrics.report import PairedTest, paired_test
-from channelhash.utils.plotting import arrow
 
 
 class SeedTest(NamedTuple):

@@ -17,9 +17,9 @@ from channelhash.lab.experiments.plots import grid_plots
 from channelhash.lab.experiments.results import Result, query_means, read_grid, write_runs
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.lab.experiments.tables import Table, write_tables
+from channelhash.metrics.plots import write_figure
 from channelhash.presets import preset_path
 from channelhash.utils.files import atomic_path
-from channelhash.utils.plotting import write_figure
 from channelhash.utils.typed_settings import apply_overrides, check_kind, is_python_name, look_up, pick
 
 #: What the file of an experiment is written with.

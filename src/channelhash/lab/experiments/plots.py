@@ -10,8 +10,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from channelhash.lab.experiments.results import Result
+from channelhash.metrics.plots import COLORS, arrow, legend_below, line
 from channelhash.training.validation import read_log, selection_score
-from channelhash.utils.plotting import COLORS, arrow, legend_below, line
 
 # The lines of one run's ``log.jsonl``, an epoch each.
 _Log = Sequence[Mapping[str, Any]]

@@ -19,8 +19,8 @@ from jinja2 import Environment, PackageLoader
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
+from channelhash.metrics.plots import arrow
 from channelhash.utils.files import write_text
-from channelhash.utils.plotting import arrow
 
 
 class Cell(NamedTuple):

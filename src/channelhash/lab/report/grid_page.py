@@ -15,9 +15,9 @@ from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.lab.report import page
 from channelhash.lab.report.run_page import environment_blocks, example_blocks, read_test_codes, run_page
+from channelhash.metrics.plots import arrow
 from channelhash.runs.folder import read_environments
 from channelhash.utils.files import write_text
-from channelhash.utils.plotting import arrow
 
 
 def write_report(folder: Path) -> Path:

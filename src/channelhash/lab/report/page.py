@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from channelhash.codes.code_set import CodeSet
 from channelhash.metrics import bootstrap_interval
 from channelhash.metrics.histogram import hamming_histogram
-from channelhash.utils.plotting import COLORS, arrow, legend_below, line
+from channelhash.metrics.plots import COLORS, arrow, legend_below, line
 from channelhash.utils.seeds import generator
 
 # Grey that shows on white and on black paper.

@@ -20,8 +20,7 @@ distances least. Searches are exact for any pivots; good ones make them quick.
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.search.index import Clusters, DistinctCodes, Matches, Search, Words
-from channelhash.search.index import linear_scan as scan
+from channelhash.search.index import Clusters, DistinctCodes, Matches, Search, Words, linear_scan as scan
 from channelhash.utils.compiled import inner, loop_threads, njit, run_tasks
 from channelhash.utils.seeds import generator
 

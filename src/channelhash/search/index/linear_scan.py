@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes.popcount import popcount
 from channelhash.search.index import Matches, Search
-from channelhash.utils.compiled import inner, loop_threads, njit, run_tasks
+from channelhash.utils.compiled import inner, loop_threads, njit, popcount, run_tasks
 
 # Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.
 BLOCK = 1024

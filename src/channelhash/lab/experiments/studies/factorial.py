@@ -10,7 +10,7 @@ import numpy as np
 from channelhash.lab.experiments.comparisons import SeedTest
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
 from channelhash.lab.experiments.tables import Cell, all_views, losses_table, signed
-from channelhash.utils.plotting import arrow
+from channelhash.metrics.plots import arrow
 
 
 class _Effect(NamedTuple):

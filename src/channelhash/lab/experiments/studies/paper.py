@@ -14,8 +14,8 @@ from channelhash.lab.experiments import experiment, tables
 from channelhash.lab.experiments.comparisons import significance_tables
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Sections, Table
 from channelhash.lab.experiments.tables import Cell, Spread, all_views, losses_table, signed
+from channelhash.metrics.plots import arrow
 from channelhash.models.description import split_source
-from channelhash.utils.plotting import arrow
 
 #: What the published code has otherwise than the protocol's defaults (``docs/explanation/paper-notes.md``).
 _PUBLISHED_CODE: Sections = {

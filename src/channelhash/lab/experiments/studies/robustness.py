@@ -15,6 +15,7 @@ from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.lab.experiments.experiment import METHODS, Design, Experiment, GridRun, Result, Table
 from channelhash.lab.experiments.tables import Cell, all_views, losses_table, spread_cells
+from channelhash.metrics.plots import arrow
 from channelhash.metrics.report import evaluate_sets
 from channelhash.models.backbones import unit_pixels
 from channelhash.models.hash_model import Branch
@@ -23,7 +24,6 @@ from channelhash.runs.folder import open_run
 from channelhash.text.tokens import pad_tokens
 from channelhash.training.inputs import prepare_inputs
 from channelhash.utils.image_files import open_image
-from channelhash.utils.plotting import arrow
 from channelhash.utils.seeds import generator
 from channelhash.utils.torchvision_compat import functional
 
