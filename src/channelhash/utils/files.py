@@ -132,7 +132,8 @@ _sweep_once = cache(_sweep)
 def _remove_dead(temporary: Path) -> None:
     lock = _lock_of(temporary)
     with suppress(OSError):
-        with open(lock, "r+b") as handle:
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        with open(os.open(lock, flags, 0o666), "r+b") as handle:
             _lock(handle.fileno(), wait=False)
             _remove(temporary)
         lock.unlink()
@@ -372,7 +373,11 @@ def _parse_yaml(text: str) -> Any:
     """
     # libyaml ends the process where lists are nested too deep. Every level takes one of these characters.
     deep = sum(text.count(character) for character in "[{-?:") > _DEEP
-    return yaml.load(text, yaml.SafeLoader if deep else getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    loader = (yaml.SafeLoader if deep else getattr(yaml, "CSafeLoader", yaml.SafeLoader))(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def read_yaml_sections(path: Path, expected: str) -> dict[str, dict[str, Any]]:
