@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 22_520,
+    "code lines of src without lab": 22_190,
     "code lines of lab": 3136,
-    "Python files in src": 182,
+    "Python files in src": 179,
     "imports, % of code": 9.3,
     "public names per 100 code lines": 3.5,
-    "lines of tests": 28_212,
+    "lines of tests": 27_830,
     "lines of tools and benchmarks": 2968,
     "words of docs": 45_000,
 }

@@ -74,8 +74,7 @@ def _pixelate(pixels: Tensor, side: float, seed: int = 0) -> Tensor:
     >>> len(_pixelate(torch.rand(1, 1, 8, 8), 0.5).unique())
     4
     """
-    n = round(1 / side)
-    means = torch.nn.functional.adaptive_avg_pool2d(pixels, n)
+    means = torch.nn.functional.adaptive_avg_pool2d(pixels, round(1 / side))
     return torch.nn.functional.interpolate(means, size=pixels.shape[-2:], mode="nearest")
 
 
