@@ -90,9 +90,11 @@ def unknown(subject: str, name: str, known: list[str]) -> str:
 
     >>> unknown("loss 'dcsh'", "dcsh", ["dsch", "tdsrdh"])
     "unknown loss 'dcsh'; did you mean 'dsch'?"
+    >>> unknown("key model.hidden", "hidden", [])
+    'unknown key model.hidden; known: none'
     """
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
     return f"unknown {subject}; {hint}"
 
 
