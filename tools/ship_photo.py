@@ -1,10 +1,8 @@
-"""Make what ships with the encoder ``photo``: its network of images, and the heads of a run of the preset ``photo``.
+"""Make what ships with the encoder ``photo``, in half precision: its network of images, and the heads of a run.
 
 python tools/ship_photo.py                              # image.onnx: EfficientNet-Lite2 as published
 python tools/ship_photo.py runs/photo                   # config.json and model.safetensors
 python tools/ship_photo.py runs/photo validation.csv    # into config.json, how likely a photograph fits a caption
-
-Weights are in half precision.
 """
 
 import sys
@@ -21,7 +19,8 @@ from channelhash.codes import unit_rows
 from channelhash.data.table import load_table
 from channelhash.models.backbones import image_layers
 from channelhash.models.description import read_arrays, read_description, write_model
-from channelhash.models.photo import WEIGHTS, open_photo
+from channelhash.models.encoders import open_encoder
+from channelhash.models.photo import WEIGHTS
 
 SIZE = 260
 # Blocks of each stage, and the stride of its first one.
@@ -96,7 +95,7 @@ def learn_fits(table: Path) -> dict[str, list[float]]:
     A caption's other photographs together count three times as much as its own. The ten nearest photographs to each
     text that means nothing count, of all such texts together, as much as the captions' own.
     """
-    encoder, records = open_photo(), load_table(table, label_columns=[])
+    encoder, records = open_encoder("photo"), load_table(table, label_columns=[])
     image, text = (encoder.features(name, records.items[name]) for name in ("image", "text"))
     nothing = encoder.features("text", nonsense(200))
     n, fits = len(image), {}

