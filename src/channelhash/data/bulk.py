@@ -218,7 +218,7 @@ def _raw(batch: pa.RecordBatch, root: str, modalities: Sequence[str], place: str
     return raw.take([row for row in range(len(ids)) if row not in problems]) if problems else raw
 
 
-def _each(convert: Callable[[Any], Any], column: pa.Array, blank: str, what: str) -> tuple[list[Any], dict[int, str]]:
+def _each(convert: Callable[[Any], Any], column: pa.Array, blank: str, name: str) -> tuple[list[Any], dict[int, str]]:
     """Return every value of a column as ``convert`` makes it, and the problems of the rows where it cannot."""
     values: list[Any] = []
     wrong: dict[int, str] = {}
@@ -229,7 +229,7 @@ def _each(convert: Callable[[Any], Any], column: pa.Array, blank: str, what: str
                 wrong[row] = blank
         except ValueError as error:
             values.append(convert(None))
-            wrong[row] = f"{what} {error}"
+            wrong[row] = f"{name} {error}"
     return values, wrong
 
 
@@ -342,8 +342,8 @@ def _tar_modalities(file: str) -> tuple[str, ...]:
     with _opened_tar(file) as tar:
         for _, members in _samples(tar):
             with suppress(*_BAD):
-                if found := tuple(modality for modality in ("image", "text") if _value(tar, members, modality)):
-                    return found
+                if modalities := tuple(modality for modality in ("image", "text") if _value(tar, members, modality)):
+                    return modalities
             hint = hint or _dotted_name(members)
     raise InputError(f"{file}: holds no item with an image or a text that can be read{hint}")
 

@@ -225,10 +225,10 @@ def labels_as(labels: NDArray[np.bool_], names: Sequence[str], columns: Sequence
     return moved
 
 
-def _items(modality: str, first: Items, others: Mapping[str, Items]) -> Items:
-    if modality not in others:
+def _items(modality: str, first: Items, additions: Mapping[str, Items]) -> Items:
+    if modality not in additions:
         raise InputError(f"the new items have no {modality}s, the old ones have; give both modalities")
-    second = others[modality]
+    second = additions[modality]
     if not isinstance(first, Features) and not isinstance(second, Features):
         return cast(Items, (*first, *second))  # paths with paths, strings with strings: a modality is one or the other
     kinds = [values.shape[1] if isinstance(values, Features) else 0 for values in (first, second)]
@@ -273,9 +273,9 @@ class Partners:
             if count > 1:
                 raise InputError(f"the {whose}'s data has the id {name!r} twice; rows are joined by id")
         of_student, of_teacher = (np.full(len(records), -1, dtype=np.int64) for records in (student, teacher))
-        _, ours, theirs = np.intersect1d(student.ids, teacher.ids, assume_unique=True, return_indices=True)
-        of_student[ours], of_teacher[theirs] = theirs, ours
-        if not len(ours):
+        _, rows, teacher_rows = np.intersect1d(student.ids, teacher.ids, assume_unique=True, return_indices=True)
+        of_student[rows], of_teacher[teacher_rows] = teacher_rows, rows
+        if not len(rows):
             examples = f"{student.ids[0]!r} and {teacher.ids[0]!r}"
             raise InputError(f"no id is in both data, as {examples}; rows are joined by id")
         unmatched = [f"item {student.ids[row]}: only in the student's data" for row in np.flatnonzero(of_student < 0)]

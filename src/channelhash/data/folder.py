@@ -32,12 +32,12 @@ _OF_OTHERS = "thumbnails or a bin of another program"
 _HIDDEN = "hidden"
 #: Why any other file is left out.
 _NOT_A_PICTURE = "not a picture"
-_OTHERS = {
+_ENDINGS = {
     "videos are not read": ".3gp .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .webm .wmv",
     "pictures of this format are not read": ".ai .bpg .dcm .dds .emf .eps .exr .fits .hdr .ico .j2k .jp2 .jpx .jxl "
     ".jxr .psb .psd .qoi .svg .tga .wmf .xcf",
 }
-_PROBLEMS = {ending: problem for problem, endings in _OTHERS.items() for ending in endings.split()}
+_PROBLEMS = {ending: problem for problem, endings in _ENDINGS.items() for ending in endings.split()}
 
 _READ = IMAGE_ENDINGS | RAW_ENDINGS
 # Paths longer than this may be too long for the system; only these are looked at twice.
@@ -115,7 +115,7 @@ def images_below(root: Path) -> list[Path]:
     return [root / name for name in find_images(root).names]
 
 
-class _Found(NamedTuple):
+class _Files(NamedTuple):
     """The files of a folder.
 
     Attributes:
@@ -136,7 +136,7 @@ class _Found(NamedTuple):
 
         Of two files whose names differ only in their form, each keeps its own.
 
-        >>> _Found(["cafe\u0301.jpg"], {}, ()).ids == ("caf\u00e9.jpg",)
+        >>> _Files(["cafe\u0301.jpg"], {}, ()).ids == ("caf\u00e9.jpg",)
         True
         """
         composed = [unicodedata.normalize("NFC", name) for name in self.names]
@@ -173,7 +173,7 @@ def _match_any(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
     return lambda path, is_folder: (folders if is_folder else files).fullmatch(path) is not None
 
 
-def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
+def find_images(root: Path, exclude: Sequence[str] = ()) -> _Files:
     """Find the image files below ``root``, at any depth, by one listing of each folder.
 
     Left out are hidden files and folders (macOS writes ``._photo.jpg`` beside ``photo.jpg``), links to folders, and
@@ -190,7 +190,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
                 raise InputError(f"{root}: cannot be read ({error.strerror})") from None
             problems[folder.rstrip("/")] = f"cannot be read ({error.strerror})"
             continue
-        here = list[str]()
+        siblings = list[str]()
         for entry in entries:
             name, is_folder = folder + entry.name, entry.is_dir(follow_symlinks=False)
             reason = _no_image(entry, is_folder)
@@ -205,14 +205,14 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> _Found:
             elif problem := _no_file(entry, name):
                 problems[name] = problem
             else:
-                here.append(name)
-        twins = _raw_twins(here)
+                siblings.append(name)
+        twins = _raw_twins(siblings)
         skipped["raw beside its JPEG"] += len(twins)
-        names += [name for name in here if name not in twins]
+        names += [name for name in siblings if name not in twins]
     if not names and not problems:
         reasons = "".join(f"; left out: {count:,} × {reason}" for reason, count in skipped.items() if count)
         raise InputError(f"{root}: no pictures in this folder or below it{reasons}")
-    return _Found(
+    return _Files(
         sorted(names, key=lambda name: name.split("/")),
         {reason: count for reason, count in sorted(skipped.items()) if count},
         tuple(f"{root / _shown(name)}: {problem}" for name, problem in sorted(problems.items())),
@@ -227,8 +227,8 @@ def _raw_twins(names: Sequence[str]) -> set[str]:
     ['1.CR2', '2.dng']
     """
     parts = {name: os.path.splitext(name.casefold()) for name in names}
-    others = {stem for stem, ending in parts.values() if ending not in RAW_ENDINGS}
-    return {name for name, (stem, ending) in parts.items() if ending in RAW_ENDINGS and {stem, stem + ending} & others}
+    stems = {stem for stem, ending in parts.values() if ending not in RAW_ENDINGS}
+    return {name for name, (stem, ending) in parts.items() if ending in RAW_ENDINGS and {stem, stem + ending} & stems}
 
 
 def _shown(name: str) -> str:
@@ -325,18 +325,18 @@ def _match_captions(
     for row, name in enumerate(composed):
         by_stem.setdefault(_stem(name.rpartition("/")[2]), []).append(row)
     matched: list[list[str]] = [[] for _ in names]
-    lost: list[str] = []
+    strays: list[str] = []
     for name, texts in captions.items():
-        written = unicodedata.normalize("NFC", name).replace("\\", "/")
-        alike = [rows[name]] if name in rows else _rows_alike(written, composed, by_stem)
+        full_name = unicodedata.normalize("NFC", name).replace("\\", "/")
+        alike = [rows[name]] if name in rows else _rows_alike(full_name, composed, by_stem)
         if len(alike) == 1:
             matched[alike[0]] += texts
         else:
-            lost.append(name)
+            strays.append(name)
     lines = []
-    if lost:
-        count = sum(len(captions[name]) for name in lost)
-        lines = [f"{path}: pictures that are not there: {len(lost)}, with {count} captions, such as {lost[0]}"]
+    if strays:
+        count = sum(len(captions[name]) for name in strays)
+        lines = [f"{path}: pictures that are not there: {len(strays)}, with {count} captions, such as {strays[0]}"]
     return [tuple(texts) for texts in matched], lines
 
 
@@ -344,10 +344,10 @@ def _rows_alike(name: str, names: Sequence[str], by_stem: dict[str, list[int]]) 
     """Return the rows whose path is ``name`` or ends so, by the strictest comparison that any passes."""
     has_ending = _stem(name) != name.casefold()
     for form in (str, str.casefold) if has_ending else (str, str.casefold, _stem):
-        one = form(name)
-        others = {row: form(names[row]) for row in by_stem.get(_stem(name.rpartition("/")[2]), [])}
-        if alike := [row for row, other in others.items() if _ends_alike(one, other)]:
-            return [row for row in alike if others[row] == one] or alike
+        target = form(name)
+        forms = {row: form(names[row]) for row in by_stem.get(_stem(name.rpartition("/")[2]), [])}
+        if alike := [row for row, other in forms.items() if _ends_alike(target, other)]:
+            return [row for row in alike if forms[row] == target] or alike
     return []
 
 
@@ -357,9 +357,9 @@ def _stem(name: str) -> str:
     return stem if ending in _READ else name.casefold()
 
 
-def _ends_alike(one: str, other: str) -> bool:
+def _ends_alike(first: str, second: str) -> bool:
     """Return whether one path is the end of the other."""
-    return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
+    return f"/{first}".endswith(f"/{second}") or f"/{second}".endswith(f"/{first}")
 
 
 def _pairs(path: Path) -> _Pairs:
@@ -409,9 +409,9 @@ def _columns(path: Path, columns: Sequence[str]) -> tuple[str, str]:
     """Return the columns of the image's file and of the caption."""
     file, caption = _column(columns, _FILE_COLUMNS), _column(columns, _CAPTION_COLUMNS)
     if file is None or caption is None:
-        what, names = ("picture", _FILE_COLUMNS) if file is None else ("caption", _CAPTION_COLUMNS)
+        noun, names = ("picture", _FILE_COLUMNS) if file is None else ("caption", _CAPTION_COLUMNS)
         listed = ", ".join(columns)
-        raise InputError(f"{path}: has no column for the {what}; name one {' or '.join(names[:2])} (it has {listed})")
+        raise InputError(f"{path}: has no column for the {noun}; name one {' or '.join(names[:2])} (it has {listed})")
     return file, caption
 
 

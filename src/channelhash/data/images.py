@@ -81,8 +81,8 @@ def locate_image(folder: Path, name: str) -> Path:
     """
     slashed = folder / name.replace("\\", "/")
     endings = (slashed.suffix.lower(), slashed.suffix.upper())
-    others = (slashed, *(slashed.with_suffix(ending) for ending in endings if slashed.name))
-    return next((path for path in (folder / name, *others) if path.is_file()), folder / name)
+    candidates = (slashed, *(slashed.with_suffix(ending) for ending in endings if slashed.name))
+    return next((path for path in (folder / name, *candidates) if path.is_file()), folder / name)
 
 
 def visible_folders(root: Path, depth: int = 4) -> dict[Path, list[str]]:

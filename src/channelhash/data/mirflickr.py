@@ -60,8 +60,8 @@ def load_mirflickr(
     labels = _read_labels(label_files, images.keys(), label_names, problems)
     expected = {number: tag_folder / f"tags{number}.txt" for number in sorted(images)}
     tags = {number: _read_tags(tag_files.get(number, path), problems) for number, path in expected.items()}
-    if lost := sorted(tag_files.keys() - images.keys()):  # a part of the archive is missing
-        line = f"{image_folder}: {len(lost)} tag files have no picture, the first is tags{lost[0]}.txt"
+    if strays := sorted(tag_files.keys() - images.keys()):  # a part of the archive is missing
+        line = f"{image_folder}: {len(strays)} tag files have no picture, the first is tags{strays[0]}.txt"
         problems.lines.append(f"{line}; unpack mirflickr25k.zip again")
     frequent, rare = _frequent_tags(tags.values(), min_tag_count, top_tags)
     rows: dict[int, list[str]] = {}  # number -> its labels
@@ -94,7 +94,7 @@ def _label_files(root: Path, folders: Mapping[Path, Sequence[str]], annotations:
         folders = visible_folders(annotations)
     else:
         beside = sorted(path for path in root.resolve().parent.iterdir() if "annotation" in path.name.lower())
-        folders = {**folders, **{path: names for one in beside for path, names in visible_folders(one).items()}}
+        folders = {**folders, **{path: names for place in beside for path, names in visible_folders(place).items()}}
     for folder, names in folders.items():
         files = [folder / name for name in names if _LABELS.fullmatch(name)]
         if any(re.match(rb"\s*\d+\s", path.read_bytes()) for path in files):
@@ -118,8 +118,8 @@ def _read_labels(
                 numbers.add(int(text))
             elif text:
                 shown = f"picture {text}" if text.isdecimal() else repr(text)
-                what = f"{shown} is {'not there' if text.isdecimal() else 'not the number of a picture'}"
-                problems.add(f"{path}, line {place}: {what}", "mend it, or skip such lines with --skip-bad")
+                reason = f"{shown} is {'not there' if text.isdecimal() else 'not the number of a picture'}"
+                problems.add(f"{path}, line {place}: {reason}", "mend it, or skip such lines with --skip-bad")
     for name in label_names or []:
         if name not in labels:
             raise InputError(f"{files[0].parent}: {unknown(f'label {name!r}', name, sorted(labels))}")

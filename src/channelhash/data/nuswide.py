@@ -160,6 +160,6 @@ def _read_tags(path: Path, ids: set[str], problems: Problems) -> dict[str, tuple
         if name in ids:
             tags[name] = tuple(dict.fromkeys((*tags.get(name, ()), *words)))
         elif name:
-            what = f"{path}, line {place}: the id {name!r} is not in the image list"
-            problems.add(what, "skip such lines with --skip-bad")
+            problem = f"{path}, line {place}: the id {name!r} is not in the image list"
+            problems.add(problem, "skip such lines with --skip-bad")
     return tags

@@ -259,15 +259,18 @@ def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
     chosen: list[list[int]] = []
     skipped: list[list[int]] = []
     rest: list[list[int]] = []
-    left = count
+    remaining = count
     for group in id_rows:
-        fits = len(group) <= left
-        (rest if not left else chosen if fits else skipped).append(group)
-        left -= len(group) * fits
+        if not remaining:
+            rest.append(group)
+        elif len(group) <= remaining:
+            chosen.append(group)
+            remaining -= len(group)
+        else:
+            skipped.append(group)
     if count and skipped and not chosen:
         chosen.append(skipped.pop(int(np.argmin(list(map(len, skipped))))))
-    drawn, others = (np.array(list(chain(*groups)), dtype=np.int64) for groups in (chosen, rest + skipped))
-    return drawn, others
+    return np.array([*chain(*chosen)], np.int64), np.array([*chain(*rest, *skipped)], np.int64)
 
 
 def _stratified_sample(labels: NDArray[np.bool_], rows: Rows, count: int, random: np.random.Generator) -> Rows:

@@ -191,8 +191,8 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
                 image.save(temporary, "JPEG", quality=90)
             temporary.replace(images / f"im{number}.jpg")  # last: the image exists only if the sample is complete
         progress(number, n_images)
-    for label, images_with_it in numbers.items():
-        write_text(root / "annotations" / f"{label}.txt", "".join(f"{number}\n" for number in images_with_it))
+    for label, members in numbers.items():
+        write_text(root / "annotations" / f"{label}.txt", "".join(f"{number}\n" for number in members))
     write_text(marker, json.dumps({**settings, "finished": True}))
 
 

@@ -290,8 +290,8 @@ def naming_own_code() -> Iterator[None]:
 def _own_files() -> dict[str, str]:
     """Return the resolved names of code that is not of this package, with the file of each; empty if there is none."""
     modules = {name: split_python_name(name)[0] for name in resolved}
-    own = {name: module for name, module in modules.items() if module.partition(".")[0] != "channelhash"}
-    return {name: getattr(sys.modules.get(module), "__file__", None) or "" for name, module in own.items()}
+    foreign = {name: module for name, module in modules.items() if module.partition(".")[0] != "channelhash"}
+    return {name: getattr(sys.modules.get(module), "__file__", None) or "" for name, module in foreign.items()}
 
 
 def _reason(error: BaseException) -> str:
