@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
-from channelhash.utils.environment import peak_bytes
+from channelhash.utils.machine import peak_bytes
 
 
 def measure_extra_memory(run: Callable[[], object]) -> float | None:

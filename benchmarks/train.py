@@ -19,7 +19,7 @@ from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
 from channelhash.training.inputs import Source, memory_batches
 from channelhash.training.trainer import Steps
-from channelhash.utils.environment import pick_device
+from channelhash.utils.machine import pick_device
 from channelhash.utils.seeds import generator
 from measure import options, print_rows
 from timing import compare, single_row

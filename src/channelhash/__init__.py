@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from channelhash._version import __version__
-from channelhash.utils import optional_imports, processes
+from channelhash.utils import machine, optional_imports
 
 if TYPE_CHECKING:
     from channelhash import channels as channels, codes as codes, losses as losses, metrics as metrics, search as search
@@ -42,7 +42,7 @@ if "OMP_NUM_THREADS" in os.environ and "numba" not in sys.modules:
     os.environ.setdefault("NUMBA_NUM_THREADS", os.environ["OMP_NUM_THREADS"])
 
 
-processes.install()
+machine.install()
 
 
 def __getattr__(name: str) -> Any:

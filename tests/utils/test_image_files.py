@@ -15,9 +15,8 @@ from PIL import ExifTags, Image, ImageCms, ImageDraw, ImageOps, ImageSequence
 from channelhash.data.images import Resize, image_problem, square
 from channelhash.explanation.occlusion import reduce_image
 from channelhash.photos.metadata import read_header
-from channelhash.utils import image_files, image_grid
-from channelhash.utils.image_files import _LIMIT_VARIABLE, ImageError, decode, heif_problem, open_image
-from channelhash.utils.image_grid import Cell, _draw_lines, _wrap, write_contact_sheet
+from channelhash.utils import image_files
+from channelhash.utils.image_files import Cell, ImageError, decode, heif_problem, open_image, write_contact_sheet
 from channelhash.utils.seeds import generator
 from channelhash.utils.torchvision_compat import torchvision
 from pages import ROOT
@@ -227,11 +226,11 @@ def test_large_pictures_are_bounded_by_their_decoded_size(monkeypatch, tmp_path)
         assert decode(open_image(file)).size == (40, 30)
     assert decode(open_image(jpeg), 5).size == (10, 8)
     assert decode(open_image(png)).size == (80, 60)
-    monkeypatch.setenv(_LIMIT_VARIABLE, "0.004")
+    monkeypatch.setenv(image_files._LIMIT_VARIABLE, "0.004")
     assert image_problem(jpeg) is None
     says = "80 x 60 pixels are more than 0.004 million; CHANNELHASH_MAX_PIXELS=500 allows 500 million"
     assert image_problem(png) == f"unreadable picture {png} ({says})"
-    monkeypatch.setenv(_LIMIT_VARIABLE, "many")
+    monkeypatch.setenv(image_files._LIMIT_VARIABLE, "many")
     check_refusal("CHANNELHASH_MAX_PIXELS=many: expected a number", square(8), [png])
 
 
@@ -359,12 +358,12 @@ def test_a_picture_that_cannot_be_read_any_more_is_drawn_as_its_caption(tmp_path
 
 
 def test_wide_letters_keep_to_their_column():
-    assert _wrap("浜辺の犬" * 6) == ["浜辺の犬浜辺の犬浜辺の", "犬浜辺の犬浜辺の犬浜辺", "の犬"]
+    assert image_files._wrap("浜辺の犬" * 6) == ["浜辺の犬浜辺の犬浜辺の", "犬浜辺の犬浜辺の犬浜辺", "の犬"]
 
 
 def drawn(text: str) -> np.ndarray:
     image = Image.new("L", (40, 24), "white")
-    _draw_lines(ImageDraw.Draw(image), (4, 4), [text])
+    image_files._draw_lines(ImageDraw.Draw(image), (4, 4), [text])
     return np.asarray(image)
 
 
@@ -377,6 +376,6 @@ def test_letters_of_european_alphabets_are_no_boxes(letter):
 def test_a_line_is_drawn_in_the_first_font_that_has_all_its_letters(monkeypatch):
     fonts = {"first": "ab", "second": "ab犬", "third": "b犬é"}
     monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: sorted(fonts))
-    monkeypatch.setattr(image_grid, "_letters", lambda name: set(map(ord, fonts.get(name, "aé"))))
-    found = [image_grid._font_file(frozenset(line))[-10:] for line in ("éa", "犬a", "犬éb", "ø")]
+    monkeypatch.setattr(image_files, "_letters", lambda name: set(map(ord, fonts.get(name, "aé"))))
+    found = [image_files._font_file(frozenset(line))[-10:] for line in ("éa", "犬a", "犬éb", "ø")]
     assert found == ["VuSans.ttf", "second", "third", "VuSans.ttf"]

@@ -24,9 +24,9 @@ from channelhash.metrics.report import count_tasks, report_tasks, save_scores
 from channelhash.models import HashModel, load_hash_model
 from channelhash.models.hash_model import encode_records
 from channelhash.utils.addresses import Place, RemotePath, folder_of, list_files, place, whole_file
-from channelhash.utils.environment import pick_device
 from channelhash.utils.files import locked_folder, reading, sweep
 from channelhash.utils.image_files import ImageError
+from channelhash.utils.machine import pick_device
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import python_names, read_settings, settings_of, trusting
 

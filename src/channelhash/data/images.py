@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 from channelhash.errors import InputError
 from channelhash.utils.image_files import decode, open_image
-from channelhash.utils.processes import hold_interrupts
+from channelhash.utils.machine import hold_interrupts
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,7 +18,7 @@ from channelhash.models.photo import missing_packages
 from channelhash.presets import preset_path
 from channelhash.runs.evaluate import evaluate_run
 from channelhash.runs.train import start_run
-from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
+from channelhash.utils.image_files import Cell, bits, write_contact_sheet
 from channelhash.utils.progress import StageProgress
 
 #: Losses of the demo, all with the same data, model, epochs and seed.

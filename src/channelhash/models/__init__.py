@@ -90,7 +90,7 @@ def load_model(path: str | Path, trust_code: bool = False, device: str = "cpu") 
 
         return FittedModel.load(folder, trust_code)
     from channelhash.models.hash_model import HashModel
-    from channelhash.utils.environment import pick_device
+    from channelhash.utils.machine import pick_device
 
     return HashModel._from_folder(folder, trust_code).to(pick_device(device))
 

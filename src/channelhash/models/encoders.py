@@ -18,7 +18,7 @@ from channelhash.errors import InputError
 from channelhash.models import photo
 from channelhash.models.description import FEATURES, Word, read_arrays, read_description
 from channelhash.models.extractors import Extractor, FeatureRows, absolute_names, absolute_source
-from channelhash.utils.environment import pick_device
+from channelhash.utils.machine import pick_device
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import is_python_name, look_up, unknown

@@ -20,9 +20,9 @@ from channelhash.models import description
 from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.extractors import FeatureRows
 from channelhash.models.photo import Head
-from channelhash.utils.environment import one_blas_thread
 from channelhash.utils.files import reading, write_text
 from channelhash.utils.image_files import PREPROCESSING
+from channelhash.utils.machine import one_blas_thread
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import check_trusted, naming_own_code, trusting

@@ -21,9 +21,9 @@ from channelhash.errors import InputError, JobError
 from channelhash.models import description
 from channelhash.models.backbones import Frozen, Precision, load_weights
 from channelhash.models.extractors import FeatureRows, check_rows
-from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import reading
 from channelhash.utils.image_files import PREPROCESSING
+from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import check_trusted, naming_own_code, read_settings, settings_of, trusting
 

@@ -26,7 +26,7 @@ from channelhash.data.images import Prepare, Resize
 from channelhash.errors import InputError
 from channelhash.text.spelling import Spelling
 from channelhash.text.tokens import SentencePieces, WordPieces, pad_tokens
-from channelhash.utils.environment import one_blas_thread
+from channelhash.utils.machine import one_blas_thread
 from channelhash.utils.optional_imports import onnx_runtime, package_file
 
 _Array = NDArray[np.float32]

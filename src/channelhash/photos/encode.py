@@ -25,8 +25,8 @@ from channelhash.photos.source import Source, Unread
 from channelhash.search.items import DATES, Value
 from channelhash.search.store import Listed, Store
 from channelhash.search.transfer import upsert_items
-from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import content_hash, file_hash
+from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 
 #: Metadata key of an item's state, which identifies what it was encoded from: size, times (of the last modification and

@@ -24,7 +24,7 @@ from channelhash.runs.folder import Run, claim_folder, describe_run, keep_splits
 from channelhash.training.distributed import local_device
 from channelhash.training.inputs import Source, epoch_steps, feature_mode, memory_batches, raw_source
 from channelhash.training.trainer import Steps, Trainee, training_images
-from channelhash.utils.environment import peak_bytes
+from channelhash.utils.machine import peak_bytes
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.seeds import derive_seed, generator
 from channelhash.utils.typed_settings import apply_overrides, check_kind, trusting

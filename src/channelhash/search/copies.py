@@ -34,8 +34,8 @@ from PIL import Image
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.errors import InputError
 from channelhash.search.index import rows_by_number
-from channelhash.utils.environment import one_blas_thread, usable_cores
 from channelhash.utils.image_files import decode, open_image
+from channelhash.utils.machine import one_blas_thread, usable_cores
 from channelhash.utils.progress import Progress, no_progress
 
 _SIDE, _SHAPE, _CHAIN, _CONTRAST = 16, 0.85, 0.75, 4

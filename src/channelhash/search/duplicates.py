@@ -18,8 +18,7 @@ from channelhash.search.index import find_distinct, rows_by_number
 from channelhash.search.items import check_count, date_of
 from channelhash.search.sqlite.decisions import decisions, open_decisions
 from channelhash.search.store import Item, Store
-from channelhash.utils.image_files import open_image, upright_size
-from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
+from channelhash.utils.image_files import Cell, bits, open_image, upright_size, write_contact_sheet
 from channelhash.utils.progress import StageProgress, no_stage_progress
 
 # Bits of a code for one of the radius of codes alone, the least, and how much wider it is where pictures decide.

@@ -27,7 +27,7 @@ from channelhash.search.rank import FIRST, Ranking, fuse_partial, rerank
 from channelhash.search.sqlite.words import quote
 from channelhash.search.store import Item, Store
 from channelhash.text.dates import Phrase
-from channelhash.utils.image_grid import Cell, write_contact_sheet
+from channelhash.utils.image_files import Cell, write_contact_sheet
 
 #: Items that each ranking gives, or more if more answers are asked for.
 DEPTH = 100

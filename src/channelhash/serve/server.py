@@ -22,7 +22,7 @@ from uvicorn.supervisors import Multiprocess
 
 from channelhash.errors import InputError, JobError
 from channelhash.serve.middleware import SHARED, is_loopback
-from channelhash.utils.processes import end_with_parent, hold_interrupts
+from channelhash.utils.machine import end_with_parent, hold_interrupts
 from channelhash.utils.typed_settings import trusting
 
 if sys.platform != "win32":

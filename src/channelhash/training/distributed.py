@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 
 from channelhash.errors import InputError, JobError
-from channelhash.utils.environment import pick_device
 from channelhash.utils.files import one_line
+from channelhash.utils.machine import pick_device
 
 #: How long a process waits for the others in one exchange, while the first one validates, say.
 _LONGEST_WAIT = timedelta(hours=2)

@@ -27,9 +27,9 @@ from channelhash.errors import InputError
 from channelhash.models.backbones import memory_advice, unit_pixels
 from channelhash.models.hash_model import Branch, HashModel, encode_items
 from channelhash.utils.array_files import SparseRows
-from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import cache_folder, content_hash, file_hash, write_text
 from channelhash.utils.image_files import PREPROCESSING
+from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, StageProgress, no_progress
 from channelhash.utils.row_file import RowFile, Rows, row_file
 from channelhash.utils.seeds import generator

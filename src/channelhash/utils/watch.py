@@ -14,8 +14,8 @@ from ctypes import Structure, c_char, c_long
 from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
 
+from channelhash.utils.machine import hold_interrupts, process_pool
 from channelhash.utils.optional_imports import library
-from channelhash.utils.processes import hold_interrupts, process_pool
 from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.typed_settings import naming_own_code
 

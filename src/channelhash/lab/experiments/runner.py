@@ -26,9 +26,8 @@ from channelhash.models.backbones import weights_source
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.train import plan_run, start_run
 from channelhash.utils.compiled import limit_threads
-from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked_folder, sweep, write_text
-from channelhash.utils.processes import hold_interrupts, process_pool
+from channelhash.utils.machine import hold_interrupts, process_pool, usable_cores
 from channelhash.utils.progress import StageProgress, no_stage_progress, note
 from channelhash.utils.typed_settings import check_trusted, failing_code, failing_line, python_names, trusting
 

@@ -23,8 +23,7 @@ from channelhash.runs.folder import read_environments
 from channelhash.runs.train import create_loss
 from channelhash.training.validation import MEASURES, measure_of, read_log, selection_score
 from channelhash.utils.files import read_json, read_yaml_sections, reading
-from channelhash.utils.image_files import decode, jpeg, open_image
-from channelhash.utils.image_grid import bits
+from channelhash.utils.image_files import bits, decode, jpeg, open_image
 
 # Kind of pair, as `code_health` names it -> in words.
 _PAIR_KINDS = {
