@@ -10,7 +10,6 @@ from fastapi.testclient import TestClient
 
 from channelhash.serve import Limits, create_app
 from channelhash.serve.app import open_app
-from channelhash.serve.middleware import Tokens
 from refusals import check_refusal
 from serve.served import ODD_ID, TOKEN, WRITER, refused, serving, small_store
 
@@ -25,7 +24,7 @@ def guarded(tmp_path_factory, model):
     """A client of a server whose every call needs a token."""
     folder = tmp_path_factory.mktemp("guarded")
     store = small_store(folder, model)
-    app = create_app(store, model, Limits(), Tokens(TOKEN, READ_TOKEN), None, folder / "pictures")
+    app = create_app(store, model, Limits(), TOKEN, None, folder / "pictures", READ_TOKEN)
     with TestClient(app, raise_server_exceptions=False) as client:
         client.app_store = store
         yield client

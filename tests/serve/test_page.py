@@ -11,7 +11,6 @@ import pytest
 from playwright.sync_api import Page, Route, expect, sync_playwright
 
 from channelhash.serve import Limits, create_app, items
-from channelhash.serve.middleware import Tokens
 from serve.served import ODD_ID, TOKEN, on_loopback, small_model, small_store, store_of_copies
 
 pytestmark = pytest.mark.browser
@@ -398,7 +397,7 @@ def test_a_server_that_is_gone_is_said(page, model, tmp_path):
 
 def test_where_reading_needs_a_token_the_page_asks_for_it_once(page, model, tmp_path):
     token = "a-token-to-read-with"
-    with on_loopback(create_app(small_store(tmp_path, model), model, token=Tokens(read=token))) as address:
+    with on_loopback(create_app(small_store(tmp_path, model), model, read_token=token)) as address:
         page.goto(f"{address}?q=picture")
         for given in ("not-the-token-at-all", token):
             expect(page.locator("#token")).to_be_visible()

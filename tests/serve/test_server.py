@@ -25,10 +25,10 @@ from uvicorn.server import ServerState
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.search import open_store
-from channelhash.serve import Limits, create_app, routing, server, service
+from channelhash.serve import Limits, create_app, routing, server
 from channelhash.serve.app import open_app
 from channelhash.serve.server import allowed_hosts, listen
-from channelhash.serve.service import _Batcher, _WarmUp
+from channelhash.serve.service import _Batcher
 from refusals import check_refusal
 from serve.served import TOKEN, model_and_token, on_loopback, refused, serving, small_model, small_store, started
 from serve.test_attack_requests import head
@@ -278,13 +278,14 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
     assert_refused(capsys, "serve", tmp_path / "store", "--host", "192.0.2.1", "--port", 0, says="cannot listen")
 
 
-def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_path, monkeypatch):
+def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_path):
     asked = threading.Event()
     fail = Mock(side_effect=InputError("a line in the log"))
-    warm_up = _WarmUp({"one": lambda: asked.wait(30), "two": fail, "three": list})
-    monkeypatch.setattr(service, "_WarmUp", lambda _: warm_up)
+    steps = {"one": lambda: asked.wait(30), "two": fail, "three": list}
     model = small_model(tmp_path)
-    with TestClient(create_app(small_store(tmp_path, model), model)) as client:
+    app = create_app(small_store(tmp_path, model), model)
+    app.state.service.steps = steps
+    with TestClient(app) as client:
         assert client.get("/info").json()["loading"] == ["one", "two", "three"]
         early = client.get("/ready")
         refused(early, 503, says="still loading one, two, three;")
@@ -292,7 +293,7 @@ def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_
         assert client.head("/ready").status_code == 503
         assert client.get("/health").status_code == 200
         asked.set()
-        warm_up.join()
+        app.state.service.warm_up.join()
         assert client.get("/info").json()["loading"] == []
         assert client.get("/ready").json() == client.get("/health").json()
         assert (client.head("/ready").status_code, client.head("/ready").content) == (200, b"")

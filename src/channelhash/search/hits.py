@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, hamming_distances, unpack
 from channelhash.errors import InputError
 from channelhash.search.duplicates import default_radius, fold
-from channelhash.search.items import Value
+from channelhash.search.items import DEFAULT_MODALITY, Value
 from channelhash.search.match import NEAREST, find_reference
 from channelhash.search.rank import FIRST, Ranking, fuse_partial, rerank
 from channelhash.search.sqlite.words import quote
@@ -177,6 +177,26 @@ class Hit:
     by_words: bool = False
     quote: str = ""
 
+    @classmethod
+    def of(
+        cls,
+        item: Item,
+        modality: str = DEFAULT_MODALITY,
+        distance: int | None = None,
+        match: float | None = None,
+        fit: float | None = None,
+    ) -> "Hit":
+        """Return an item as what was found, with its code of a modality, or of another one if it has none of that.
+
+        >>> Hit.of(Item("a", {"image": np.array([7], np.uint8)}, {"text": "a dog"})).text
+        'a dog'
+        """
+        metadata = dict(item.metadata)
+        text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
+        shown = str(text or ""), list(labels) if isinstance(labels, list) else [], str(image or "")
+        code = _code_of(item, modality)
+        return cls(item.id, distance, *shown, metadata, code, tuple(sorted(item.codes)), match, fit)
+
     @property
     def fits(self) -> bool:
         """Whether it is likely to answer the question; true where that is not known."""
@@ -285,7 +305,7 @@ def _judge_hits(store: Store, query: Query, modality: str, ids: Sequence[str], n
     """
     items = store.get(ids)
     if not len(query.code):
-        return Hits(_make_hit(item, None, modality) for item in items)
+        return Hits(Hit.of(item, modality) for item in items)
     distances = nearest.distances
     if ids is not nearest.ids:
         codes = np.array([_code_of(item, modality) for item in items], np.uint8).reshape(len(items), len(query.code))
@@ -301,7 +321,7 @@ def _judge_hits(store: Store, query: Query, modality: str, ids: Sequence[str], n
     if fits:
         close = any(fit >= _FITS for fit in fits.values())
     judged = zip(items, distances, matches, strict=True)
-    return Hits((_make_hit(item, bits, modality, match, fits.get(item.id)) for item, bits, match in judged), close)
+    return Hits((Hit.of(item, modality, bits, match, fits.get(item.id)) for item, bits, match in judged), close)
 
 
 def _collapse(store: Store, hits: Sequence[Hit], options: SearchOptions, modality: str, most: int | None) -> list[Hit]:
@@ -314,17 +334,6 @@ def _collapse(store: Store, hits: Sequence[Hit], options: SearchOptions, modalit
     radius = usual if options.collapse is True else options.collapse or 0
     folded = fold(np.stack([hit.code for hit in hits]), radius, most, images) if hits else {}
     return [replace(hits[place], duplicates=[hits[other].id for other in others]) for place, others in folded.items()]
-
-
-def _make_hit(
-    item: Item, distance: int | None, modality: str, match: float | None = None, fit: float | None = None
-) -> Hit:
-    """Return an item as what was found, with its code of a modality, or of another one if it has none of that."""
-    metadata = dict(item.metadata)
-    text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
-    shown = str(text or ""), list(labels) if isinstance(labels, list) else [], str(image or "")
-    code = _code_of(item, modality)
-    return Hit(item.id, distance, *shown, metadata, code, tuple(sorted(item.codes)), match, fit)
 
 
 def _code_of(item: Item, modality: str) -> PackedCodes:
@@ -343,7 +352,7 @@ def list_hits(store: Store, ids: Sequence[str], options: SearchOptions) -> Hits:
     if options.radius is not None or options.rerank is not None:
         raise InputError("--radius, --rerank: only dates and places are asked for, which have no code; leave them out")
     searched = store.choose_modality(options.modality)
-    return Hits(_make_hit(item, None, searched) for item in store.get(ids))
+    return Hits(Hit.of(item, searched) for item in store.get(ids))
 
 
 def answer(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:

@@ -1,7 +1,7 @@
 """The web application: all routes, those of the server's state and of the page's files among them, and its lifetime."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
@@ -11,7 +11,6 @@ from typing import Any
 
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
-from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from channelhash._version import __version__
@@ -22,13 +21,13 @@ from channelhash.search import STORES, find_or_keep, open_store
 from channelhash.search.query import load_encoder, load_query_encoder
 from channelhash.search.store import Store
 from channelhash.serve import items, middleware, schemas, search
-from channelhash.serve.middleware import PROBLEMS, Tokens
+from channelhash.serve.middleware import PROBLEMS
 from channelhash.serve.routing import Route
 from channelhash.serve.service import CurrentService, Limits, Service
 from channelhash.utils.watch import Report
 
 _TOKEN = re.compile(r"[!-~]{16,}")
-# The description of a token, for the API's description; `Tokens` checks it.
+# The description of a token, for the API's description; `Service.check_access` checks it.
 _BEARER = HTTPBearer(auto_error=False, description="The token in the file of --token-file or --read-token-file.")
 
 
@@ -36,17 +35,17 @@ def create_app(
     store: Store,
     model: QueryEncoder | None,
     limits: Limits | None = None,
-    token: str | Tokens | None = None,
+    token: str | None = None,
     hosts: Collection[str] | None = None,
     image_folder: Path | None = None,
+    read_token: str | None = None,
     load: Callable[[], QueryEncoder] | None = None,
     report: Report | None = None,
 ) -> FastAPI:
     """Create a web application that searches a store, and closes the store when it ends."""
-    tokens = token if isinstance(token, Tokens) else Tokens(token)
     is_local = hosts is not None and all(map(middleware.is_loopback, hosts))
     limits, report = limits or Limits(), report or Report.new()
-    service = Service(store, limits, tokens, image_folder, load or (lambda: model), report, is_local)
+    service = Service(store, limits, token, read_token, image_folder, load or (lambda: model), report, is_local)
     if load is None:
         service.encoding.result()
 
@@ -56,6 +55,11 @@ def create_app(
         yield
         service.close()
 
+    needs_token: dict[str, Any] = {"dependencies": [Depends(_BEARER)], "responses": middleware.TOKEN_PROBLEM}
+    of_readers = needs_token if read_token else {}
+    readers = (search.router, items.readers, _router, _metrics_router)
+    routers = [*((router, of_readers) for router in readers), (items.writers, needs_token)]
+    routers += [(router, {}) for router in (_health_router, _make_page_router())]
     app = FastAPI(
         title="channelhash",
         version=__version__,
@@ -64,29 +68,13 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
+        exception_handlers=middleware.error_handlers([router for router, _ in routers]),
     )
     app.state.service = service
-    needs_token: dict[str, Any] = {"dependencies": [Depends(_BEARER)], "responses": middleware.TOKEN_PROBLEM}
-    readers, page = (search.router, items.duplicates, items.readers, _router), _make_page_router()
-    writers = (items.writers, items.decided)
-    for router in readers:
-        app.include_router(router, **(needs_token if tokens.read else {}))
-    for router in writers:
-        app.include_router(router, **needs_token)
-    for router in (_health_router, page):
-        app.include_router(router)
-    middleware.handle_errors(app, partial(_allowed_methods, (*readers, *writers, _health_router, page)))
-    # The last one is the outermost.
-    app.add_middleware(middleware.answer_without_body)
+    for router, options in routers:
+        app.include_router(router, **options)
     app.add_middleware(middleware.surround, metrics=service.metrics, hosts=hosts)
     return app
-
-
-def _allowed_methods(routers: Sequence[APIRouter], path: str) -> set[str]:
-    """Return the methods of all routes whose pattern a path matches."""
-    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
-    methods = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
-    return methods | {"HEAD"} if "GET" in methods else methods
 
 
 def open_app(
@@ -105,8 +93,8 @@ def open_app(
     if is_path and not Path(address).exists():
         raise no_such(address)
     token = _read_token(token_file) if token_file else None
-    tokens = Tokens(token, _read_token(read_token_file, "--read-token-file") if read_token_file else None)
-    if token is not None and token == tokens.read:
+    read_token = _read_token(read_token_file, "--read-token-file") if read_token_file else None
+    if token is not None and token == read_token:
         raise InputError("--read-token-file: holds the token of --token-file, so that whoever reads could write")
     store = open_store(address, mapped=mapped)
     if token is not None and not store.writable:
@@ -115,7 +103,7 @@ def open_app(
     # Uploaded images are kept beside the codes where the store is a folder of its own.
     image_folder = find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
     load = partial(_load, store, folder, token is not None) if folder else None
-    return create_app(store, None, limits, tokens, hosts, image_folder, load, report)
+    return create_app(store, None, limits, token, hosts, image_folder, read_token, load, report)
 
 
 def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
@@ -141,16 +129,13 @@ def _read_token(path: Path, option: str = "--token-file") -> str:
     return token
 
 
-class _MonitoringRoute(Route):
-    """A route that is answered however busy the server is."""
-
-    takes_place = False
-
-
 _STATUSES: dict[int | str, dict[str, Any]] = {500: PROBLEMS[500], 503: PROBLEMS[503]}
+_METRICS = {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus's text format."}
 _MEDIA_TYPES = {"html": "text/html", "css": "text/css", "svg": "image/svg+xml", "js": "text/javascript"}
 _router = APIRouter(tags=["server"], responses=_STATUSES, route_class=Route)
-#: ``/health`` and ``/ready`` need no token: a balancer or a container's check has none.
+#: What is answered however busy the server is. ``/health`` and ``/ready`` need no token: a balancer or a container's
+#: check has none.
+_metrics_router = APIRouter(tags=["server"], responses=_STATUSES)
 _health_router = APIRouter(tags=["server"], responses=_STATUSES)
 
 
@@ -166,8 +151,8 @@ def info(request: Request, service: CurrentService) -> schemas.Info:
         **service.store.info(),
         asks=list(encoding.batchers) if encoding else ["text", "image"],
         words_alone=encoding is not None and encoding.words_alone,
-        writable=service.tokens.write is not None and service.store.writable,
-        loading=list(service.warm_up.steps),
+        writable=service.token is not None and service.store.writable,
+        loading=list(service.steps),
         version=service.store.version,
         indexing=schemas.Indexing.model_validate(report, from_attributes=True) if report.stage else None,
         problem=problem,
@@ -192,21 +177,17 @@ async def health(service: CurrentService) -> schemas.Health:
 @_health_router.get("/ready")
 async def ready(service: CurrentService) -> schemas.Health:
     """Return what ``/health`` does once nothing is loading, and 503 before. Needs no token, waits for no request."""
-    if steps := list(service.warm_up.steps):
+    if steps := list(service.steps):
         raise HTTPException(503, f"still loading {', '.join(steps)}; ask again in a second", {"Retry-After": "1"})
     return await health(service)
 
 
-async def _metrics(service: CurrentService) -> Response:
+@_metrics_router.get("/metrics", response_class=Response, responses={200: _METRICS})
+async def _metrics(request: Request, service: CurrentService) -> Response:
     """Return requests, seconds, batch sizes and items, for Prometheus. Waits for no other request."""
-    text = await run_sync(service.metrics.text, limiter=service.monitoring)
+    service.check_access(request.headers.get("authorization", ""), writes=False)
+    text = await run_sync(lambda: service.metrics.text(len(service.store)), limiter=service.monitoring)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-_METRICS = {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus's text format."}
-_router.add_api_route(
-    "/metrics", _metrics, response_class=Response, responses={200: _METRICS}, route_class_override=_MonitoringRoute
-)
 
 
 def _make_page_router() -> APIRouter:

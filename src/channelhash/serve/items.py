@@ -25,6 +25,7 @@ from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.explanation.occlusion import Outputs
 from channelhash.search.duplicates import find_duplicates
+from channelhash.search.hits import Hit
 from channelhash.search.sqlite import decisions
 from channelhash.serve import schemas
 from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, content_tag
@@ -51,13 +52,11 @@ _SECONDS = 3
 _MANAGER = "org.freedesktop.FileManager1"
 # Items that the response has of one group.
 _SHOWN = 100
-readers = APIRouter(tags=["items"], responses=PROBLEMS, route_class=Route)
-writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS, route_class=WriteRoute)
-duplicates = APIRouter(prefix="/duplicates", tags=["duplicates"], responses=PROBLEMS, route_class=Route)
-decided = APIRouter(prefix="/duplicates", tags=["duplicates"], responses=WRITE_PROBLEMS, route_class=WriteRoute)
+readers = APIRouter(responses=PROBLEMS, route_class=Route)
+writers = APIRouter(responses=WRITE_PROBLEMS, route_class=WriteRoute)
 
 
-@readers.get("/items")
+@readers.get("/items", tags=["items"])
 async def _browse(options: Annotated[schemas.BrowseOptions, Query()], service: CurrentService) -> schemas.BrowsedItems:
     """Return some of the items in an order; over all offsets each comes once, as long as nothing is written."""
 
@@ -70,7 +69,7 @@ async def _browse(options: Annotated[schemas.BrowseOptions, Query()], service: C
     return await run_sync(service.retry, work, limiter=service.searching)
 
 
-@readers.get("/facets")
+@readers.get("/facets", tags=["items"])
 async def _facets(service: CurrentService) -> schemas.Facets:
     """Return labels, folders, months, cameras and places of all items, with the number of items of each."""
 
@@ -87,15 +86,17 @@ async def _facets(service: CurrentService) -> schemas.Facets:
     return await run_sync(work, limiter=service.searching)
 
 
-@readers.get("/items/{item_id:id}")
+@readers.get("/items/{item_id:id}", tags=["items"])
 def _get_item(item_id: str, service: CurrentService) -> schemas.ItemResponse:
     """Return one item: its codes and metadata. Percent-encode the id, slashes too."""
     item = service.get_item(item_id)
-    return schemas.ItemResponse.of(item, codes={name: code.tobytes().hex() for name, code in item.codes.items()})
+    codes = {name: code.tobytes().hex() for name, code in item.codes.items()}
+    return schemas.ItemResponse.of(Hit.of(item), codes=codes)
 
 
 @readers.get(
     "/images/{item_id:id}",
+    tags=["items"],
     response_class=Response,
     responses={200: {"content": {"image/jpeg": _FILE}, "description": "A JPEG file."}, 304: _UNCHANGED},
 )
@@ -119,6 +120,7 @@ async def _get_image(
 
 @readers.get(
     "/originals/{item_id:id}",
+    tags=["items"],
     response_class=Response,
     responses={200: {"content": {"image/*": _FILE}, "description": "The file as it is stored."}, 304: _UNCHANGED},
 )
@@ -138,7 +140,7 @@ def _get_original(item_id: str, service: CurrentService) -> Response:
     return FileResponse(str(path), media_type=media_type, headers=_CACHED)
 
 
-@readers.post("/reveal", responses={403: WRITE_PROBLEMS[403]})
+@readers.post("/reveal", tags=["items"], responses={403: WRITE_PROBLEMS[403]})
 def _reveal(item: schemas.Reveal, request: Request, service: CurrentService) -> dict[str, str]:
     """Return where the picture of an item lies, and perhaps show it there; only to the page, on the server's machine.
 
@@ -177,7 +179,7 @@ def _runs(command: list[str]) -> bool:
     return status == 0 or sys.platform == "win32"  # where explorer always returns 1
 
 
-@writers.post("/items", status_code=201)
+@writers.post("/items", tags=["items"], status_code=201)
 async def _add_items(new: schemas.NewItems, service: CurrentService) -> schemas.WriteResponse:
     """Add items, all of them or none: texts are encoded here, codes are stored as they are."""
     encoded = await asyncio.gather(*[_encode_item(service, item) for item in new.items])
@@ -193,7 +195,7 @@ async def _add_items(new: schemas.NewItems, service: CurrentService) -> schemas.
     return schemas.WriteResponse(items=len(ids))
 
 
-@writers.post("/items/image", status_code=201)
+@writers.post("/items/image", tags=["items"], status_code=201)
 async def _add_image(service: CurrentService, new: Annotated[schemas.NewImage, File()]) -> schemas.WriteResponse:
     """Add one item by its picture, and a text if there is one. A small copy of the picture is kept to be shown."""
     metadata, folder = dict(new.metadata), service.image_folder
@@ -215,7 +217,7 @@ async def _add_image(service: CurrentService, new: Annotated[schemas.NewImage, F
     return schemas.WriteResponse(items=1)
 
 
-@writers.delete("/items/{item_id:id}")
+@writers.delete("/items/{item_id:id}", tags=["items"])
 def _delete_item(item_id: str, service: CurrentService) -> schemas.WriteResponse:
     """Remove an item with all its codes."""
     service.get_item(item_id)
@@ -275,7 +277,7 @@ def _write(
     write(ids, packed, None, metadata, projections or None)
 
 
-@duplicates.get("")
+@readers.get("/duplicates", tags=["duplicates"])
 async def _find(
     service: CurrentService,
     radius: Annotated[int | None, Query(ge=0, description="Bits that codes are apart at most.")] = None,
@@ -294,7 +296,7 @@ async def _find(
         return schemas.DuplicatesResponse(
             groups=[group.ids[:_SHOWN] for group in first],
             distances=[group.distances[:_SHOWN] for group in first],
-            photos=[[schemas.CopyFacts.of(photo) for photo in group.photos[:_SHOWN]] for group in first],
+            photos=[group.photos[:_SHOWN] for group in first],
             keepers=[group.keeper for group in first],
             reasons=[group.reason for group in first],
             sizes=[len(group.ids) for group in first],
@@ -307,14 +309,14 @@ async def _find(
     return await run_sync(work, limiter=service.grouping)
 
 
-@decided.post("/decisions", status_code=201)
+@writers.post("/duplicates/decisions", tags=["duplicates"], status_code=201)
 async def _decide(new: schemas.NewDecision, service: CurrentService) -> schemas.WriteResponse:
     """Keep that items are different, or that all stay: such a group is not returned again unless another joins."""
     await run_sync(decisions.decide, service.store, new.kind, new.ids, limiter=service.grouping)
     return schemas.WriteResponse(items=len(new.ids))
 
 
-@decided.post("/move")
+@writers.post("/duplicates/move", tags=["duplicates"])
 async def _move(new: schemas.NewMove, service: CurrentService) -> schemas.Decided:
     """Move the files of copies to a folder beside that of all pictures, and take them out of the store."""
 
@@ -330,7 +332,7 @@ async def _move(new: schemas.NewMove, service: CurrentService) -> schemas.Decide
     return await run_sync(work, limiter=service.grouping)
 
 
-@decided.post("/undo")
+@writers.post("/duplicates/undo", tags=["duplicates"])
 async def _undo(service: CurrentService) -> schemas.Decided:
     """Take the last decision or move back."""
     undone = await run_sync(decisions.undo, service.store, limiter=service.grouping)

@@ -1,24 +1,23 @@
-"""What surrounds every route: tokens, host names, counters, headers, HEAD and 304, errors.
+"""What surrounds every route: host names, counters, headers, HEAD and 304, errors.
 
 Prometheus's client keeps counters in files where the environment names a folder for them, `SHARED`, when the client is
 imported, and any process can then add up those of all.
 """
 
 import hashlib
-import hmac
 import ipaddress
 import logging
 import os
 import re
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.datastructures import Headers
@@ -43,8 +42,6 @@ _HEADERS = [
 ]
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
-#: The number of items, which is the same in every process and so no counter of the client.
-_ITEMS = "# HELP channelhash_items Items in the store.\n# TYPE channelhash_items gauge\nchannelhash_items {:.1f}\n"
 #: Addresses that a balancer or a container's check asks, which knows no name of the server.
 _PROBES = ("/health", "/ready")
 _log = logging.getLogger("channelhash.serve")
@@ -73,43 +70,10 @@ TOKEN_PROBLEM = _problems({401: "The token is missing or wrong."})
 WRITE_PROBLEMS = PROBLEMS | TOKEN_PROBLEM | _problems({403: "This server can only be read."})
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """The tokens of a server.
-
-    Attributes:
-        write: token of requests that write, and may read too; None forbids writing.
-        read: token of requests that read; None allows everybody to read.
-
-    >>> Tokens("a-token-of-some-length").check("Bearer a-token-of-some-length", writes=True)
-    >>> Tokens("a-token-of-some-length").check("", writes=False)
-    """
-
-    write: str | None = None
-    read: str | None = None
-
-    def check(self, authorization: str, writes: bool) -> None:
-        """Refuse a request: 403 if the server has no token for writing, 401 if the token sent is missing or wrong.
-
-        The comparison takes as long for a nearly correct token as for any other.
-        """
-        if writes and self.write is None:
-            raise HTTPException(403, "this server can only be read; start it with --token-file FILE to allow writing")
-        if not writes and self.read is None:
-            return
-        headers = {"WWW-Authenticate": "Bearer"}
-        scheme, _, sent = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not sent:
-            action = "writing" if writes else "reading"
-            raise HTTPException(401, f"{action} needs the header Authorization: Bearer TOKEN", headers)
-        allowed = [token for token in (self.write, None if writes else self.read) if token is not None]
-        content = sent.strip().encode("latin-1", "replace")
-        if not sum(hmac.compare_digest(token.encode(), content) for token in allowed):  # all are compared
-            raise HTTPException(401, "the token is wrong", headers)
-
-
 def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) -> ASGIApp:
     """Count and time every request, by its route's pattern; check its host name, and protect browsers in its answer.
+
+    HEAD is answered as GET is, and with status 304 a client that has what it asks for (RFC 9110, 9.3.2 and 13.1.2).
 
     Other host names are refused with status 400, but for `_PROBES`: they name an address of the machine. A page from
     elsewhere can point a name of its own at this machine and then has the same origin (DNS rebinding); the header
@@ -123,14 +87,21 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        status, start = 500, time.perf_counter()
+        status, start, asked = 500, time.perf_counter(), scope["method"]
+        bodiless = asked == "HEAD"
+        scope = {**scope, "method": "GET"} if bodiless else scope
         is_refused = hosts is not None and scope["path"] not in _PROBES and _host(scope) not in hosts
 
         async def send_on(message: Message) -> None:
-            nonlocal status
+            nonlocal status, bodiless
             if message["type"] == "http.response.start":
-                status = message["status"]
-                message = {**message, "headers": [*message.get("headers", []), *_HEADERS]}
+                status, headers = message["status"], message["headers"]
+                if scope["method"] == "GET" and _is_current(scope, message):
+                    status, bodiless = 304, True
+                    headers = [pair for pair in headers if pair[0] not in (b"content-length", b"content-type")]
+                message = {**message, "status": status, "headers": [*headers, *_HEADERS]}
+            elif message["type"] == "http.response.body" and bodiless:
+                message = {**message, "body": b""}
             await send(message)
 
         with metrics.running.track_inprogress():
@@ -138,13 +109,13 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
                 await (refusal if is_refused else app)(scope, receive, send_on)
             finally:
                 route = getattr(scope.get("route"), "path_format", "other")  # ids are no endless number of labels
-                method = scope["method"] if scope["method"] in ("GET", "POST", "DELETE", "HEAD") else "other"
+                method = asked if asked in ("GET", "POST", "DELETE", "HEAD") else "other"
                 metrics.requests.labels(route, method, str(status)).inc()
                 seconds = time.perf_counter() - start
                 metrics.seconds.labels(route).observe(seconds)
                 if _log.isEnabledFor(logging.INFO):
                     path = quote(scope["path"])
-                    _log.info("method=%s path=%s status=%d ms=%.1f", scope["method"], path, status, 1000 * seconds)
+                    _log.info("method=%s path=%s status=%d ms=%.1f", asked, path, status, 1000 * seconds)
 
     return middleware
 
@@ -167,34 +138,6 @@ def _host(scope: Scope) -> str:
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
 
-def answer_without_body(app: ASGIApp) -> ASGIApp:
-    """Answer HEAD as GET is, and with status 304 a client that has what it asks for (RFC 9110, 9.3.2 and 13.1.2)."""
-
-    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
-            await app(scope, receive, send)
-            return
-        bodiless = scope["method"] == "HEAD"
-
-        async def send_without_body(message: Message) -> None:
-            nonlocal bodiless
-            if message["type"] == "http.response.start" and _is_current(scope, message):
-                bodiless = True
-                headers = [pair for pair in message["headers"] if pair[0] not in (b"content-length", b"content-type")]
-                message = {**message, "status": 304, "headers": headers}
-            elif message["type"] == "http.response.body" and bodiless:
-                message = {**message, "body": b""}
-            await send(message)
-
-        got = {**scope, "method": "GET"}
-        try:
-            await app(got, receive, send_without_body)
-        finally:
-            scope["route"] = got.get("route")  # for those that count requests
-
-    return middleware
-
-
 def content_tag(content: bytes) -> str:
     """Return the header ``ETag`` of a response's content.
 
@@ -214,13 +157,11 @@ def _is_current(scope: Scope, start: Message) -> bool:
 class Metrics:
     """Counters of one application, in a registry of their own.
 
-    >>> metrics = Metrics(lambda: 3)
-    >>> "channelhash_items 3.0" in metrics.text().decode()
+    >>> "channelhash_items 3.0" in Metrics().text(n_items=3).decode()
     True
     """
 
-    def __init__(self, n_items: Callable[[], int]) -> None:
-        self._n_items = n_items
+    def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self.requests = Counter(
             "channelhash_requests", "Answered requests.", ("route", "method", "status"), registry=registry
@@ -242,45 +183,50 @@ class Metrics:
         self.running = Gauge(
             "channelhash_running_requests", "Requests at work.", registry=registry, multiprocess_mode="livesum"
         )
+        self._items = Gauge(
+            "channelhash_items", "Items in the store.", registry=registry, multiprocess_mode="mostrecent"
+        )
 
-    def text(self) -> bytes:
+    def text(self, n_items: int) -> bytes:
         """Return all counters in Prometheus's text format, of all processes if they share them."""
+        self._items.set(n_items)
         registry = self._registry
         if os.environ.get(SHARED):
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        return generate_latest(registry) + _ITEMS.format(self._n_items()).encode()
+        return generate_latest(registry)
 
 
-def handle_errors(app: FastAPI, allowed_methods: Callable[[str], set[str]]) -> None:
+def error_handlers(routers: Sequence[APIRouter]) -> dict[Any, Any]:
     """Turn every exception that reaches the application into ``{"error": "one line"}`` with the status that fits."""
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
 
-    async def on_http_error(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
+    async def on_http_error(request: Request, error: HTTPException) -> JSONResponse:
         line, headers = str(error.detail), dict(error.headers or {})
         if error.status_code == 404 and line == "Not Found":
             line = "no such address; /docs lists them all"
         elif error.status_code == 405:  # several routes may share the path
-            headers["Allow"] = ", ".join(sorted(allowed_methods(request.url.path))) or headers.get("Allow", "")
+            path = request.url.path
+            allowed = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+            allowed |= {"HEAD"} if "GET" in allowed else set()
+            headers["Allow"] = ", ".join(sorted(allowed)) or headers.get("Allow", "")
             line = f"{request.method} is not possible here, only {headers['Allow']}; see /docs"
         return _problem(error.status_code, line, headers)
 
-    async def on_failure(_: Request, error: Exception) -> JSONResponse:
-        if isinstance(error, InputError):
-            return _problem(422, str(error))
-        if not isinstance(error, JobError):
-            return _problem(500, "an error inside the server; its log has the details")
-        _log.error("%s", error)
-        return _problem(500, str(error))
-
-    app.add_exception_handler(HTTPException, on_http_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid_request)
-    for kind in (InputError, JobError, Exception):
-        app.add_exception_handler(kind, on_failure)
+    failures = dict.fromkeys((InputError, JobError, Exception), _on_failure)
+    return {HTTPException: on_http_error, RequestValidationError: _on_invalid_request, **failures}
 
 
-async def _on_invalid_request(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
+async def _on_failure(_: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, InputError):
+        return _problem(422, str(error))
+    if not isinstance(error, JobError):
+        return _problem(500, "an error inside the server; its log has the details")
+    _log.error("%s", error)
+    return _problem(500, str(error))
+
+
+async def _on_invalid_request(_: Request, error: RequestValidationError) -> JSONResponse:
     first = error.errors()[0]
     if first["type"] == "json_invalid" and len(first["loc"]) == 2 and isinstance(first["loc"][1], int):
         return _problem(422, f"the body is not JSON: {first['ctx']['error']} at character {first['loc'][-1]}")

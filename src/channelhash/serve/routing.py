@@ -36,7 +36,6 @@ class Route(APIRoute):
     """A route that reads the store."""
 
     writes: ClassVar[bool] = False
-    takes_place: ClassVar[bool] = True
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of FastAPI behind the checks."""
@@ -48,11 +47,10 @@ class Route(APIRoute):
             async with AsyncExitStack() as stack:
                 if self.body_field:
                     request = await self._receive(request, service, stack)
-                if self.takes_place:
-                    if service.places.locked():
-                        line = "too many requests at one time; try again in a second"
-                        raise HTTPException(503, line, {"Retry-After": "1"})
-                    await stack.enter_async_context(service.places)
+                if service.places.locked():
+                    line = "too many requests at one time; try again in a second"
+                    raise HTTPException(503, line, {"Retry-After": "1"})
+                await stack.enter_async_context(service.places)
                 return await handle(request)
 
         return checked

@@ -1,6 +1,6 @@
 """Requests and responses of the HTTP API, from which its description (``/openapi.json``) is made."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -10,7 +10,6 @@ from fastapi import UploadFile
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, Json, JsonValue, model_validator
 from pydantic.json_schema import WithJsonSchema
 
-from channelhash.search.duplicates import Photo
 from channelhash.search.hits import Hit
 from channelhash.search.items import Order, date_of
 from channelhash.search.store import Item
@@ -154,26 +153,17 @@ class _BrowsedItem(BaseModel):
     metadata: dict[str, Any]
 
     @classmethod
-    def of(cls, item: Item, **codes: Any) -> Self:
-        """Describe one item.
+    def of(cls, hit: Hit, **codes: Any) -> Self:
+        """Describe an item, or what a search found.
 
-        >>> _BrowsedItem.of(Item("17", {}, {"taken": "2019-07-14 10:20:30", "labels": ["dog"]})).date
-        '2019-07-14 10:20:30'
+        >>> _BrowsedItem.of(Hit("a/1", None, "", ["dog"], "photos/1.jpg", {"taken": "2019-07-14"})).image
+        'images/a%2F1'
         """
-        metadata = dict(item.metadata)
-        text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
-        return cls(
-            id=item.id,
-            text=str(text or ""),
-            labels=labels if isinstance(labels, list) else [],
-            image=_image(item.id, image),
-            metadata=metadata,
-            **_photograph(metadata, str(image or "")),
-            **codes,
-        )
+        values = hit.as_dict() | _describe_image(hit) | {"code": hit.code.tobytes().hex(), "quote": hit.quote}
+        return cls(**values, modalities=list(hit.modalities), **codes)
 
 
-class _Result(_BrowsedItem):
+class Result(_BrowsedItem):
     """One result of a search."""
 
     distance: int | None = Field(description="Bits in which its code differs; null where words alone were asked for.")
@@ -203,7 +193,7 @@ class SearchResponse(BaseModel):
     query_modality: str = Field(description="Modality of the query's code; empty if the query was a bare code.")
     modality: str
     n_bits: int
-    results: list[_Result]
+    results: list[Result]
     close: bool | None = Field(None, description="Whether the first are as near as to items' own; null if unknown.")
     offset: int = 0
     understood: list[Understood] = Field([], description="What was asked, part by part.")
@@ -215,17 +205,14 @@ class SearchResponse(BaseModel):
 
 
 class CopyFacts(BaseModel):
-    """Sizes, 0 if unknown, and date of one of several copies."""
+    """Sizes, 0 if unknown, and date of one of several copies; made of a `Photo`."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     width: int
     height: int
-    bytes: int
+    bytes: int = Field(validation_alias="size")
     date: str
-
-    @classmethod
-    def of(cls, photo: Photo) -> Self:
-        """Return what is shown of a photograph."""
-        return cls(width=photo.width, height=photo.height, bytes=photo.size, date=photo.date)
 
 
 _Group = Annotated[list[_ItemId], Field(min_length=1, max_length=MOST["items"])]
@@ -348,7 +335,7 @@ class BrowsedItems(BaseModel):
     @classmethod
     def of(cls, items: Iterable[Item], total: int, offset: int) -> Self:
         """Describe items, of ``total``, that begin with number ``offset``."""
-        return cls(total=total, offset=offset, items=[_BrowsedItem.of(item) for item in items])
+        return cls(total=total, offset=offset, items=[_BrowsedItem.of(Hit.of(item)) for item in items])
 
 
 class Facet(BaseModel):
@@ -467,32 +454,21 @@ class Problem(BaseModel):
     error: str
 
 
-def make_result(hit: Hit) -> _Result:
-    """Return one result of a search as a response.
-
-    >>> make_result(Hit("a/1", 2, "a dog", ["dog"], "photos/1.jpg")).image
-    'images/a%2F1'
-    """
-    values = hit.as_dict() | {"image": _image(hit.id, hit.image)} | _photograph(hit.metadata, hit.image)
-    return _Result(**values, code=hit.code.tobytes().hex(), modalities=list(hit.modalities), quote=hit.quote)
-
-
-def _photograph(metadata: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return an item's date, and the size of its picture: as it is stored, or else as its file has it."""
-    width, height = metadata.get("width"), metadata.get("height")
-    if path and not (isinstance(width, int) and isinstance(height, int)):
+def _describe_image(hit: Hit) -> dict[str, Any]:
+    """Return an item's date, the address of its image, and its size: as it is stored, or else as its file has it."""
+    described = {"date": date_of(hit.metadata), "image": ""}
+    if not hit.image:
+        return described
+    width, height = hit.metadata.get("width"), hit.metadata.get("height")
+    if not (isinstance(width, int) and isinstance(height, int)):
         try:
-            width, height = _size(path, Path(path).stat().st_mtime_ns)
+            width, height = _size(hit.image, Path(hit.image).stat().st_mtime_ns)
         except OSError:
             width = height = None
-    return {"date": date_of(metadata), "width": width if path else None, "height": height if path else None}
+    return described | {"image": f"images/{quote(hit.id, safe='')}", "width": width, "height": height}
 
 
 @lru_cache(1 << 16)  # of pictures whose size the store does not know
 def _size(path: str, _changed: int) -> tuple[int, int]:
     with open_image(path) as opened:
         return upright_size(opened)
-
-
-def _image(item_id: str, path: object) -> str:
-    return f"images/{quote(item_id, safe='')}" if path else ""

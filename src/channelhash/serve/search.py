@@ -260,7 +260,7 @@ def _search(
         query_modality=query_modality,
         modality=modality,
         n_bits=n_bits,
-        results=[schemas.make_result(hit) for hit in page.hits],
+        results=[schemas.Result.of(hit) for hit in page.hits],
         close=page.hits.close,
         offset=options.offset,
         understood=_understood(question),

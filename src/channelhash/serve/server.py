@@ -274,7 +274,7 @@ def _prepare(app: FastAPI) -> None:
         if soft != resource.RLIM_INFINITY and soft < _FILES:
             enough = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
             resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
-    app.state.service.warm_up.steps["the garbage collector"] = _freeze
+    app.state.service.steps["the garbage collector"] = _freeze
     sys.setswitchinterval(_SWITCH)
 
 

@@ -1,6 +1,7 @@
 """The service that all routes share: the store, the model behind its batches, limits, counters, and what it keeps."""
 
 import asyncio
+import hmac
 import logging
 import threading
 import time
@@ -33,13 +34,14 @@ from channelhash.search.match import find_reference
 from channelhash.search.query import check_model, encode_items, has_unknown_words
 from channelhash.search.store import Item, Store
 from channelhash.serve.images import Thumbnails, open_upload
-from channelhash.serve.middleware import Metrics, Tokens, is_loopback
+from channelhash.serve.middleware import Metrics, is_loopback
 from channelhash.utils.typed_settings import naming_own_code
 from channelhash.utils.watch import Report
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _MODALITIES = ("text", "image")
+_NO_MODEL = "it has no model; start it with --model, or search by id or code"
 # Items that go through the model together; quick searches that one thread answers before the next that arrived.
 _MAX_BATCH, _TOGETHER = 64, 16
 # Seconds that a text takes at most which quick searches encode themselves.
@@ -160,9 +162,8 @@ class _Encoding:
         words_alone: whether texts, which the model does not encode, are looked for by their words.
         quick: whether a text is encoded in less time than another thread takes to wake.
 
-    >>> _Encoding(None, {}, {"image": "it has no model"}, False).refuse("image")
-    Traceback (most recent call last):
-    channelhash.errors.InputError: this server cannot encode a new image: it has no model
+    >>> _Encoding(None, {}, {"image": "it has no model"}, False).quick
+    False
     """
 
     model: QueryEncoder | None
@@ -170,11 +171,6 @@ class _Encoding:
     problems: Mapping[str, str]
     words_alone: bool
     quick: bool = False
-
-    def refuse(self, modality: str) -> None:
-        """Raise `InputError` if new items of a modality cannot be encoded."""
-        if modality in self.problems:
-            raise InputError(f"this server cannot encode a new {modality}: {self.problems[modality]}")
 
 
 @dataclass
@@ -184,7 +180,8 @@ class Service:
     Attributes:
         store: the store to search.
         limits: limits of one request.
-        tokens: tokens that requests must send.
+        token: token of requests that write, and may read too; None forbids writing.
+        read_token: token of requests that read; None allows everybody to read.
         image_folder: folder of the copies of uploaded images; None keeps none.
         load: returns the model, or None if there is none; called in the background, and its error is that of
             ``encoding``.
@@ -199,7 +196,8 @@ class Service:
         places: places for requests at one time.
         quick_searches: searches that take milliseconds: those that arrive while some run are answered together by
             one thread, which encodes their words too, as each change of threads costs as much as a search.
-        warm_up: what is made ready when the server starts.
+        steps: what is still to be made ready, one after the other, from the start of the server on.
+        warm_up: the thread that does it.
         uploading: places for large bodies at one time, which are kept in memory.
         large_images: places for uploaded images of many pixels at one time.
         reading_forms: forms that are read at one time.
@@ -213,14 +211,15 @@ class Service:
 
     store: Store
     limits: Limits
-    tokens: Tokens
+    token: str | None
+    read_token: str | None
     image_folder: Path | None
     load: Callable[[], QueryEncoder | None]
     report: Report
     local: bool
 
     def __post_init__(self) -> None:
-        self.metrics = Metrics(lambda: len(self.store))
+        self.metrics = Metrics()
         self.thread, self.search_thread = ThreadPoolExecutor(1, "encode"), ThreadPoolExecutor(1, "search")
         # With the caller's consent to code that a model's folder names.
         self.encoding = self.thread.submit(copy_context().run, self._make_encoding)
@@ -234,16 +233,15 @@ class Service:
             self._answer_together, self.search_thread, _TOGETHER
         )
         self._locks = {modality: threading.Lock() for modality in _MODALITIES}
-        self.warm_up = _WarmUp(
-            {
-                "the model": partial(wait, [self.encoding]),
-                "the compiled search": lambda: compile_loops(
-                    len(self.store) * -(-(self.store.n_bits or 0) // 64), on_one_core=_ON_ONE_CORE
-                ),
-                "the order of the items": self.browser.catalogue,
-                "the limit of close answers": self._find_references,
-            }
-        )
+        self.steps: dict[str, Callable[[], object]] = {
+            "the model": partial(wait, [self.encoding]),
+            "the compiled search": lambda: compile_loops(
+                len(self.store) * -(-(self.store.n_bits or 0) // 64), on_one_core=_ON_ONE_CORE
+            ),
+            "the order of the items": self.browser.catalogue,
+            "the limit of close answers": self._find_references,
+        }
+        self.warm_up = threading.Thread(target=self._make_ready, name="warm-up")
         self.reading_forms, self.decoding, self.explaining = (CapacityLimiter(2) for _ in range(3))
         self.searching, self.drawing, self.monitoring = (CapacityLimiter(4) for _ in range(3))
         self.grouping = CapacityLimiter(1)
@@ -251,22 +249,22 @@ class Service:
     @naming_own_code()
     def _make_encoding(self) -> _Encoding:
         """Load the model, and encode a first text and mostly a first image: no request waits while it loads."""
-        model = self.load()
-        store = self.store
-        if model is not None:
-            check_model(store, model, model.fingerprint())
-        if model is not None and store.n_bits not in (None, model.n_bits):
+        model, store = self.load(), self.store
+        if model is None:
+            return _Encoding(None, {}, dict.fromkeys(_MODALITIES, _NO_MODEL), words_alone=False)
+        check_model(store, model, model.fingerprint())
+        if store.n_bits not in (None, model.n_bits):
             raise InputError(f"{store.address}: holds codes of {store.n_bits} bits, the model makes {model.n_bits}")
         has_unknown_words(model, "words")  # which reads the words that it knows
         problems = {modality: problem for modality in _MODALITIES if (problem := _problem(model, modality))}
         batchers: dict[str, _Batcher[Any, Outputs]] = {
             modality: _Batcher(partial(self._encode_batch, model, modality), self.thread, _MAX_BATCH)
             for modality in _MODALITIES
-            if model is not None and modality not in problems
+            if modality not in problems
         }
-        words_alone = model is not None and "text" not in model.modalities and store.has_words
+        words_alone = "text" not in model.modalities and store.has_words
         start = time.thread_time()  # of this thread: a busy machine makes no model slow
-        if model is not None and "text" in batchers:
+        if "text" in batchers:
             encode_items(model, "text", ["a picture"])
         quick = "text" in batchers and time.thread_time() - start < _QUICK_TEXT
         return _Encoding(model, batchers, problems, words_alone, quick)
@@ -294,12 +292,37 @@ class Service:
         for modality in encoding.batchers:
             find_reference(self.store, modality, self.store.choose_modality())
 
+    def _make_ready(self) -> None:
+        """Take the steps; what fails is a line in the log, and requests that need it say so, too."""
+        for what, step in list(self.steps.items()):
+            try:
+                if what in self.steps:  # not stopped meanwhile
+                    step()
+            except (InputError, JobError) as error:
+                _log.warning("%s: %s", what, error)
+            self.steps.pop(what, None)
+
     def check_access(self, authorization: str, writes: bool) -> None:
-        """Refuse a request to a store that it may not read or write; see `Tokens.check`."""
+        """Refuse a request: 403 if nobody may write here, 401 if the token sent is missing or wrong.
+
+        The comparison takes as long for a nearly correct token as for any other.
+        """
         if writes and not self.store.writable:
             line = "this store can only be read: make one to write to with `channelhash index create`"
             raise HTTPException(403, line)
-        self.tokens.check(authorization, writes)
+        if writes and self.token is None:
+            raise HTTPException(403, "this server can only be read; start it with --token-file FILE to allow writing")
+        if not writes and self.read_token is None:
+            return
+        headers = {"WWW-Authenticate": "Bearer"}
+        scheme, _, sent = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not sent:
+            action = "writing" if writes else "reading"
+            raise HTTPException(401, f"{action} needs the header Authorization: Bearer TOKEN", headers)
+        allowed = [token for token in (self.token, None if writes else self.read_token) if token is not None]
+        content = sent.strip().encode("latin-1", "replace")
+        if not sum(hmac.compare_digest(token.encode(), content) for token in allowed):  # all are compared
+            raise HTTPException(401, "the token is wrong", headers)
 
     def is_local(self, request: Request) -> bool:
         """Return whether a request comes from this machine, to a server that no other one reaches."""
@@ -315,7 +338,8 @@ class Service:
     async def encode(self, modality: str, item: Any) -> Outputs:
         """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other requests."""
         encoding = await self.get_encoding()
-        encoding.refuse(modality)
+        if modality in encoding.problems:
+            raise InputError(f"this server cannot encode a new {modality}: {encoding.problems[modality]}")
         return await encoding.batchers[modality](item)
 
     async def search(self, call: Callable[[], Response], quick: bool) -> Response:
@@ -368,8 +392,10 @@ class Service:
             return read()
 
     def close(self) -> None:
-        """Let the model finish, then close the store; a store that is gone is a line in the log."""
-        self.warm_up.stop()
+        """Let the model and the step that runs finish, then close the store; a line in the log if that is gone."""
+        self.steps.clear()
+        if self.warm_up.is_alive():
+            self.warm_up.join()
         self.thread.shutdown(cancel_futures=True)
         self.search_thread.shutdown(cancel_futures=True)
         try:
@@ -378,10 +404,8 @@ class Service:
             _log.error("%s", error)
 
 
-def _problem(model: QueryEncoder | None, modality: str) -> str:
+def _problem(model: QueryEncoder, modality: str) -> str:
     """Return why new items of a modality cannot be encoded, or nothing: a model of features may name no extractor."""
-    if model is None:
-        return "it has no model; start it with --model, or search by id or code"
     if modality == "text" and modality not in model.modalities:
         return ALONE
     if modality == "image" and isinstance(model, FittedModel) and not model.takes_rows(modality):
@@ -392,37 +416,6 @@ def _problem(model: QueryEncoder | None, modality: str) -> str:
     except InputError as error:
         return str(error)
     return ""
-
-
-class _WarmUp(threading.Thread):
-    """Steps that run one after the other in a thread of their own.
-
-    >>> warm_up = _WarmUp({"the items": list})
-    >>> warm_up.start()
-    >>> warm_up.stop()
-    >>> warm_up.steps
-    {}
-    """
-
-    def __init__(self, steps: Mapping[str, Callable[[], object]]) -> None:
-        super().__init__(name="warm-up")
-        self.steps = dict(steps)
-
-    def run(self) -> None:
-        """Run the steps; what fails is a line in the log, and requests that need it say so, too."""
-        for what, step in list(self.steps.items()):
-            try:
-                if what in self.steps:  # not stopped meanwhile
-                    step()
-            except (InputError, JobError) as error:
-                _log.warning("%s: %s", what, error)
-            self.steps.pop(what, None)
-
-    def stop(self) -> None:
-        """Let the step that runs finish, and leave the others."""
-        self.steps.clear()
-        if self.is_alive():
-            self.join()
 
 
 class _Browser:
