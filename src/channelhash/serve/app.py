@@ -3,9 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +155,7 @@ def info(request: Request, service: CurrentService) -> schemas.Info:
         indexing=schemas.Indexing.model_validate(report, from_attributes=True) if report.stage else None,
         problem=problem,
         local=is_local,
-        limits=asdict(service.limits) | schemas.MOST,
+        limits=vars(service.limits) | schemas.MOST,
     )
 
 
@@ -193,7 +191,7 @@ async def _metrics(request: Request, service: CurrentService) -> Response:
 def _make_page_router() -> APIRouter:
     """Return routes to the page's files, which are read once; no other file can be requested."""
     page = APIRouter(include_in_schema=False)
-    for file in (files("channelhash.serve") / "page").iterdir():
+    for file in Path(__file__).with_name("page").iterdir():
         media_type = _MEDIA_TYPES[file.name.rpartition(".")[2]]
         address = {"index.html": "/", "docs.html": "/docs"}.get(file.name, f"/{file.name}")
         page.add_api_route(address, partial(_send, file.read_bytes(), media_type), methods=["GET"])

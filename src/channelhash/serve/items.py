@@ -61,10 +61,9 @@ async def _browse(options: Annotated[schemas.BrowseOptions, Query()], service: C
     """Return some of the items in an order; over all offsets each comes once, as long as nothing is written."""
 
     def work() -> schemas.BrowsedItems:
-        where = service.browser.narrow(options.where, options.label, options.folder, options.month)
         part = slice(options.offset, options.offset + options.limit)
-        total, ids = service.browser.select(where, options.order, options.seed, part)
-        return schemas.BrowsedItems.of(service.store.get(ids), total, options.offset)
+        total, ids = service.browser.select(options.filter_of(service.store), options.order, options.seed, part)
+        return schemas.BrowsedItems.of([Hit.of(item) for item in service.store.get(ids)], total, options.offset)
 
     return await run_sync(service.retry, work, limiter=service.searching)
 

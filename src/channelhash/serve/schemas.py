@@ -1,6 +1,5 @@
 """Requests and responses of the HTTP API, from which its description (``/openapi.json``) is made."""
 
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -10,9 +9,11 @@ from fastapi import UploadFile
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, Json, JsonValue, model_validator
 from pydantic.json_schema import WithJsonSchema
 
+from channelhash.errors import InputError
+from channelhash.search.filters import quoted
 from channelhash.search.hits import Hit
 from channelhash.search.items import Order, date_of
-from channelhash.search.store import Item
+from channelhash.search.store import Store
 from channelhash.utils.image_files import open_image, upright_size
 
 #: Most results of a search, nearest codes that it may rank again, items of a write, characters of a text.
@@ -75,6 +76,22 @@ class _Narrowing(_Request):
     label: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field([], description="Items of any of these.")
     folder: Text | None = Field(None, description="Items whose id begins with it and a slash.")
     month: str | None = Field(None, pattern=r"^\d{4}(-\d\d){0,2}$", description="YYYY-MM, also YYYY or YYYY-MM-DD.")
+
+    def filter_of(self, store: Store) -> str | None:
+        """Return the filter of all of these together; None where there are none."""
+        parts = []
+        if self.label:
+            parts.append(f"label IN ({', '.join(map(quoted, self.label))})")
+        if self.folder:
+            parts.append(f"(id >= {quoted(f'{self.folder}/')} AND id < {quoted(f'{self.folder}0')})")  # 0 comes after /
+        if self.month:
+            parts.append(store.date_filter(f"{{0}} >= '{self.month}' AND {{0}} < '{self.month}~'"))
+            if not parts[-1]:
+                raise InputError("month: no item of this store has a date")
+        if self.where and parts:
+            store.check_filter(self.where)  # alone: what is unbalanced may be balanced among the others
+            parts.append(f"({self.where})")
+        return " AND ".join(parts) or self.where or None
 
 
 class BrowseOptions(_Narrowing):
@@ -205,9 +222,9 @@ class SearchResponse(BaseModel):
 
 
 class CopyFacts(BaseModel):
-    """Sizes, 0 if unknown, and date of one of several copies; made of a `Photo`."""
+    """Sizes, 0 if unknown, and date of one of several copies."""
 
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(from_attributes=True)  # those of a `Photo`
 
     width: int
     height: int
@@ -333,9 +350,9 @@ class BrowsedItems(BaseModel):
     items: list[_BrowsedItem]
 
     @classmethod
-    def of(cls, items: Iterable[Item], total: int, offset: int) -> Self:
+    def of(cls, hits: list[Hit], total: int, offset: int) -> Self:
         """Describe items, of ``total``, that begin with number ``offset``."""
-        return cls(total=total, offset=offset, items=[_BrowsedItem.of(Hit.of(item)) for item in items])
+        return cls(total=total, offset=offset, items=[_BrowsedItem.of(hit) for hit in hits])
 
 
 class Facet(BaseModel):

@@ -3,10 +3,8 @@
 import asyncio
 import io
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -47,10 +45,11 @@ async def _read(service: Service, options: schemas.SearchRequest | schemas.Image
     start, text = time.perf_counter(), options.text or ""
 
     def work() -> Narrowed:
-        where = service.browser.narrow(options.where, options.label, options.folder, options.month)
-        return narrow(service.store, text, where)
+        where = options.filter_of(service.store)
+        return narrow(service.store, text, where) if text.strip() else Narrowed("", where, [])
 
-    narrowed = await run_sync(work, limiter=service.searching) if text.strip() else Narrowed("", None, [])
+    reads_store = text.strip() or not _is_quick(options)
+    narrowed = await run_sync(work, limiter=service.searching) if reads_store else work()
     words = queries.parse_question(narrowed.text) if narrowed.text else []
     return _Question(options, narrowed, words, start)
 
@@ -63,14 +62,8 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
         if response is not None:
             return response
     question = await _read(service, request)
-    if not (question.words or request.minus or request.minus_ids or request.id or request.code):
-        nothing = Query(np.zeros(0, np.uint8))  # the question was only dates and places
-        return await service.search(partial(_search, service, question, nothing, ""), quick=False)
-    if request.text is not None or request.minus or request.minus_ids:
-        if request.id is None and not request.minus_ids:
-            parts = _parts(service, request, question.words)  # no item to read
-        else:
-            parts = await run_sync(_parts, service, request, question.words, limiter=service.searching)
+    if question.words or request.minus or request.minus_ids:
+        parts = await run_sync(_parts, service, request, question.words, limiter=service.searching)
         return await _search_parts(service, question, parts)
     if request.rerank:
         raise HTTPException(422, "rerank: needs the query's real-valued outputs; ask with words or a picture")
@@ -78,7 +71,7 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
     def work() -> Response:
         return _search(service, question, *_stored_query(service, request))
 
-    return await service.search(work, _is_quick(request))
+    return await service.search(work, _is_quick(request) and not question.narrowed.phrases)
 
 
 @router.post("/search/image", tags=["search"], response_model=schemas.SearchResponse)
@@ -106,9 +99,9 @@ def _unpack_hex(service: Service, code: str) -> PackedCodes:
 
 
 def _stored_query(service: Service, request: schemas.SearchRequest) -> tuple[Query, str]:
-    """Return a stored item or a code as a query, and the modality of the item's code that asks."""
+    """Return a stored item, a code, or nothing, as a query, and the modality of the item's code that asks."""
     if request.id is None:
-        return Query(_unpack_hex(service, request.code or "")), ""
+        return Query(_unpack_hex(service, request.code) if request.code else np.zeros(0, np.uint8)), ""
     item = service.get_item(request.id)
     searched = service.store.choose_modality(request.modality)
     modality = request.query_modality or (searched if searched in item.codes else min(item.codes))
@@ -279,13 +272,11 @@ def _answer(service: Service, question: _Question, query: Query, other: _Other |
     A corrected question, and that as a query, are suggested with the first answers if it is better answered.
     """
     options = question.options
-    where = service.browser.narrow(options.where, options.label, options.folder, options.month)
-    where = question.narrowed.where if question.narrowed.phrases else where
     shared = options.model_dump(include={"k", "radius", "modality", "collapse", "by"})
-    store_options = SearchOptions(**shared, where=where, rerank=options.rerank or None)
+    store_options = SearchOptions(**shared, where=question.narrowed.where, rerank=options.rerank or None)
     if not len(query.code) and not query.words:  # only dates and places
         part = slice(options.offset, options.offset + options.k)
-        _, ids = service.browser.select(where, options.order or "newest", 0, part)
+        _, ids = service.browser.select(store_options.where, options.order or "newest", 0, part)
         return _Page(list_hits(service.store, ids, store_options), None)
     left_out = options.id if isinstance(options, schemas.SearchRequest) and options.exclude_self else None
     by_date = options.order is not None
@@ -332,37 +323,27 @@ _CONDITIONS |= {"folder": "folder", "month": "month", "where": "where"}
 @router.post("/explain", tags=["explain"], response_model=schemas.ExplainResponse)
 async def explain(request: schemas.ExplainRequest, service: CurrentService) -> Response:
     """Explain why two of words, stored items and codes match: bits, their labels, and what parts and words matter."""
-
-    def make_sides() -> tuple[Side, Side]:
-        return _make_side(service, request.first), _make_side(service, request.second)
-
-    return await _explain(service, make_sides, request)
+    return await _explain(service, request.first, request.second, request)
 
 
 @router.post("/explain/image", tags=["explain"], response_model=schemas.ExplainResponse)
 async def explain_image(service: CurrentService, request: Annotated[schemas.ImageExplanation, File()]) -> Response:
     """Explain why an uploaded picture matches a stored item. The picture is not kept."""
     async with service.open_image(request.image) as (_, content):
-
-        def make_sides() -> tuple[Side, Side]:
-            uploaded = _encode_file(service, content, "your picture")
-            return uploaded, _make_side(service, schemas.ExplainItem(id=request.id, modality=request.modality))
-
-        return await _explain(service, make_sides, request)
+        stored = schemas.ExplainItem(id=request.id, modality=request.modality)
+        return await _explain(service, content, stored, request)
 
 
 async def _explain(
-    service: Service, make_sides: Callable[[], tuple[Side, Side]], options: schemas.MapOptions
+    service: Service, first: schemas.ExplainItem | bytes, second: schemas.ExplainItem, options: schemas.MapOptions
 ) -> Response:
     """Encode the pair, find its labels, draw its maps and write the answer, in a worker thread."""
     start = time.perf_counter()
 
     def work() -> Response:
-        limits = service.limits
+        limits, pair = service.limits, (_make_side(service, first), _make_side(service, second))
         settings = MapSettings(options.cells, options.patch, options.fill, limits.words, limits.patches)
-        explanation = explain_pair(
-            make_sides(), service.bit_labels(), _encoders(service), settings if options.maps else None
-        )
+        explanation = explain_pair(pair, service.bit_labels(), _encoders(service), settings if options.maps else None)
         answer = schemas.ExplainResponse(**explanation.as_dict(), seconds=time.perf_counter() - start)
         return Response(answer.model_dump_json(), media_type="application/json")
 
@@ -373,8 +354,10 @@ def _encoders(service: Service) -> dict[str, Encode]:
     return {modality: partial(service.encode_from_thread, modality) for modality in service.encoding.result().batchers}
 
 
-def _make_side(service: Service, request: schemas.ExplainItem) -> Side:
-    """Return one item of the pair, as the request names it."""
+def _make_side(service: Service, request: schemas.ExplainItem | bytes) -> Side:
+    """Return one item of the pair, as the request names it, or an uploaded image."""
+    if isinstance(request, bytes):
+        return _encode_file(service, request, "your picture")
     if request.text is not None:
         return Side.encode("text", request.text, partial(service.encode_from_thread, "text"))
     store = service.store
@@ -404,7 +387,7 @@ def _load_image(service: Service, item: Item, path: Path) -> Side:
     try:
         is_raw = path.suffix.lower() in RAW_ENDINGS
         content = service.thumbnails.jpeg(path)[0] if is_raw else path.read_bytes()
-        open_upload(content, inf, service.limits.side, STORED_FORMATS)
+        open_upload(content, float("inf"), service.limits.side, STORED_FORMATS)
     except (OSError, HTTPException):
         problem = "its picture is not there any more, cannot be read or is too large"
         return Side.unpack(code, "image", item.id, n_bits, problem)

@@ -26,7 +26,6 @@ from channelhash.explanation.api import BitLabels
 from channelhash.explanation.occlusion import Outputs
 from channelhash.models.description import QueryEncoder
 from channelhash.models.fitted import FittedModel
-from channelhash.search.filters import quoted
 from channelhash.search.hits import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.items import Catalogue, Order
@@ -122,26 +121,24 @@ class _Batcher(Generic[_Item, _Result]):
     async def _empty(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting[: self._max_items], self._waiting[self._max_items :]
-            await self._answer([(item, future) for item, future in batch if not future.cancelled()])
+            batch = [(item, future) for item, future in batch if not future.cancelled()]
+            call = partial(self._try, [item for item, _ in batch])
+            results = await asyncio.get_running_loop().run_in_executor(self._thread, call)
+            for (_, future), result in zip(batch, results, strict=True):
+                if future.done():  # by the end of its request
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
         self._task = None
 
-    async def _answer(self, batch: list[tuple[_Item, asyncio.Future[_Result]]]) -> None:
-        if not batch:
-            return
-        loop = asyncio.get_running_loop()
+    def _try(self, items: Sequence[_Item]) -> Sequence[_Result | Exception] | NDArray[Any]:
+        """Work on items; where that fails, on each alone: one may be at fault, and the others get their results."""
         try:
-            results = await loop.run_in_executor(self._thread, self._work, [item for item, _ in batch])
+            return self._work(items) if items else []
         except Exception as error:
-            if len(batch) == 1:
-                if not batch[0][1].done():  # by the end of its request
-                    batch[0][1].set_exception(error)
-            else:  # one item is at fault: the others get their results
-                for entry in batch:
-                    await self._answer([entry])
-            return
-        for (_, future), result in zip(batch, results, strict=True):
-            if not future.done():
-                future.set_result(result)
+            return [error] if len(items) == 1 else [result for item in items for result in self._try([item])]
 
 
 class Words(NamedTuple):
@@ -331,8 +328,6 @@ class Service:
 
     async def get_encoding(self) -> _Encoding:
         """Return how new items become codes, once the model is there; raise what its loading raised."""
-        if self.encoding.done():
-            return self.encoding.result()
         return await asyncio.shield(asyncio.wrap_future(self.encoding))
 
     async def encode(self, modality: str, item: Any) -> Outputs:
@@ -448,22 +443,6 @@ class _Browser:
         catalogue = self.catalogue()
         places = catalogue.places(order, seed, None if where is None else set(self._store.ids(where)))
         return len(places), [catalogue.ids[place] for place in places[part].tolist()]
-
-    def narrow(self, where: str | None, labels: Sequence[str], folder: str | None, month: str | None) -> str | None:
-        """Return the filter of all of these together; None where there are none."""
-        parts = []
-        if labels:
-            parts.append(f"label IN ({', '.join(map(quoted, labels))})")
-        if folder:
-            parts.append(f"(id >= {quoted(f'{folder}/')} AND id < {quoted(f'{folder}0')})")  # 0 comes after /
-        if month:
-            parts.append(self._store.date_filter(f"{{0}} >= '{month}' AND {{0}} < '{month}~'"))
-            if not parts[-1]:
-                raise InputError("month: no item of this store has a date")
-        if where and parts:
-            self._store.check_filter(where)  # alone: what is unbalanced may be balanced among the others
-            parts.append(f"({where})")
-        return " AND ".join(parts) or where or None
 
 
 async def _service(request: Request) -> Service:
