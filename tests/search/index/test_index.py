@@ -10,7 +10,7 @@ import channelhash as ch
 from channelhash.lab import brute_force as exact
 from channelhash.search import index as code_index
 from channelhash.search.duplicates import _group_codes as group_codes
-from channelhash.search.index import CodeIndex, Matches, clustered_scan, linear_scan
+from channelhash.search.index import CodeIndex, Matches, clusters as clustering, scans
 from channelhash.search.items import MOST_BITS
 from refusals import check_refusal
 
@@ -101,7 +101,7 @@ def check_answers(k, n, kind, seed, data):
             patch.setattr(code_index, "_left_to_numpy", left_to_numpy)
             patch.setattr(code_index, "_FRACTION", share)
             if share < 0.1 and n:
-                patch.setattr(linear_scan, "nearest", None)
+                patch.setattr(scans, "search_all", None)
             index = CodeIndex.build(codes, k, clusters)
             assert len(index) == n
             assert index.n_distinct == len({code.tobytes() for code in codes})
@@ -112,7 +112,7 @@ def check_answers(k, n, kind, seed, data):
 
 def test_the_compiled_loops_are_loaded_once_numpy_has_compared_so_many_words(monkeypatch):
     asked = []
-    for name, owner, function in (("plain", code_index, "_scan_nearest"), ("compiled", linear_scan, "nearest")):
+    for name, owner, function in (("plain", code_index, "_scan_nearest"), ("compiled", scans, "search_all")):
         scan = getattr(owner, function)
         monkeypatch.setattr(owner, function, lambda search, name=name, scan=scan: asked.append(name) or scan(search))
     monkeypatch.setattr(code_index, "_left_to_numpy", 3 * 50)
@@ -143,7 +143,7 @@ def test_arguments_that_do_not_fit_are_refused(monkeypatch):
 
 def test_clusters_searched_on_all_cores_give_the_answers_of_the_plain_search(monkeypatch):
     monkeypatch.setattr(code_index, "_FRACTION", 1e-9)
-    monkeypatch.setattr(linear_scan, "nearest", None)
+    monkeypatch.setattr(scans, "search_all", None)
     codes, queries = draw(5_000, 70, 20, 0), draw(9, 70, 20, 1)
     index = CodeIndex.build(codes, 70, clusters=True)
     assert_same(index.nearest(queries, 20), plainly(exact.nearest, queries, codes, 20, None))
@@ -151,7 +151,7 @@ def test_clusters_searched_on_all_cores_give_the_answers_of_the_plain_search(mon
 
 def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
     monkeypatch.setattr(code_index, "_FEWEST_CLUSTERED", 1_000)
-    monkeypatch.setattr(clustered_scan, "_PIVOTS", 64)
+    monkeypatch.setattr(clustering, "_PIVOTS", 64)
     for codes, clustered in ((draw(30_000, 128, 20, 0), True), (scattered(30_000, 0, 16), False)):
         assert ("cluster_pivots" in CodeIndex.build(codes, 128).arrays()) is clustered
         assert "cluster_pivots" not in CodeIndex.build(codes[:900], 128).arrays()
@@ -196,8 +196,8 @@ def test_a_scan_in_segments_gives_the_answers_of_the_plain_one(segments, density
     queries[1] = packed[n // 2]
     queries[2], queries[3] = 0, 255  # before and behind all codes
     allowed = None if density is None else np.random.default_rng(2).random(n) < density
-    monkeypatch.setattr(linear_scan, "few_words", 0)  # on all cores
-    monkeypatch.setattr(linear_scan, "_division", lambda search: linear_scan._Division(2 * segments, 8, segments))
+    monkeypatch.setattr(scans, "few_words", 0)  # on all cores
+    monkeypatch.setattr(scans, "_division", lambda search: scans._Division(2 * segments, 8, segments))
     index = CodeIndex.build(packed, 64, clusters=False)
     for k in (1, 20, n):
         assert_same(index.nearest(queries, k, allowed), plainly(exact.nearest, queries, packed, k, allowed))

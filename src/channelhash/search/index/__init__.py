@@ -5,7 +5,6 @@ process compare codes with NumPy alone: nothing is compiled.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -178,8 +177,7 @@ class Search(NamedTuple):
     n_bits: int
 
 
-@dataclass(frozen=True)
-class Matches:
+class Matches(NamedTuple):
     """What one query found, nearest first, equal distances by row.
 
     Attributes:
@@ -287,9 +285,9 @@ def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
         return
     _left_to_numpy = 0
     if on_one_core:
-        from channelhash.search.index import linear_scan
+        from channelhash.search.index import scans
 
-        linear_scan.few_words = on_one_core
+        scans.few_words = on_one_core
     codes = np.arange(64, dtype=np.uint64).view(np.uint8).reshape(64, 8)  # enough for clusters to be searched
     for clusters in (False, True):
         CodeIndex.build(codes, n_bits=64, clusters=clusters).nearest(codes[:1], k=1)
@@ -298,9 +296,9 @@ def compile_loops(n_words: int = _FEW_WORDS + 1, on_one_core: int = 0) -> None:
 class CodeIndex:
     """Codes by row, each distinct one kept once. Answers come nearest first, equal distances by row.
 
-    Where there are clusters (`clustered_scan`), a search goes through them and is left to a scan of all distinct codes
-    (`linear_scan`) where that is cheaper. Both are compiled, and the first searches of a process use NumPy instead
-    (`_scan_nearest`); the answers are the same. Several threads may search at the same time.
+    Where there are clusters, a search goes through them and is left to a scan of all distinct codes where that is
+    cheaper. Both are compiled (`scans`), and the first searches of a process use NumPy instead (`_scan_nearest`); the
+    answers are the same. Several threads may search at the same time.
 
     >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
     >>> [match.rows.tolist() for match in index.nearest(np.array([[6]], np.uint8), k=2)]
@@ -324,20 +322,20 @@ class CodeIndex:
         plain = cls(find_distinct(packed, n_bits), None, n_bits)
         if not plain.n_distinct or clusters is False or (clusters is None and plain.n_distinct < _FEWEST_CLUSTERED):
             return plain
-        from channelhash.search.index.clustered_scan import cluster  # compiled
+        from channelhash.search.index.clusters import cluster  # compiled
 
         clustered = cls(*cluster(plain._distinct), n_bits)
         return clustered if clusters or clustered._pays() else plain
 
     def _pays(self) -> bool:
         """Return whether most searches for a sample of the codes are not left to the scan."""
-        from channelhash.search.index import clustered_scan
+        from channelhash.search.index import scans
 
         assert self._clusters is not None
         sample = generator(0, "trials", self.n_distinct).choice(self.n_distinct, _TRIALS)
         words = np.ascontiguousarray(self._distinct.codes[:, sample].T)
         search = Search(words, *self._distinct, _ALL, min(len(self), _TRIED_FIRST), self.n_bits, self.n_bits)
-        return len(clustered_scan.nearest(search, self._clusters, self._budget)) >= _WORTH * _TRIALS
+        return len(scans.search_clusters(search, self._clusters, self._budget)) >= _WORTH * _TRIALS
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "CodeIndex":
@@ -427,7 +425,7 @@ class CodeIndex:
         if allowed is not None and (allowed.dtype != np.bool_ or allowed.shape != (len(self),)):
             raise ValueError(f"a mask is ({len(self)},) bool, not {allowed.shape} {allowed.dtype}")
         mask = _ALL if allowed is None else np.require(allowed, requirements=["C", "W"])
-        if not len(self) or not len(queries):
+        if not len(self):
             return [Matches(*np.empty((2, 0), dtype=np.int64)) for _ in queries]
         query_words = _code_words(queries, self.n_bits)
         count = len(self) if k is None else min(k, len(self))
@@ -447,16 +445,15 @@ class CodeIndex:
         return results
 
     def _search_compiled(self, search: Search) -> list[Matches]:
-        from channelhash.search.index import clustered_scan, linear_scan
+        from channelhash.search.index import scans
 
         matches: dict[int, Matches] = {}
         every = search.k == len(self) and search.radius < self.n_bits
         if self._clusters is not None and (every or search.k < self.n_distinct / _FRACTION):
-            matches = clustered_scan.nearest(search, self._clusters, self._budget)
+            matches = scans.search_clusters(search, self._clusters, self._budget)
         rest = [q for q in range(len(search.queries)) if q not in matches]
         if rest:
-            search = search._replace(queries=search.queries[rest]) if matches else search
-            matches.update(zip(rest, linear_scan.nearest(search), strict=True))
+            matches |= zip(rest, scans.search_all(search._replace(queries=search.queries[rest])), strict=True)
         return [matches[q] for q in range(len(matches))]
 
     @property

@@ -1,4 +1,4 @@
-"""The compiled pass over all distinct codes, for the nearest within a radius. It builds no array of pairs.
+"""Compiled searches for the nearest codes within a radius: over all distinct ones, or in clusters.
 
 An entry is one word: the distance above, the number of the code below, 32 bits each. Entries farther than a limit are
 not taken; the limit is the distance of the ``k``-th nearest code, as soon as so many are met. The ``k`` nearest codes
@@ -6,6 +6,18 @@ by (distance, first row) hold the ``k`` nearest rows: a row of any other code co
 
 Beside the entries a pass keeps how many codes it has met by distance (``counts``, exact up to the limit) and its
 ``state``: the number of entries, the limit, and the number of codes within it.
+
+Where codes lie in clusters, around pivots, few of them are looked at, with bounds from the triangle inequality.
+
+Why nothing is missed. The Hamming distance d is a metric. For a query q, a code x and its pivot c it gives
+d(q, c) ≤ d(q, x) + d(x, c) and d(x, c) ≤ d(x, q) + d(q, c), hence |d(q, c) − d(x, c)| ≤ d(q, x). A code within t bits
+of q is thus at a distance of d(q, c) − t to d(q, c) + t from its pivot. Codes stand by that distance, so those that may
+be within t are neighbours: a cut of the pivot's codes. All of the cut are compared; all others are farther than t.
+
+The search starts with the codes of the nearest pivots, until k codes are met. From then on t is the distance of the
+k-th nearest code met, and only falls. A cut made for a larger t holds that for a smaller one. Where the cuts together
+would cost more than a scan of all codes, the search is given up, and the scan does it. Each step is proved in
+docs/explanation/exact-search.md.
 """
 
 from typing import NamedTuple
@@ -13,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.search.index import Matches, Search
+from channelhash.search.index import Clusters, Matches, Search
 from channelhash.utils.compiled import inner, loop_threads, njit, popcount, run_tasks
 
 # Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.
@@ -56,15 +68,15 @@ def _any_near(distances, limit):  # type: ignore[no-untyped-def]
 
 
 @inner
-def take(distances, start, size, k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
+def _take(distances, start, size, k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Add those of ``size`` measured codes, the first of which is ``start``, that are within the limit and count."""
     for chunk in range(0, size, _CHUNK):
-        if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(state[LIMIT])):
+        if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(state[_LIMIT])):
             continue
         for i in range(chunk, chunk + _CHUNK):
             c = start + i
-            if distances[i] <= state[LIMIT] and (len(allowed) == 0 or _first_row(c, starts, rows, allowed) >= 0):
-                if state[SIZE] == len(entries):
+            if distances[i] <= state[_LIMIT] and (len(allowed) == 0 or _first_row(c, starts, rows, allowed) >= 0):
+                if state[_SIZE] == len(entries):
                     _make_room(k, entries, counts, state, starts, rows, allowed)
                 _add(distances[i], c, k, entries, counts, state)
 
@@ -123,7 +135,7 @@ def _nearest_task(task, division, search, candidates):  # type: ignore[no-untype
     distances = np.empty(BLOCK, dtype=np.uint16)
     for q in range(first, last):
         state, counts = candidates.states[segment, q], candidates.counts[segment, q]
-        state[LIMIT] = _first_limit(queries[q], search, begin, end, distances, counts, state[LIMIT])
+        state[_LIMIT] = _first_limit(queries[q], search, begin, end, distances, counts, state[_LIMIT])
     for start in range(begin, end, BLOCK):
         size = min(BLOCK, end - start)
         for q in range(first, last):
@@ -131,7 +143,7 @@ def _nearest_task(task, division, search, candidates):  # type: ignore[no-untype
             entries = candidates.entries[segment, q]
             counts = candidates.counts[segment, q]
             state = candidates.states[segment, q]
-            take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
+            _take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
 
 
 @njit(cache=True, nogil=True)
@@ -140,17 +152,17 @@ def _nearest_tasks(first, last, division, search, candidates):  # type: ignore[n
         _nearest_task(task, division, search, candidates)
 
 
-def nearest(search: Search) -> list[Matches]:
+def search_all(search: Search) -> list[Matches]:
     """Find the first ``k`` rows of each query within the radius.
 
     >>> from channelhash.search.index import find_distinct
     >>> codes, no_mask = find_distinct(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
     >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
-    >>> nearest(search)[0].rows.tolist()
+    >>> search_all(search)[0].rows.tolist()
     [0]
     """
     division, nq, m = _division(search), len(search.queries), search.codes.shape[1]
-    room = min(2 * (search.k + SPARE), -(-m // division.segments))
+    room = min(2 * (search.k + _SPARE), -(-m // division.segments))
     candidates = _no_candidates(search, division.segments, nq, room)
     run_tasks(_nearest_tasks, division.tasks, division, search, candidates, alone=search.queries.size * m < few_words)
     rows, distances = np.empty((2, nq, search.k), dtype=np.int64)
@@ -171,12 +183,12 @@ def _division(search: Search) -> _Division:
     return _Division(groups * segments, group, segments)
 
 
-SIZE, LIMIT, WITHIN = 0, 1, 2
-HALF = np.uint64(32)
-LOWER = np.uint64(0xFFFFFFFF)
+_SIZE, _LIMIT, _WITHIN = 0, 1, 2
+_HALF = np.uint64(32)
+_LOWER = np.uint64(0xFFFFFFFF)
 
 # Room for entries beside the answers, so that they are seldom sorted out.
-SPARE = 512
+_SPARE = 512
 
 
 class _Candidates(NamedTuple):
@@ -196,13 +208,13 @@ class _Candidates(NamedTuple):
 def _no_candidates(search: Search, passes: int, n_queries: int, room: int) -> _Candidates:
     """Return what passes with room for so many entries start from; codes beyond the radius are not taken."""
     states = np.zeros((passes, n_queries, 3), dtype=np.int64)
-    states[:, :, LIMIT] = search.radius
+    states[:, :, _LIMIT] = search.radius
     entries = np.empty((passes, n_queries, room), dtype=np.uint64)
     return _Candidates(entries, np.zeros((passes, n_queries, search.n_bits + 1), dtype=np.int64), states)
 
 
-#: The same, for compiled loops.
-fresh = inner(_no_candidates)
+# The same, for compiled loops.
+_fresh = inner(_no_candidates)
 
 
 # Loops work on arrays that were taken out of the tuples before: doing so in a loop costs more than the rest of it.
@@ -224,13 +236,13 @@ def _sort_keys(entries, n, starts, rows, allowed):  # type: ignore[no-untyped-de
     """Return of each entry its distance above and the first row of its code below: the order of answers."""
     keys = np.empty(n, dtype=np.uint64)
     for i in range(n):
-        row = np.uint64(_first_row(entries[i] & LOWER, starts, rows, allowed))
-        keys[i] = (entries[i] & ~LOWER) | row
+        row = np.uint64(_first_row(entries[i] & _LOWER, starts, rows, allowed))
+        keys[i] = (entries[i] & ~_LOWER) | row
     return keys
 
 
 @inner
-def in_order(keys, values):  # type: ignore[no-untyped-def]
+def _in_order(keys, values):  # type: ignore[no-untyped-def]
     """Return words in the order of their keys, by merging ever longer runs; both are overwritten.
 
     NumPy's sorts, which Numba would compile here, take longer to compile than all else that a search needs.
@@ -257,29 +269,29 @@ def in_order(keys, values):  # type: ignore[no-untyped-def]
 @inner
 def _make_room(k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Drop what is beyond the limit and, if the limit itself is crowded, all but the ``k`` first codes."""
-    n, limit = 0, np.uint64(state[LIMIT])
-    for i in range(state[SIZE]):
-        if entries[i] >> HALF <= limit:
+    n, limit = 0, np.uint64(state[_LIMIT])
+    for i in range(state[_SIZE]):
+        if entries[i] >> _HALF <= limit:
             entries[n] = entries[i]
             n += 1
-    if n > k + SPARE:
-        first = in_order(_sort_keys(entries, n, starts, rows, allowed), entries[:n])
+    if n > k + _SPARE:
+        first = _in_order(_sort_keys(entries, n, starts, rows, allowed), entries[:n])
         entries[:k] = first[:k]
-        counts[state[LIMIT]] -= n - k
-        state[WITHIN] = n = k
-    state[SIZE] = n
+        counts[state[_LIMIT]] -= n - k
+        state[_WITHIN] = n = k
+    state[_SIZE] = n
 
 
 @inner
 def _add(distance, c, k, entries, counts, state):  # type: ignore[no-untyped-def]
     """Add code ``c``, which is within the limit, to the candidates of a query, for which there is room."""
-    entries[state[SIZE]] = (np.uint64(distance) << HALF) | np.uint64(c)
-    state[SIZE] += 1
-    state[WITHIN] += 1
+    entries[state[_SIZE]] = (np.uint64(distance) << _HALF) | np.uint64(c)
+    state[_SIZE] += 1
+    state[_WITHIN] += 1
     counts[distance] += 1
-    while state[WITHIN] - counts[state[LIMIT]] >= k:
-        state[WITHIN] -= counts[state[LIMIT]]
-        state[LIMIT] -= 1
+    while state[_WITHIN] - counts[state[_LIMIT]] >= k:
+        state[_WITHIN] -= counts[state[_LIMIT]]
+        state[_LIMIT] -= 1
 
 
 @inner
@@ -293,49 +305,153 @@ def _best_entries(q, candidates, search):  # type: ignore[no-untyped-def]
         for p in range(len(counts)):
             met += counts[p, q, limit]
     for p in range(len(states)):
-        size += states[p, q, SIZE]
+        size += states[p, q, _SIZE]
     n, best = 0, np.empty(size, dtype=np.uint64)
     for p in range(len(entries)):
-        for i in range(states[p, q, SIZE]):
-            if entries[p, q, i] >> HALF <= np.uint64(limit):
+        for i in range(states[p, q, _SIZE]):
+            if entries[p, q, i] >> _HALF <= np.uint64(limit):
                 best[n] = entries[p, q, i]
                 n += 1
-    return in_order(_sort_keys(best, n, search.starts, search.rows, search.allowed), best[:n])
+    return _in_order(_sort_keys(best, n, search.starts, search.rows, search.allowed), best[:n])
 
 
 @inner
-def write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
+def _write(q, candidates, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
     """Write the answers of one query, the first rows by (distance, row), and return their number."""
-    best = _best_entries(q, candidates, search)
+    best, k = _best_entries(q, candidates, search), len(out_rows)
     starts, rows, allowed = search.starts, search.rows, search.allowed
-    k, n = len(out_rows), len(best)
-    done, i = 0, 0
-    while i < n and done < k:
-        end, size = i, 0
-        while end < n and best[end] >> HALF == best[i] >> HALF:
-            c = best[end] & LOWER
-            size += int(min(starts[c + np.uint64(1)] - starts[c], np.uint64(k - done)))
-            end += 1
-        tied, t = np.empty(size, dtype=np.uint64), 0
-        for j in range(i, end):
-            c, taken = best[j] & LOWER, 0
-            for e in range(starts[c], starts[c + np.uint64(1)]):
-                if taken == k - done:
-                    break
-                if len(allowed) == 0 or allowed[rows[e]]:
-                    tied[t + taken] = rows[e]
-                    taken += 1
-            t += taken
-        tied = in_order(tied[:t], tied[:t])
-        for j in range(min(t, k - done)):
-            out_rows[done + j] = np.int64(tied[j])
-            out_distances[done + j] = np.int64(best[i] >> HALF)
-        done += min(t, k - done)
-        i = end
-    return done
+    size, n = 0, 0
+    for entry in best:
+        size += min(np.int64(starts[(entry & _LOWER) + np.uint64(1)] - starts[entry & _LOWER]), k)
+    found = np.empty(size, dtype=np.uint64)  # memory that nothing is written to is not taken
+    for i in range(len(best)):
+        if n >= k and best[i] >> _HALF != best[i - 1] >> _HALF:
+            break
+        c, before = best[i] & _LOWER, n
+        for e in range(starts[c], starts[c + np.uint64(1)]):
+            if n - before == k:
+                break
+            if len(allowed) == 0 or allowed[rows[e]]:
+                found[n] = (best[i] & ~_LOWER) | np.uint64(rows[e])
+                n += 1
+    found = _in_order(found[:n], found[:n])
+    for i in range(min(n, k)):
+        out_rows[i], out_distances[i] = np.int64(found[i] & _LOWER), np.int64(found[i] >> _HALF)
+    return min(n, k)
 
 
 @njit(cache=True, nogil=True)
 def _write_answers(candidates, search, out_rows, out_distances, sizes):  # type: ignore[no-untyped-def]
     for q in range(len(sizes)):
-        sizes[q] = write(q, candidates, search, out_rows[q], out_distances[q])
+        sizes[q] = _write(q, candidates, search, out_rows[q], out_distances[q])
+
+
+# Searches in clusters.
+
+# What a cut costs beside its codes: as much as so many words of them.
+_CUT = 768
+# A search for more answers than so many budgets divided by the number of pivots is given up at once: the pivots near
+# the query have too few codes.
+_CROWDED = 8
+# Pivots whose codes are met first, at most.
+_FIRST = 64
+# Distance of a pivot whose codes have been met.
+_MET = np.uint16(0xFFFF)
+# Queries below which one core is quicker.
+_FEW_QUERIES = 8
+
+
+@inner
+def _cut(c, far, limit, offsets, shift):  # type: ignore[no-untyped-def]
+    """Return begin and end of the codes of pivot ``c``, ``far`` from the query, that may be within the limit."""
+    last = offsets.shape[1] - 2
+    low, high = max(0, far - limit) >> shift, min(last, (far + limit) >> shift)
+    if low > last:
+        return np.int64(0), np.int64(0)
+    return np.int64(offsets[c, low]), np.int64(offsets[c, high + 1])
+
+
+@inner
+def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped-def]
+    """Compare the codes of a cut. ``met`` are the query's entries, counts and state."""
+    entries, counts, state = met
+    codes, k = search.codes, search.k
+    starts, rows, allowed = search.starts, search.rows, search.allowed
+    for start in range(begin, end, BLOCK):
+        size = min(BLOCK, end - start)
+        measure(distances, code, codes, start, size)
+        _take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
+
+
+@inner
+def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-def]
+    """List the pivots that still may have codes within the limit, distance above and number below; return how many.
+
+    ``costs`` are that of a cut beside its codes, and what all may cost. Beyond it, the number returned is below 0.
+    """
+    reach, offsets, shift = clusters.reach, clusters.offsets, clusters.shift[0]
+    (of_cut, budget), n = costs, 0
+    for c in range(len(far)):
+        if far[c] != _MET and np.int64(far[c]) <= np.int64(reach[c]) + limit:
+            begin, end = _cut(c, np.int64(far[c]), limit, offsets, shift)
+            if end > begin:
+                budget -= of_cut + end - begin
+                if budget < 0:
+                    return -1
+                listed[n] = (np.uint64(far[c]) << _HALF) | np.uint64(c)
+                n += 1
+    return n
+
+
+@inner
+def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[no-untyped-def]
+    """Write the answers of one query and return their number; -1 if the search is given up."""
+    # With room for codes that are met again, as in forged files.
+    code, candidates = search.queries[q], _fresh(search, 1, 1, 2 * (search.k + _SPARE))
+    met = candidates.entries[0, 0], candidates.counts[0, 0], candidates.states[0, 0]
+    pivots, offsets, shift, state = clusters.pivots, clusters.offsets, clusters.shift[0], met[2]
+    p, measured = pivots.shape[1], np.empty(BLOCK, dtype=np.uint16)
+    far = np.empty((p + BLOCK - 1) // BLOCK * BLOCK, dtype=np.uint16)
+    for start in range(0, p, BLOCK):
+        measure(far[start:], code, pivots, start, min(BLOCK, p - start))
+    far = far[:p]
+    for _ in range(_FIRST):
+        if state[_WITHIN] >= search.k or state[_LIMIT] < search.n_bits:
+            break
+        c = np.argmin(far)
+        if far[c] != _MET:
+            _visit(code, np.int64(offsets[c, 0]), np.int64(offsets[c, -1]), measured, search, met)
+            far[c] = _MET
+    listed = np.empty(p, dtype=np.uint64)
+    n = _list_cuts(far, state[_LIMIT], clusters, (_CUT // len(code), budget), listed)
+    if n < 0:
+        return -1
+    listed = _in_order(listed[:n], listed[:n])
+    for i in range(n):
+        pivot = listed[i]
+        begin, end = _cut(np.int64(pivot & _LOWER), np.int64(pivot >> _HALF), state[_LIMIT], offsets, shift)
+        _visit(code, begin, end, measured, search, met)
+    return _write(0, candidates, search, rows[q], distances[q])
+
+
+@njit(cache=True, nogil=True)
+def _search_queries(first, last, search, clusters, budget, rows, distances, sizes):  # type: ignore[no-untyped-def]
+    for q in range(first, last):
+        sizes[q] = _search_one(q, search, clusters, budget, rows, distances)
+
+
+def search_clusters(search: Search, clusters: Clusters, budget: int) -> dict[int, Matches]:
+    """Find the first ``k`` rows within the radius, by query; queries that are given up are left out.
+
+    ``budget`` codes may be looked at beside those of the nearest pivots; a cut counts as several.
+    """
+    n_queries = len(search.queries)
+    if search.radius == search.n_bits and search.k * clusters.pivots.shape[1] > _CROWDED * budget:
+        return {}
+    rows, distances = np.empty((2, n_queries, search.k), dtype=np.int64)
+    sizes = np.empty(n_queries, dtype=np.int64)
+    if n_queries == 1:
+        budget //= loop_threads()  # a scan would use all cores
+    few = n_queries < _FEW_QUERIES
+    run_tasks(_search_queries, n_queries, search, clusters, budget, rows, distances, sizes, alone=few)
+    return {q: Matches(rows[q, :n], distances[q, :n]) for q, n in enumerate(sizes.tolist()) if n >= 0}
