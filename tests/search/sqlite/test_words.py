@@ -177,7 +177,8 @@ def test_the_index_follows_changes_and_is_checked_and_repaired(tmp_path):
     add(store, ["a kite"])
     store.delete(["001"])
     assert [store.search_words(word).ids for word in ("dog", "kite", "cat", "bird")] == [[], ["000"], [], ["002"]]
-    check_refusal("already", store.add, ["new", "000"], np.zeros((2, 1), np.uint8), metadata=[{"text": "whale"}, {}])
+    whale = [{"text": "whale"}, {}]
+    check_refusal("'000' has a code", store.add, ["new", "000"], np.zeros((2, 1), np.uint8), metadata=whale)
     assert store.search_words("whale").ids == []
     store.close()
     assert check_store(tmp_path / "store") == []

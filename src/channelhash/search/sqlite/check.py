@@ -63,7 +63,7 @@ def check_store(path: Path) -> list[Finding]:
     with one_line_errors(str(folder.database)):
         manifest, findings = _described(folder)
         findings += [*_unlike_manifest(folder), *_in_database(folder, manifest)]
-        findings = findings or _in_snapshot(folder)
+        findings = findings or check_snapshot(folder)
     if folder.model.is_dir():
         findings += [Finding(folder.model.name, line) for line in damaged_files(folder.model)]
     return findings
@@ -88,7 +88,7 @@ def repair_store(path: Path) -> _Repaired:
                 _number_on(folder, old, items)
     if damaged or (unlike and not in_database):
         folder.description.unlink(missing_ok=True)
-    snapshot = _in_snapshot(folder)
+    snapshot = check_snapshot(folder)
     with closing(open_folder(path)) as store:  # checks all, and makes the description again
         if snapshot:
             store.make_snapshot()
@@ -159,12 +159,6 @@ def _in_database(folder: StoreFolder, manifest: Manifest | None) -> list[Finding
         if "unable to open" in str(error):
             raise
         return [Finding(folder.database.name, " ".join(str(error).split()))]
-
-
-def _in_snapshot(folder: StoreFolder) -> list[Finding]:
-    """Return what is wrong with the current snapshot of a whole database."""
-    line = check_snapshot(folder)
-    return [Finding("snapshot", line)] if line else []
 
 
 def _check_alone(folder: StoreFolder) -> None:

@@ -127,16 +127,13 @@ class ItemsDatabase:
     def writing(self) -> Iterator[None]:
         """Open a block whose writes happen together when it ends, or not at all if it raises or the process dies."""
         with self._transaction("BEGIN IMMEDIATE"):
+            self._state = State.read(self._connection)
             yield
-            state = State.read(self._connection)
-            state = state._replace(writes=state.writes + 1)
-            self._set_state(state)
+            state = self._state._replace(writes=self._state.writes + 1)
+            columns = ", ".join(f"{name} = ?" for name in (*State._fields, "checksum"))
+            self._connection.execute(f"UPDATE state SET {columns}", (*state, state.checksum()))
         if self._guard:
             self._guard.note(state.writes)
-
-    def _set_state(self, state: State) -> None:
-        columns = ", ".join(f"{name} = ?" for name in (*State._fields, "checksum"))
-        self._connection.execute(f"UPDATE state SET {columns}", (*state, state.checksum()))
 
     # Within `reading` or `writing`:
 
@@ -185,7 +182,7 @@ class ItemsDatabase:
 
     def get(self, ids: Sequence[str]) -> dict[str, Item]:
         """Return id -> item, with its codes, for those ids that are there, in their order."""
-        known = {name: self._whole_item(name, *row) for name, row in self._known(ids).items()}
+        known = self._known(ids)
         names = {number: name for name, (number, _) in known.items()}
         items = {name: Item(name, {}, json.loads(metadata)) for name, (_, metadata) in known.items()}
         for modality, number, serial, code, projection, checksum in self._rows(_CODES_OF, json.dumps([*names])):
@@ -199,14 +196,12 @@ class ItemsDatabase:
 
     def listed(self, after: int, count: int) -> list[tuple[int, Listed]]:
         """Return the first ``count`` items of a higher number than ``after``, with numbers; errors as in `get`."""
-        sql = "SELECT number, id, metadata, checksum FROM items WHERE number > ? ORDER BY number LIMIT ?"
-        rows = self._rows(sql, after, count)
+        rows = list(self._items("number > ? ORDER BY number LIMIT ?", after, count))
         last = rows[-1][0] if rows else after
         find = "SELECT item FROM codes WHERE modality = ? AND item > ? AND item <= ?"
         coded = {name: {number for (number,) in self._rows(find, name, after, last)} for name in self.modalities()}
         items = []
-        for number, name, metadata, checksum in rows:
-            self._whole_item(name, number, metadata, checksum)
+        for number, name, metadata in rows:
             modalities = tuple(modality for modality, numbers in coded.items() if number in numbers)
             items.append((number, Listed(name, modalities, json.loads(metadata))))
         return items
@@ -231,21 +226,19 @@ class ItemsDatabase:
     def count_changes(self, serial: int) -> tuple[int, int]:
         """Return the number of codes of a higher serial, and of codes that are gone."""
         sql = "SELECT (SELECT count(*) FROM codes WHERE serial > ?), (SELECT count(*) FROM removed)"
-        written, removed = self._rows(sql, serial)[0]
-        return int(written), int(removed)
+        return self._rows(sql, serial)[0]
 
     def removed(self) -> NDArray[np.int64]:
         """Return the serials of codes that are gone and may be in the current snapshot."""
         return np.array([serial for (serial,) in self._rows("SELECT serial FROM removed")], dtype=np.int64)
 
-    # Within `writing`:
+    # Within `writing`, at whose end the state is written:
 
     def write(self, new: NewItems) -> None:
         """Add items, codes of items and metadata."""
         ids, projections = new.ids, new.projections
         numbers = self._write_items(ids, new.metadata)
-        state = State.read(self._connection)
-        serial = state.last_serial
+        last = serial = self._state.last_serial
         for modality, packed in new.codes.items():
             if new.replace:
                 self._remove_codes(modality, numbers)
@@ -258,35 +251,33 @@ class ItemsDatabase:
             try:
                 self._connection.executemany(_INSERT, rows)
             except sqlite3.IntegrityError:
-                sql = "SELECT 1 FROM items JOIN codes ON item = number WHERE id = ? AND modality = ?"
-                for name in ids:
-                    if self._rows(sql, name, modality):
+                sql = "SELECT 1 FROM codes WHERE modality = ? AND item = ? AND serial <= ?"  # none of this call
+                for name, number in zip(ids, numbers, strict=True):
+                    if self._rows(sql, modality, number, last):
                         line = f"{name!r} has a code for {modality} already; replace it with upsert"
                         raise InputError(f"{self._name}: {line}") from None
                 raise disk.damaged(self._name, "a serial is there twice") from None
-        self._set_state(state._replace(version=state.version + 1, last_serial=serial))
+        self._state = self._state._replace(version=self._state.version + 1, last_serial=serial)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items; returns how many were there."""
-        find = "SELECT number FROM items WHERE id = ?"
+        find = "SELECT number FROM items WHERE id = ?"  # whatever else is in the row, which may be damaged
         numbers = [number for name in ids for (number,) in self._rows(find, name)]
         for modality in self.modalities():
             self._remove_codes(modality, numbers)
         self._words.remove(numbers)
         for statement in ("DELETE FROM labels WHERE item = ?", "DELETE FROM items WHERE number = ?"):
             self._connection.executemany(statement, zip(numbers))
-        state = State.read(self._connection)
-        self._set_state(state._replace(version=state.version + 1))
+        self._state = self._state._replace(version=self._state.version + 1)
         return len(numbers)
 
     def raise_version(self, version: int) -> None:
         """Set the version and the number of writes, which are higher than any that a reader has seen."""
-        self._set_state(State.read(self._connection)._replace(version=version, writes=version))
+        self._state = self._state._replace(version=version, writes=version)
 
     def set_snapshot(self, name: str, serial: int, size: int, removed: NDArray[np.int64]) -> None:
         """Make a snapshot the current one, and drop the removals that it knows of."""
-        state = State.read(self._connection)
-        self._set_state(state._replace(snapshot=name, snapshot_serial=serial, snapshot_size=size))
+        self._state = self._state._replace(snapshot=name, snapshot_serial=serial, snapshot_size=size)
         self._connection.executemany("DELETE FROM removed WHERE serial = ?", zip(removed.tolist()))
 
     def _write_items(self, ids: Sequence[str], metadata: Sequence[Metadata] | None) -> list[int]:
@@ -301,7 +292,7 @@ class ItemsDatabase:
                 new.append((last, name, text, disk.item_checksum(last, name, text)))
                 numbers.append(last)
                 continue
-            number, former = self._whole_item(name, *known[name])
+            number, former = known[name]
             numbers.append(number)
             if values:
                 text = _as_json({**json.loads(former), **values})
@@ -320,25 +311,27 @@ class ItemsDatabase:
             execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", sorted(rows))  # in the order of the table
         return numbers
 
-    def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str, int]]:
-        """Return number, metadata and checksum of those ids that are there, in their order."""
-        rows: dict[str, Any] = {}
+    def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str]]:
+        """Return number and metadata of those ids that are there, in their order."""
+        rows: dict[str, tuple[int, str]] = {}
         for start in range(0, len(ids), _AT_ONCE):
             some = ids[start : start + _AT_ONCE]
-            sql = f"SELECT id, number, metadata, checksum FROM items WHERE id IN ({', '.join('?' * len(some))})"
-            rows |= {name: row for name, *row in self._rows(sql, *some)}
+            items = self._items(f"id IN ({', '.join('?' * len(some))})", *some)
+            rows |= {name: (number, metadata) for number, name, metadata in items}
         return {name: rows[name] for name in ids if name in rows}
+
+    def _items(self, where: str, *parameters: Value) -> Iterator[tuple[int, str, str]]:
+        """Yield number, id and metadata of items, if they are as they were written."""
+        rows = self._rows(f"SELECT number, id, metadata, checksum FROM items WHERE {where}", *parameters)
+        for number, name, metadata, checksum in rows:
+            if disk.item_checksum(number, name, metadata) != checksum:
+                raise self._damaged(name)
+            yield number, name, metadata
 
     def _remove_codes(self, modality: str, numbers: list[int]) -> None:
         """Remove the codes of some items; a trigger notes their serials."""
         sql = "DELETE FROM codes WHERE modality = ? AND item = ?"
         self._connection.executemany(sql, ((modality, number) for number in numbers))
-
-    def _whole_item(self, name: str, number: int, metadata: str, checksum: int) -> tuple[int, str]:
-        """Return number and metadata of a row, if it is as it was written."""
-        if disk.item_checksum(number, name, metadata) != checksum:
-            raise self._damaged(name)
-        return number, metadata
 
     def _damaged(self, name: str) -> InputError:
         return disk.damaged(self._name, f"the item {name!r} is not as it was written")
@@ -371,15 +364,11 @@ def _as_json(values: Metadata) -> str:
     >>> _as_json({"year": 2020, "text": None})
     '{"year":2020}'
     """
-    if not values:
-        return "{}"
     return _encoder.encode({key: value for key, value in values.items() if value is not None})
 
 
-def metadata_of(codes: CodeSet) -> list[Metadata] | None:
+def metadata_of(codes: CodeSet) -> list[Metadata]:
     """Return what a file of codes knows of its items; an empty text or path is an unknown one."""
-    if codes.texts is None and codes.images is None and not codes.label_names:
-        return None
     metadata: list[dict[str, Any]] = [{} for _ in codes.ids]
     for key, column in (("text", codes.texts), ("image", codes.images)):
         for values, value in zip(metadata, column or (), strict=False):

@@ -86,9 +86,7 @@ class Guard:
             raise JobError(f"{self._folder.path}: was written to while it was open; open it again")
         if not os.stat(self._folder.database).st_size:  # which a new connection would wait for a minute to write to
             raise disk.damaged(str(self._folder.database), "is empty")
-        with closing(disk.connect(self._folder.database)) as connection:  # one that has no page in memory
-            writes = disk.State.read(connection).writes
-        if self._is_sealed(writes):
+        if self._is_sealed(_read_database(self._folder)[0]):
             raise disk.damaged(str(self._folder.database), "another program has written to it")
         self._changed = changed
 
@@ -126,12 +124,16 @@ class Guard:
 def _seal_database(folder: disk.StoreFolder) -> None:
     """Note in a store's description what its database is, which nobody has open; if not, the next opening checks it."""
     digest = _digest(folder)
-    with closing(disk.connect(folder.database)) as connection:
-        manifest = disk.Manifest.read(connection, folder.database)
-        writes = disk.State.read(connection).writes
+    writes, manifest = _read_database(folder)
     if manifest and digest:
         with suppress(OSError, JobError):
             write_text(folder.description, manifest._replace(writes=writes, digest=digest).to_json())
+
+
+def _read_database(folder: disk.StoreFolder) -> tuple[int, disk.Manifest | None]:
+    """Return how often a database was written to, and its description, over a connection with no page in memory."""
+    with closing(disk.connect(folder.database, read_only=not folder.writable)) as connection:
+        return disk.State.read(connection).writes, disk.Manifest.read(connection, folder.database)
 
 
 def _digest(folder: disk.StoreFolder) -> str:
@@ -152,9 +154,7 @@ def compare_with_manifest(folder: disk.StoreFolder) -> tuple[list["Finding"], bo
     if not os.stat(folder.database).st_size:  # beside an empty file SQLite throws the log away, with what is in there
         return [Finding(_DATABASE, "is empty")], False
     digest = _digest(folder)
-    with closing(disk.connect(folder.database, read_only=not folder.writable)) as connection:
-        writes = disk.State.read(connection).writes
-        about = disk.Manifest.read(connection, folder.database)
+    writes, about = _read_database(folder)
     if about is None:
         return [Finding(_DATABASE, "the description of the store is damaged")], False
     if manifest is not None and manifest.store != about.store:

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from channelhash.search.index import CodeIndex, Matches, check_array
 from channelhash.search.rank import cosines
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import State, StoreFolder
+from channelhash.search.sqlite.guard import Finding
 from channelhash.utils.files import file_hash, locked, sync
 
 # Rows held as Python objects at a time while codes are read.
@@ -47,6 +48,8 @@ _PROJECTIONS = "projections"
 _LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _FRACTION = 10_000, 1_000, 0.1
 # Filters whose result is kept, each for one modality; each takes one byte a code.
 _FILTERS = 32
+# No version of a database.
+_NONE = -1
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,7 @@ class Part:
     def nearest(self, queries: PackedCodes, count: int | None, radius: int | None) -> list[Matches]:
         """Return of each query the nearest rows; of those within a radius, the first ``count`` or all."""
         index = self.codes.index
-        limit = None if count is None else min(count, len(index))
-        return index.within(queries, index.n_bits if radius is None else radius, self.allowed, limit)
+        return index.within(queries, index.n_bits if radius is None else radius, self.allowed, count)
 
 
 @dataclass(frozen=True)
@@ -179,40 +181,18 @@ class _Layer:
         return sum(map(len, self.codes.values()))
 
 
-@dataclass(frozen=True)
-class _View:
-    """All codes as they were at one version of the database.
-
-    Attributes:
-        version: of the database.
-        layers: the codes.
-        removed: serials of codes that do not count.
-        parts: what is searched, by filter and modality, once it has been searched.
-
-    >>> _View(version=3, layers=(), removed=np.empty(0, np.int64)).parts
-    {}
-    """
-
-    version: int
-    layers: tuple[_Layer, ...]
-    removed: NDArray[np.int64]
-    parts: dict[tuple[str, str], list[Part]] = field(default_factory=dict)
-
-
-_NO_VIEW = _View(-1, (), np.empty(0, np.int64))
-
-
 class CodeLayers:
-    """Views of one database. It is not for several threads at once: the caller holds a lock."""
+    """All codes of one database, of one version at a time. It is not for several threads at once: the caller locks."""
 
     def __init__(self, database: ItemsDatabase, n_bits: int, folder: StoreFolder | None) -> None:
         self._database = database
         self._n_bits = n_bits
         self._folder = folder
         self._snapshot_name = ""
-        self._snapshot = _Layer({}, 0)
-        self._middle = _Layer({}, 0)
-        self._view = _NO_VIEW
+        self._snapshot = self._middle = self._newest = _Layer({}, 0)
+        self._removed = np.empty(0, np.int64)  # serials of codes that do not count
+        self._searched: dict[tuple[str, str], list[Part]] = {}  # by filter and modality, once it has been searched
+        self._version = _NONE
 
     def parts(self, modality: str, where: Filter | None) -> list[Part]:
         """Return the codes of a modality to search, of the items that pass a filter, as of now."""
@@ -223,7 +203,7 @@ class CodeLayers:
                     if self._renew(state):
                         return self._parts(modality, where)
                 except _DamagedSnapshotError:
-                    self._view = _NO_VIEW
+                    self._version = _NONE
                     if state.snapshot != self._snapshot_name:
                         continue  # another process has made a new one and thrown this one away
             self._make_or_do_without(state)
@@ -259,14 +239,13 @@ class CodeLayers:
                 current = name
             finally:
                 _remove_others(self._folder.path, current)
-        if self._folder.mapped:
-            self._view = _NO_VIEW  # the files are opened instead of what they were made of
-            return
-        self._snapshot_name, self._snapshot, self._middle = name, layer, _Layer({}, layer.last)
+        self._version = _NONE
+        if not self._folder.mapped:  # whose files are opened instead of what they were made of
+            self._snapshot_name, self._snapshot, self._middle = name, layer, _Layer({}, layer.last)
 
     def _renew(self, state: State) -> bool:
-        """Bring the view to ``state``. Returns False if that takes a new snapshot."""
-        if state.version == self._view.version:
+        """Bring the layers to ``state``. Returns False if that takes a new snapshot."""
+        if state.version == self._version:
             return True
         if self._snapshot_due(state):
             return False
@@ -279,18 +258,19 @@ class CodeLayers:
             self._middle = _Layer({}, self._snapshot.last)
         if self._database.count_changes(self._middle.last)[0] > max(_LEAST_IN_MEMORY, _FRACTION * len(self._middle)):
             self._middle = self._read_layer(self._snapshot.last, state)
-        layers = (self._snapshot, self._middle, self._read_layer(self._middle.last, state))
-        self._view = _View(state.version, layers, self._database.removed())
+        self._newest = self._read_layer(self._middle.last, state)
+        self._removed, self._searched, self._version = self._database.removed(), {}, state.version
         return True
 
     def _parts(self, modality: str, where: Filter | None) -> list[Part]:
-        """Return the parts of the view; items that do not pass the filter do not count. Snapshots are read here."""
-        cache, key = self._view.parts, (repr(where), modality)  # equal filters differ: to Python, 1 == True
+        """Return the parts of all layers; items that do not pass the filter do not count. Snapshots are read here."""
+        cache, key = self._searched, (repr(where), modality)  # equal filters differ: to Python, 1 == True
         if key not in cache:
             parts = []
             if where is None:
-                for codes in [layer.codes[modality] for layer in self._view.layers if modality in layer.codes]:
-                    removed = np.isin(codes.serials, self._view.removed)
+                layers = (self._snapshot, self._middle, self._newest)
+                for codes in [layer.codes[modality] for layer in layers if modality in layer.codes]:
+                    removed = np.isin(codes.serials, self._removed)
                     parts.append(Part(codes, ~removed if removed.any() else None))
             else:
                 numbers = self._database.numbers(where)
@@ -321,19 +301,19 @@ class CodeLayers:
         except (OSError, InputError, JobError):  # what is wrong with the database is said when it is read next
             self._folder = None
             self._snapshot = self._middle = _Layer({}, 0)
-        self._view = _NO_VIEW
+            self._version = _NONE
 
 
-def check_snapshot(folder: StoreFolder) -> str:
-    """Say what is wrong with the current snapshot of a whole database, nothing if it is whole; a search mends it."""
+def check_snapshot(folder: StoreFolder) -> list[Finding]:
+    """Return what is wrong with the current snapshot of a whole database; a search mends it."""
     with closing(ItemsDatabase(folder.database, read_only=not folder.writable)) as database, database.reading():
         state = database.state()
         try:
             if state.snapshot:
                 list(_Snapshot(folder.path / state.snapshot).values())
         except _DamagedSnapshotError as error:
-            return str(error)
-    return ""
+            return [Finding("snapshot", str(error))]
+    return []
 
 
 def _check_names(names: NDArray[Any], ends: NDArray[np.int64]) -> None:

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -174,10 +173,7 @@ class EmbeddedStore(Store):
     def listed(self) -> Iterator[Listed]:
         """Yield every item without its codes, in the order of adding."""
         last = -1
-        while True:
-            rows = self._ask(partial(ItemsDatabase.listed, after=last, count=_LISTED_AT_ONCE))
-            if not rows:
-                return
+        while rows := self._ask(partial(ItemsDatabase.listed, after=last, count=_LISTED_AT_ONCE)):
             yield from (item for _, item in rows)
             last = rows[-1][0]
 
@@ -202,7 +198,7 @@ class EmbeddedStore(Store):
             return Answers([parts[0].codes.ids(match.rows) for match in matches[0]], [m.distances for m in matches[0]])
         answers = Answers([], [])
         for query in range(len(queries)):
-            found = _Candidates.of(parts, matches, query)
+            found = _Candidates.of(parts, [of_part[query] for of_part in matches])
             found.answer(answers, found.best(limit, found.distances))
         return answers
 
@@ -215,9 +211,7 @@ class EmbeddedStore(Store):
             if few != most and len(matches.rows) == few:  # others may be as near
                 matches, _ = next(_first_candidates(parts, row[None], most, radius))
                 matches = matches.take(_lowest(matches.distances, k))
-            packed = np.empty((len(matches.rows), -(-len(row) // 8)), np.uint8)
-            matches.read(packed, lambda codes, rows: codes.index.packed(rows))
-            keys = sure_distances(row, packed, matches.distances)
+            keys = sure_distances(row, matches.packed(len(row)), matches.distances)
             matches.answer(answers, matches.best(k, keys), keys)
         return answers
 
@@ -232,28 +226,22 @@ class EmbeddedStore(Store):
         return answers
 
     def _all_codes(self, scope: Scope) -> tuple[list[str], PackedCodes]:
-        return self._read_codes([(part, part.rows()) for part in self._parts(scope)])
+        return self._read_codes(_Candidates.all(self._parts(scope)))
 
     def count(self, modality: str) -> int | None:
         return sum(map(len, self._parts(Scope(modality, None))))
 
     def sample(self, n: int, modality: str) -> tuple[list[str], PackedCodes]:
-        parts = self._parts(Scope(modality, None))
-        ends = np.cumsum([0, *map(len, parts)])
-        total = int(ends[-1])
-        chosen = np.sort(generator(0, "sample", total).choice(total, min(n, total), replace=False))
-        places = [chosen[(chosen >= a) & (chosen < b)] - a for a, b in pairwise(ends.tolist())]
-        return self._read_codes([(part, part.rows()[of]) for part, of in zip(parts, places, strict=True)])
+        every = _Candidates.all(self._parts(Scope(modality, None)))
+        total = len(every.rows)
+        chosen = generator(0, "sample", total).choice(total, min(n, total), replace=False)
+        return self._read_codes(every.take(np.sort(chosen)))
 
-    def _read_codes(self, rows: list[tuple[Part, NDArray[np.int64]]]) -> tuple[list[str], PackedCodes]:
-        """Return ids, sorted, and codes of some rows of parts."""
-        ids: list[str] = []
-        codes = [np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8)]
-        for part, of_part in rows:
-            ids += part.codes.ids(of_part)
-            codes.append(part.codes.index.packed(of_part))
+    def _read_codes(self, found: "_Candidates") -> tuple[list[str], PackedCodes]:
+        """Return the ids, sorted, and codes of some rows."""
+        ids = found.names()
         order = sorted(range(len(ids)), key=ids.__getitem__)
-        return [ids[place] for place in order], np.concatenate(codes)[order]
+        return [ids[place] for place in order], found.packed(self.n_bits or 0)[order]
 
     def word_counts(self) -> dict[str, int]:
         return self._ask(ItemsDatabase.word_counts)
@@ -313,10 +301,8 @@ class EmbeddedStore(Store):
                     manifest = Manifest.new(self._new._replace(n_bits=n_bits))
                     ItemsDatabase(self._folder.database, manifest=manifest).close()
                     write_text(self._folder.description, manifest.to_json())
-        opened = self._open()
-        assert opened.facts is not None
-        opened.facts.check(self.address, self._new._replace(n_bits=n_bits))
-        return opened
+        self._common().check(self.address, self._new._replace(n_bits=n_bits))
+        return self._opened
 
 
 def open_folder(path: Path, new: Facts = _ANY, mapped: bool = False) -> EmbeddedStore:
@@ -395,13 +381,16 @@ class _Candidates(NamedTuple):
     distances: NDArray[np.int64]
 
     @classmethod
-    def of(cls, parts: list[Part], matches: list[list[Matches]], query: int) -> "_Candidates":
+    def of(cls, parts: list[Part], matches: list[Matches]) -> "_Candidates":
         """Put what the parts have for one query one behind the other."""
-        of_query = [of_part[query] for of_part in matches]
-        part = np.repeat(np.arange(len(parts)), [len(match.rows) for match in of_query])
-        rows = np.concatenate([np.zeros(0, np.int64), *(match.rows for match in of_query)])
-        distances = np.concatenate([np.zeros(0, np.int64), *(match.distances for match in of_query)])
+        part = np.repeat(np.arange(len(parts)), [len(match.rows) for match in matches])
+        rows, distances = np.concatenate([np.zeros((2, 0), np.int64), *matches], axis=1)
         return cls(parts, part, rows, distances)
+
+    @classmethod
+    def all(cls, parts: list[Part]) -> "_Candidates":
+        """Return all rows that count, as if no bit of them differed."""
+        return cls.of(parts, [Matches(rows, np.zeros_like(rows)) for rows in map(Part.rows, parts)])
 
     def take(self, places: NDArray[np.int64]) -> "_Candidates":
         """Return some of the rows."""
@@ -414,13 +403,18 @@ class _Candidates(NamedTuple):
             values[inside] = read(part.codes, self.rows[inside])
         return values
 
-    def names(self, places: NDArray[np.int64]) -> list[str]:
-        """Return the ids of some of the rows."""
-        return list(self.take(places).read(np.empty(len(places), object), SortedCodes.ids))
+    def names(self) -> list[str]:
+        """Return the ids of the rows."""
+        return list(self.read(np.empty(len(self.rows), object), SortedCodes.ids))
+
+    def packed(self, n_bits: int) -> PackedCodes:
+        """Return the codes of the rows."""
+        codes = np.empty((len(self.rows), -(-n_bits // 8)), np.uint8)
+        return self.read(codes, lambda part, rows: part.index.packed(rows))
 
     def answer(self, answers: tuple[list[Any], ...], places: NDArray[np.int64], *keys: NDArray[Any]) -> None:
         """Add some of the rows, and their keys, to the answers."""
-        columns = (self.names(places), self.distances[places], *(key[places] for key in keys))
+        columns = (self.take(places).names(), self.distances[places], *(key[places] for key in keys))
         for values, more in zip(answers, columns, strict=True):
             values.append(more)
 
@@ -430,7 +424,7 @@ class _Candidates(NamedTuple):
         if len(self.parts) == 1:  # rows are in the order of ids
             return places[np.lexsort((self.rows[places], *(key[places] for key in reversed(keys))))][:count]
         columns = [key[places].tolist() for key in keys]
-        pairs = sorted(zip(*columns, self.names(places), places.tolist(), strict=True))
+        pairs = sorted(zip(*columns, self.take(places).names(), places.tolist(), strict=True))
         return np.array([place for *_, place in pairs[:count]], dtype=np.int64)
 
 
@@ -447,7 +441,7 @@ def _first_candidates(
     """Yield the ``first`` rows that each question finds by distance, and its outputs."""
     matches = [part.nearest(pack(binarize(outputs)), first, radius) for part in parts]
     for query, row in enumerate(outputs):
-        candidates = _Candidates.of(parts, matches, query)
+        candidates = _Candidates.of(parts, [of_part[query] for of_part in matches])
         if first is not None and first < len(candidates.rows):
             candidates = candidates.take(candidates.best(first, candidates.distances))
         yield candidates, row
