@@ -64,7 +64,7 @@ def losses() -> dict[str, Any]:
     labels = torch.from_numpy(labels_of(12, 1))
     values = {}
     cases = [(name, "defaults", {}) for name in ch.losses.LOSSES]
-    cases += [(name, "recommended", ch.losses.recommended_weights(16)) for name in ch.losses.RECOMMENDED]
+    cases += [(name, "recommended", {"recommended": True}) for name in ch.losses.RECOMMENDED]
     for name, weights, settings in cases:
         torch.manual_seed(0)
         loss = ch.losses.make_loss(name, 16, 6, **settings)

@@ -157,19 +157,22 @@ def test_terms_equal_their_equations_in_value_and_gradient(k, n_modalities, weig
     assert_same_value_and_gradient(outputs, _keep_loss(outputs, own), literal_keep(outputs, own))
 
 
+#: The stored rows of 14 new items.
+NEW = torch.full((14,), -1)
+
+
 def test_a_batch_is_parted_into_old_and_new():
     k, rows = 8, torch.tensor([0, 2, 3, 5, 6, 8, 9])
     outputs, labels = batch(k)
-    codes, _ = stored_codes(k, 10)
     stored, stored_labels = stored_codes(k, 6, seed=5)
-    is_new = torch.arange(10) >= 5
+    stored_rows = torch.tensor([4, 0, 5, 2, 1, -1, -1, -1, -1, -1])
     own = DSCHLoss(k, alpha=2.0, gamma_l=1.5)
-    loss = ExtensionLoss(own, codes, is_new, stored, stored_labels, 0.7, 0.3)
+    loss = ExtensionLoss(own, stored, stored_labels, stored_rows, 0.7, 0.3)
     new = {modality: values[3:] for modality, values in outputs.items()}  # rows 5, 6, 8, 9
     old = {modality: values[:3] for modality, values in outputs.items()}
     expected = own(new, labels[3:])
     expected = expected + 0.7 * literal_stored(new, labels[3:], stored, stored_labels, own.bounds, 2.0, 1.0, 1.5)
-    expected = expected + 0.3 * literal_keep(old, {modality: values[[0, 2, 3]] for modality, values in codes.items()})
+    expected = expected + 0.3 * literal_keep(old, {modality: values[[4, 5, 2]] for modality, values in stored.items()})
     assert_same_value_and_gradient(outputs, loss(outputs, labels, rows=rows), expected)
     check_refusal("needs the numbers of the batch's training rows", loss, outputs, labels, error=ValueError)
     assert not loss.state_dict()  # checkpoints hold nothing that never changes
@@ -179,27 +182,26 @@ def test_channels_are_those_of_the_loss_that_has_terms_beside_it():
     """With its weights, which the pairs with stored codes have like the others."""
     k, rows = 8, torch.arange(7)
     outputs, labels = batch(k)
-    codes, _ = stored_codes(k, 7)
-    new, channels = torch.ones(7, dtype=torch.bool), DSCHLoss(k, alpha=2.0, gamma_l=1.5, beta=0.5)
+    stored, channels = (*stored_codes(k, seed=5), NEW), DSCHLoss(k, alpha=2.0, gamma_l=1.5, beta=0.5)
     values = []
     for own in (channels, LossWithTerms(channels, k, Terms(average_precision=0.5))):
-        loss = ExtensionLoss(own, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
+        loss = ExtensionLoss(own, *stored, weight_stored=0.7)
         values.append(loss(outputs, labels, rows=rows) - own(outputs, labels))
     plain = DSCHLoss(k, alpha=2.0, gamma_l=1.5)
-    loss = ExtensionLoss(plain, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
+    loss = ExtensionLoss(plain, *stored, weight_stored=0.7)
     torch.testing.assert_close(values[0], values[1])
     assert not torch.isclose(values[0], loss(outputs, labels, rows=rows) - plain(outputs, labels))
     without = make_loss("sch-original", k, 5)
-    check_refusal("no channels", ExtensionLoss, without, codes, new, *stored_codes(k), error=ValueError)
+    check_refusal("no channels", ExtensionLoss, without, *stored, error=ValueError)
 
 
 @pytest.mark.parametrize("first", [0, 5])
 def test_a_batch_of_old_or_of_new_items_alone_has_a_finite_gradient(first):
     k = 8
     outputs, labels = batch(k, n=5)
-    codes, _ = stored_codes(k, 10)
+    rows = torch.tensor([3, 0, 1, 5, 2, -1, -1, -1, -1, -1])
     for weight in (0.0, 1.0):
-        loss = ExtensionLoss(DSCHLoss(k), codes, torch.arange(10) >= 5, *stored_codes(k), weight, weight)
+        loss = ExtensionLoss(DSCHLoss(k), *stored_codes(k), rows, weight, weight)
         value = loss(outputs, labels, rows=torch.arange(first, first + 5))
         gradients = torch.autograd.grad(value, list(outputs.values()))
         assert all(gradient.isfinite().all() for gradient in gradients)
@@ -208,12 +210,10 @@ def test_a_batch_of_old_or_of_new_items_alone_has_a_finite_gradient(first):
 def test_partners_are_drawn_by_seed_and_rows_alone():
     k = 8
     outputs, labels = batch(k)
-    codes, _ = stored_codes(k, 14)
     stored, stored_labels = stored_codes(k, 500, seed=3)
 
     def value(rows, partners=20, seed=0):
-        draws, new = {"partners": partners, "seed": seed}, torch.ones(14, dtype=torch.bool)
-        loss = ExtensionLoss(LOSSES["sch"](k), codes, new, stored, stored_labels, **draws)
+        loss = ExtensionLoss(LOSSES["sch"](k), stored, stored_labels, NEW, partners=partners, seed=seed)
         return loss(outputs, labels, rows=torch.tensor(rows)).item()
 
     low, high = list(range(7)), list(range(7, 14))

@@ -206,16 +206,6 @@ class LossWithTerms(HashLoss):
         return value
 
 
-def recommended_weights(n_bits: int) -> dict[str, float]:
-    """Return κ_q of the quantisation error, and the weight of the direct AP term, for codes of ``n_bits`` bits
-    (``docs/reference/results/benchmark.md``).
-
-    >>> recommended_weights(32)
-    {'kappa_q': 0.3, 'average_precision': 32.0}
-    """
-    return {"kappa_q": 0.3, "average_precision": float(n_bits)}
-
-
 def expand_settings(name: str, settings: Mapping[str, Any], n_bits: int) -> dict[str, Any]:
     """Return ``settings`` without the keys ``published`` and ``recommended``; where one is true, with the settings that
     it stands for beside those given.
@@ -244,7 +234,8 @@ def expand_settings(name: str, settings: Mapping[str, Any], n_bits: int) -> dict
         raise InputError(
             f"loss.recommended: is not known for {name!r}; set it to false, or take {', '.join(RECOMMENDED)}"
         )
-    return {**recommended_weights(n_bits), **rest}
+    # Of the quantisation error and of the direct AP term, as `docs/reference/results/benchmark.md` compares them.
+    return {"kappa_q": 0.3, "average_precision": float(n_bits), **rest}
 
 
 def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLoss:
@@ -262,7 +253,7 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
         n_labels: number of labels c.
         settings: arguments of that loss, and of `Terms`. Where all terms are off, it is the loss itself. With
             ``published=True`` those that are not given are its authors' (`PUBLISHED`), with
-            ``recommended=True`` ours (`recommended_weights`).
+            ``recommended=True`` ours (`expand_settings`).
 
     Raises:
         InputError: as `resolve_loss` and `expand_settings`.

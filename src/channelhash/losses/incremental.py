@@ -57,9 +57,19 @@ class ExtensionLoss(HashLoss):
 
     A term is 0 for a batch without its items.
 
+    Args:
+        base_loss: L_own.
+        stored: codes of ±1 of c old items.
+        stored_labels: ``(c, …)`` their labels.
+        stored_rows: which of these each training row is; below 0 for a new item.
+        weight_stored: w_s.
+        weight_keep: w_k.
+        partners: stored codes that a batch sees, at most.
+        seed: of their draw.
+
     >>> from channelhash.losses import DSCHLoss
-    >>> codes, labels, is_new = {"text": torch.ones(2, 4)}, torch.ones(2, 1), torch.tensor([False, True])
-    >>> loss = ExtensionLoss(DSCHLoss(n_bits=4), codes, is_new, codes, labels)
+    >>> codes, labels = {"text": torch.ones(2, 4)}, torch.ones(2, 1)
+    >>> loss = ExtensionLoss(DSCHLoss(n_bits=4), codes, labels, stored_rows=torch.tensor([0, -1]))
     >>> loss(codes, labels, rows=torch.tensor([0, 1])).item()  # old and new items are where the stored codes are
     0.0
     """
@@ -69,10 +79,9 @@ class ExtensionLoss(HashLoss):
     def __init__(
         self,
         base_loss: HashLoss,
-        codes: Outputs,
-        is_new: Tensor,
         stored: Outputs,
         stored_labels: Tensor,
+        stored_rows: Tensor,
         weight_stored: float = 1.0,
         weight_keep: float = 1.0,
         partners: int = 2048,
@@ -83,9 +92,8 @@ class ExtensionLoss(HashLoss):
             raise ValueError("this loss has no channels to place new items in; take dsch, sch, bsch or rsch")
         self.base_loss, self.weight_stored, self.weight_keep = base_loss, weight_stored, weight_keep
         self.partners, self.seed = partners, seed
-        constants = {"is_new": is_new, "stored_labels": stored_labels}
-        constants |= {f"codes_{modality}": values for modality, values in codes.items()}
-        constants |= {f"stored_{modality}": stored[modality] for modality in codes}
+        constants = {f"codes_{modality}": codes for modality, codes in stored.items()}
+        constants |= {"labels": stored_labels, "rows": stored_rows}
         for name, values in constants.items():  # on the model's device, but in no checkpoint: they never change
             self.register_buffer(name, values, persistent=False)
 
@@ -95,25 +103,27 @@ class ExtensionLoss(HashLoss):
         assert batch.rows is not None  # `forward` has checked it
         assert channels is not None  # so has the constructor
         rows = batch.rows.to(labels.device)
-        new = self.get_buffer("is_new")[rows]
-        old = ~new
+        stored_rows = self.get_buffer("rows")[rows]
+        old, new = stored_rows >= 0, stored_rows < 0
         total = batch.codes.sum() * 0
         if new.any():
             total = total + self.base_loss(_rows(outputs, new), labels[new])
-        if self.weight_stored and new.any():
-            drawn = self._partners(rows)
-            stored = {modality: self.get_buffer(f"stored_{modality}")[drawn] for modality in outputs}
-            stored_labels = self.get_buffer("stored_labels")[drawn]
-            error = _stored_loss(_rows(outputs, new), labels[new], stored, stored_labels, channels)
-            total = total + self.weight_stored * error
+            if self.weight_stored:
+                drawn = self._partners(rows)
+                stored, stored_labels = self._codes(outputs, drawn), self.get_buffer("labels")[drawn]
+                error = _stored_loss(_rows(outputs, new), labels[new], stored, stored_labels, channels)
+                total = total + self.weight_stored * error
         if self.weight_keep and old.any():
-            codes = {modality: self.get_buffer(f"codes_{modality}")[rows[old]] for modality in outputs}
-            total = total + self.weight_keep * _keep_loss(_rows(outputs, old), codes)
+            own = self._codes(outputs, stored_rows[old])
+            total = total + self.weight_keep * _keep_loss(_rows(outputs, old), own)
         return total
+
+    def _codes(self, outputs: Outputs, rows: Tensor) -> Outputs:
+        return {modality: self.get_buffer(f"codes_{modality}")[rows] for modality in outputs}
 
     def _partners(self, rows: Tensor) -> Tensor:
         """Return which stored codes a batch sees: all, or as many drawn with replacement."""
-        n_stored = len(self.get_buffer("stored_labels"))
+        n_stored = len(self.get_buffer("labels"))
         if n_stored <= self.partners:
             return torch.arange(n_stored, device=rows.device)
         random = generator(self.seed, "partners", *rows.tolist())

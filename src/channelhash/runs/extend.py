@@ -134,18 +134,16 @@ def extend(
     stored = CodeSet.load(folder / _STORED)
     trainee = trainee._replace(stored=stored)
     assert stored.labels is not None  # an extension has labels
-    is_new = rows >= collection.n_old
-    stored_rows = np.searchsorted(splits.retrieval, np.where(is_new, splits.retrieval[0], rows))
+    stored_rows = np.where(rows < collection.n_old, np.searchsorted(splits.retrieval, rows), -1)
     signs = {
         modality: torch.from_numpy(2 * unpack(codes, stored.n_bits).astype(np.int8) - 1)
         for modality, codes in stored.codes.items()
     }
     joint_loss = ExtensionLoss(
         loss,
-        {modality: codes[stored_rows] for modality, codes in signs.items()},
-        torch.from_numpy(is_new),
         signs,
         torch.from_numpy(stored.labels),
+        torch.from_numpy(stored_rows),
         weight_stored=settings.stored,
         weight_keep=settings.keep,
         partners=settings.partners,

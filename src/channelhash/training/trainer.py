@@ -351,7 +351,7 @@ def train(
     start = steps.load(last) if last.exists() else 0
     log, first = read_log(folder / "log.jsonl")[:start], distributed.rank() == 0
     advice = memory_advice(_ADVICE.format(settings.batch_size))
-    with recorder(folder, start, first) as record, advice:
+    with recorder(folder, start) if first else nullcontext() as record, advice:
         for epoch in range(start, settings.epochs):
             if _waited_long_enough(log, settings.patience):
                 break
@@ -368,10 +368,11 @@ def train(
                         model.save_pretrained(best)
             entry["seconds"] = round(time.perf_counter() - began, 3)
             log.append(entry)
-            record(log)
             ends = done == settings.epochs or _waited_long_enough(log, settings.patience)
-            if first and (ends or done % settings.checkpoint_every == 0):
-                steps.save(last, done)
+            if record:
+                record(log)
+                if ends or done % settings.checkpoint_every == 0:
+                    steps.save(last, done)
             note(progress, f"loss {entry['loss']:.4g}")
             progress(done, settings.epochs)
     if settings.keep == "best":

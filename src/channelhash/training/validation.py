@@ -70,11 +70,8 @@ def measure_of(log: Sequence[Mapping[str, Any]]) -> str:
 
 
 @contextmanager
-def recorder(folder: Path, start: int, writes: bool) -> Iterator[Callable[[list[Entry]], None]]:
-    """Yield a function that writes the log, and its last entry as events, if this process ``writes``."""
-    if not writes:
-        yield lambda log: None
-        return
+def recorder(folder: Path, start: int) -> Iterator[Callable[[list[Entry]], None]]:
+    """Yield a function that writes the log, and its last entry as events."""
     from torch.utils.tensorboard import SummaryWriter  # a second of import that only training pays
 
     place = folder / "tensorboard"
