@@ -17,7 +17,7 @@ from channelhash.losses import DSCHLoss
 from channelhash.metrics import hamming_histogram
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
-from channelhash.training.inputs import Source, memory_batches
+from channelhash.training.inputs import TrainingSet, memory_batches
 from channelhash.training.trainer import Steps
 from channelhash.utils.machine import pick_device
 from channelhash.utils.seeds import generator
@@ -41,19 +41,19 @@ def main() -> None:
     head = hash_head(WIDTHS)
     branches = {modality: Branch(torch.as_tensor, nn.Identity(), head) for modality in MODALITIES}
     model = HashModel("cliphash", BITS, {}, branches).to(device).train()
-    steps = Steps(model, DSCHLoss(BITS), labels, settings)
     sources = {modality: partial(memory_batches, values, settings) for modality, values in features.items()}
+    steps = Steps(model, DSCHLoss(BITS), TrainingSet(sources, labels), settings)
     epochs = iter(range(1_000_000))
 
     def epoch() -> None:
-        steps.run(steps.batches(sources, next(epochs)))
+        steps.run(steps.batches(next(epochs)))
         wait(device)
 
     size = f"{n} samples, {n // BATCH} batches of {BATCH}, {device}"
     plain = plain_epoch(features, labels, device)
     whole = compare("epoch of the CLIPHash head from the cache", size, epoch, "DataLoader, a pass a modality", plain, 3)
-    timed_parts(steps, sources, device)  # warm
-    parts = timed_parts(steps, sources, device)
+    timed_parts(steps, device)  # warm
+    parts = timed_parts(steps, device)
     total, peak = sum(parts.values()), whole["peak_mb"]
     rows = [single_row(f"{name} ({100 * part / total:.0f} %)", size, part, peak) for name, part in parts.items()]
     shape = f"{n // 5} queries × {n - n // 5} items, 4 tasks"
@@ -78,7 +78,7 @@ def plain_epoch(features: dict[str, Tensor], labels: Tensor, device: torch.devic
     return run
 
 
-def timed_parts(steps: Steps, sources: dict[str, Source], device: torch.device) -> dict[str, float]:
+def timed_parts(steps: Steps, device: torch.device) -> dict[str, float]:
     """Return the seconds of each part of a step, added up over an epoch."""
     found: dict[str, float] = {}
 
@@ -90,7 +90,7 @@ def timed_parts(steps: Steps, sources: dict[str, Source], device: torch.device) 
         wait(device)
         found[name] = found.get(name, 0.0) + time.perf_counter() - began
 
-    batches = steps.batches(sources, 0)
+    batches = steps.batches(0)
     while True:
         with timed("data"):
             batch = next(batches, None)

@@ -71,9 +71,6 @@ def test_batches_do_not_depend_on_workers(tmp_path, workers):
         torch.testing.assert_close(got, expected, rtol=0, atol=0)
 
 
-CPU = torch.device("cpu")
-
-
 def small_resnet(**settings):
     """The section ``model`` of a residual network for pictures of 64 pixels instead of 224, a tenth of the work."""
     return resnet_model(image_size=64, **settings)
@@ -144,13 +141,13 @@ def test_a_bank_holds_what_encoding_each_draw_gives(tmp_path):
     model, records = clip_of(tmp_path, 9)
     branch, paths = model.branch("image"), list(records.items["image"])
     settings = TrainSettings(epochs=8, augment="progressive", augment_seed=3, workers=0)
-    plain = _cached_features(branch, paths, CPU, settings).rows
-    file, images = _augmented_features(branch, paths, plain, CPU, settings), ImageFiles(paths, branch.prepare)
+    plain = _cached_features(branch, paths, settings).rows
+    file, images = _augmented_features(branch, paths, plain, settings), ImageFiles(paths, branch.prepare)
     pixels = branch.prepare(paths)
     rows = [torch.tensor([4, 0]), torch.tensor([8, 1, 7])]
     changed = 0
     for epoch in (0, 3, 7):
-        bank = training_inputs._bank_batches(file, CPU, epoch, rows)
+        bank = training_inputs._bank_batches(file, torch.device("cpu"), epoch, rows)
         online = training_inputs._disk_batches(images, settings, epoch, rows)
         held = memory_batches(pixels, settings, epoch, rows)
         for features, pictures, same, part in zip(bank, online, held, rows, strict=True):
@@ -165,8 +162,8 @@ def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
     model, records = clip_of(tmp_path, 9)
     branch, paths = model.branch("image"), list(records.items["image"])
     settings = TrainSettings(epochs=8, augment="progressive", workers=0)
-    plain = _cached_features(branch, paths, CPU, settings).rows
-    whole = _augmented_features(branch, paths, plain, CPU, settings).check()
+    plain = _cached_features(branch, paths, settings).rows
+    whole = _augmented_features(branch, paths, plain, settings).check()
     expected = np.array(whole.rows)
     for path in (tmp_path / "cache" / "features").glob("bank-*"):
         path.unlink()
@@ -182,9 +179,9 @@ def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(training_inputs, "_BATCH", 4)
     monkeypatch.setattr(training_inputs, "image_batches", breaks)
     with pytest.raises(KeyboardInterrupt):
-        _augmented_features(branch, paths, plain, CPU, settings)
+        _augmented_features(branch, paths, plain, settings)
     monkeypatch.setattr(training_inputs, "image_batches", real)
-    again = _augmented_features(branch, paths, plain, CPU, settings).check()
+    again = _augmented_features(branch, paths, plain, settings).check()
     np.testing.assert_allclose(again.rows, expected, atol=1e-5)
 
 
@@ -263,7 +260,7 @@ def test_a_backbone_that_exhausts_the_memory_says_what_to_change(tmp_path, monke
     exhausted = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
     monkeypatch.setattr(model.branch("image").encoder, "forward", exhausted)
     with pytest.raises(JobError, match=r"out of memory in the backbone with 128 items at a time; use a smaller"):
-        _cached_features(model.branch("image"), records.items["image"], CPU, TrainSettings(workers=0))
+        _cached_features(model.branch("image"), records.items["image"], TrainSettings(workers=0))
 
 
 @pytest.mark.gpu

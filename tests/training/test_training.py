@@ -75,9 +75,10 @@ def test_every_loss_of_labels_learns_from_texts_alone(name):
     records = Records(tuple("abcdefgh"), {"text": features.numpy()}, labels.numpy(), tuple("wxyz"))
     model = MODELS["features"].create(records, 8, hidden=[5]).eval()
     settings = TrainSettings(batch_size=8, learning_rate=1e-2)
-    steps = Steps(model, make_loss(name, 8, 4), labels, settings)
+    data = TrainingSet({"text": partial(memory_batches, features, settings)}, labels)
+    steps = Steps(model, make_loss(name, 8, 4), data, settings)
     before = model({"text": features})["text"]
-    losses = steps.run(list(steps.batches({"text": partial(memory_batches, features, settings)}, epoch=0)))
+    losses = steps.run(list(steps.batches(epoch=0)))
     assert len(losses) == 1
     assert losses.isfinite().all()
     assert not torch.equal(model({"text": features})["text"], before)
@@ -135,12 +136,16 @@ def test_a_killed_training_resumes_to_the_same_weights(tmp_path, loss):
     assert_same_run(whole, killed)
 
 
+def training_set(model, records, settings):
+    sources = {m: partial(memory_batches, prepare_inputs(model, records, m), settings) for m in model.modalities}
+    return TrainingSet(sources, torch.from_numpy(records.labels))
+
+
 def small_training(records, settings):
     """A model of features and what it is trained on."""
     torch.manual_seed(3)
     model = MODELS["features"].create(records, 12, hidden=[16])
-    sources = {m: partial(memory_batches, prepare_inputs(model, records, m), settings) for m in model.modalities}
-    return model, TrainingSet(sources, torch.from_numpy(records.labels))
+    return model, training_set(model, records, settings)
 
 
 def test_an_averaged_training_resumes_to_the_same_weights_and_keeps_the_average(tmp_path, records):
@@ -327,14 +332,12 @@ def make_steps(records, loss=None, **settings):
     torch.manual_seed(0)
     model = MODELS["features"].create(records, 12, hidden=[16], dropout=0.0)
     checked = TrainSettings(**{"batch_size": 40, "learning_rate": 1e-3, "device": "cpu"} | settings)
-    sources = {m: partial(memory_batches, prepare_inputs(model, records, m), checked) for m in model.modalities}
-    loss = loss or DSCHLoss(12)
-    return model, Steps(model, loss, torch.from_numpy(records.labels), checked), sources
+    return model, Steps(model, loss or DSCHLoss(12), training_set(model, records, checked), checked)
 
 
 def test_accumulated_gradients_are_the_mean_of_their_batches(records):
-    model, steps, sources = make_steps(records, accumulate=4)
-    batches = list(steps.batches(sources, 0))
+    model, steps = make_steps(records, accumulate=4)
+    batches = list(steps.batches(0))
     assert len(batches) == 6
     losses = [steps.value(batch) for batch in batches[:4]]
     expected = torch.autograd.grad(sum(losses) / 4, list(model.parameters()))
@@ -347,7 +350,7 @@ def test_accumulated_gradients_are_the_mean_of_their_batches(records):
 
 
 def test_rates_are_of_known_parts_and_losses_without_proxies_have_none(records):
-    _, steps, _ = make_steps(records, rates={"proxies": 0.05})
+    _, steps = make_steps(records, rates={"proxies": 0.05})
     assert len(steps.optimizer.param_groups) == 1
     for rates, says in (({"proxy": 0.1}, r"train.rates.proxy.*'proxies'"), ({"proxies": -0.1}, "train.rates.proxies")):
         check_refusal(says, read_settings, TrainSettings, {"rates": rates}, "train")
@@ -369,20 +372,19 @@ def test_backbone_head_and_proxies_have_rates_of_their_own(records, rates, weigh
         branches[name] = Branch(prepare, nn.Linear(width, 8), nn.Linear(8, 12), pretrained=not branches)
     model, settings = HashModel("mine", 12, {}, branches), {"learning_rate": 1e-3, "schedule": "cosine", "epochs": 2}
     checked = TrainSettings(rates=rates, batch_size=40, weight_decay=weight_decay, device="cpu", **settings)
-    steps = Steps(model, loss, torch.from_numpy(records.labels), checked)
-    sources = {m: partial(memory_batches, prepare_inputs(model, records, m), checked) for m in model.modalities}
+    steps = Steps(model, loss, training_set(model, records, checked), checked)
     other, literal_loss = copy.deepcopy(model), copy.deepcopy(loss)
     first, second = (other.branch(name) for name in widths)
     heads = [*first.head.parameters(), *second.parameters()]
     parts = {"backbone": list(first.encoder.parameters()), "head": heads, "proxies": list(literal_loss.parameters())}
     optimizers = {part: torch.optim.AdamW(trained, weight_decay=weight_decay) for part, trained in parts.items()}
-    for batch in steps.batches(sources, 0):
+    for batch in steps.batches(0):
         literal_loss(other(batch.inputs), batch.labels).backward()
         for part, optimizer in optimizers.items():
             optimizer.param_groups[0]["lr"] = _learning_rate(batch.time, 2, rates.get(part, 1e-3), "cosine")
             optimizer.step()
             optimizer.zero_grad()
-    steps.run(steps.batches(sources, 0))
+    steps.run(steps.batches(0))
     torch.testing.assert_close([*model.parameters()], [*other.parameters()])
     torch.testing.assert_close(loss.proxies, literal_loss.proxies)
     assert steps.rate == _learning_rate(5 / 6, 2, rates.get("head", 1e-3), "cosine")
@@ -392,9 +394,9 @@ def test_backbone_head_and_proxies_have_rates_of_their_own(records, rates, weigh
 def test_a_gradient_that_is_too_long_is_shortened(records, longest):
     torch.manual_seed(1)
     loss = HyP2Loss(12, records.labels.shape[1])
-    model, steps, sources = make_steps(records, loss, clip_gradient=longest)
+    model, steps = make_steps(records, loss, clip_gradient=longest)
     trained = [*model.parameters(), *loss.parameters()]
-    batch = next(steps.batches(sources, 0))
+    batch = next(steps.batches(0))
     expected = torch.autograd.grad(steps.value(batch), trained)
     length = sum(float(values.square().sum()) for values in expected) ** 0.5
     assert 1e-4 < length < 1e4
@@ -421,9 +423,9 @@ def test_a_training_stops_when_validation_no_longer_improves(tmp_path, records):
 
 
 def test_bfloat16_outputs_come_to_the_loss_in_float32(records):
-    full, steps32, sources = make_steps(records, precision="float32")
-    half, steps16, _ = make_steps(records, precision="bfloat16")
-    batch = next(iter(steps32.batches(sources, 0)))
+    full, steps32 = make_steps(records, precision="float32")
+    half, steps16 = make_steps(records, precision="bfloat16")
+    batch = next(iter(steps32.batches(0)))
     outputs32, outputs16 = steps32.outputs(batch[0], None), steps16.outputs(batch[0], None)
     for name in full.modalities:
         assert outputs16[name].dtype == torch.float32
@@ -437,8 +439,8 @@ def test_bfloat16_outputs_come_to_the_loss_in_float32(records):
 def test_a_compiled_model_trains_as_the_plain_one(records):
     losses = []
     for compiled in (False, True):
-        _, steps, sources = make_steps(records, compile=compiled)
-        losses.append(torch.cat([steps.run(steps.batches(sources, epoch)) for epoch in range(2)]))
+        _, steps = make_steps(records, compile=compiled)
+        losses.append(torch.cat([steps.run(steps.batches(epoch)) for epoch in range(2)]))
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-5)
 
 

@@ -22,7 +22,7 @@ from channelhash.models import HashModel, resolve_model
 from channelhash.runs.extend import extend
 from channelhash.runs.folder import Run, claim_folder, describe_run, keep_splits, read_run, save_model
 from channelhash.training.distributed import local_device
-from channelhash.training.inputs import Source, epoch_steps, feature_mode, memory_batches, raw_source
+from channelhash.training.inputs import Source, TrainingSet, epoch_steps, feature_mode, memory_batches, raw_source
 from channelhash.training.trainer import Steps, Trainee, training_images
 from channelhash.utils.machine import peak_bytes
 from channelhash.utils.progress import StageProgress, no_stage_progress
@@ -171,9 +171,9 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
         sources[name] = partial(memory_batches, torch.randn(len(batch), fixed[name].n_features), settings)
     trained = (model.on_features() if fixed else model).to(model.device).train()
     loss = create_loss(config, batch.labels.shape[1])
-    steps = Steps(trained, loss, torch.from_numpy(batch.labels), settings)
+    steps = Steps(trained, loss, TrainingSet(sources, torch.from_numpy(batch.labels)), settings)
     epoch = settings.epochs // 2  # which is augmented, if any is
-    step = _seconds(lambda: steps.run(steps.batches(sources, epoch)), model.device) / max(1, len(steps.anchors))
+    step = _seconds(lambda: steps.run(steps.batches(epoch)), model.device) / max(1, len(steps.anchors))
     n_steps = len(list(epoch_steps(len(train), settings, 0, steps.anchors, images))) * settings.epochs
     times = {"step": step, "features": features, "training": step * n_steps, "total": features + step * n_steps}
     peak = torch.cuda.max_memory_allocated(model.device) if model.device.type == "cuda" else peak_bytes()

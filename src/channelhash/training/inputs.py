@@ -232,7 +232,7 @@ def feature_records(model: HashModel, records: Records, settings: TrainSettings,
         branch = model.branch(modality)
         if branch.fixed and modality in items and len(records):
             distinct, rows = _distinct_files(items[modality])
-            file = _cached_features(branch, distinct, model.device, settings, progress(f"{modality} features"))
+            file = _cached_features(branch, distinct, settings, progress(f"{modality} features"))
             items[modality] = file.rows if len(distinct) == len(rows) else file.rows[rows]
             if (values := records.display_values(modality)) is not None:
                 display[modality] = values
@@ -264,7 +264,7 @@ def training_sources(
         branch, raw = model.branch(modality), train.items[modality]
         rows: Any = features.items[modality]
         if branch.fixed and mode == "bank" and are_files(raw):
-            bank = _augmented_features(branch, raw, rows, device, settings, progress("augmented features"))
+            bank = _augmented_features(branch, raw, rows, settings, progress("augmented features"))
             sources[modality] = partial(_bank_batches, bank, device)
         elif branch.fixed and mode != "online":
             sources[modality] = partial(memory_batches, feature_model.prepare(modality, rows).to(device), settings)
@@ -315,15 +315,9 @@ _DRAWS = "augmentation 1"  # part of a bank's key: another number where a draw g
 
 
 def _cached_features(
-    branch: Branch, items: Items, device: torch.device, settings: TrainSettings, progress: Progress | None = None
+    branch: Branch, items: Items, settings: TrainSettings, progress: Progress = no_progress
 ) -> RowFile:
     """Return features of ``items`` as they are, one row each, checked against their checksums."""
-    frozen = branch.fixed
-    assert frozen is not None
-    folder = cache_folder() / "features"
-    key = {**frozen.identity(), "items": _collection_hash(items, folder)}
-    if are_files(items):
-        key["preprocessing"] = str(PREPROCESSING)
     n = len(items)
     sizes = [min(_BLOCK, n - start) for start in range(0, n, _BLOCK)]
 
@@ -333,35 +327,21 @@ def _cached_features(
             inputs = image_batches(ImageFiles(items, branch.prepare), batches, _n_workers(settings))
         else:
             inputs = (branch.prepare(items[rows.start : rows.stop]) for rows in batches)
-        return _blocks(_encoded(branch, inputs, device), sizes[first:])
+        return _blocks(_encoded(branch, inputs), sizes[first:])
 
-    stem, dtype = folder / "features", settings.feature_dtype
-    return row_file(stem, key, sizes, frozen.n_features, dtype, compute, progress).check()
+    return _feature_file("features", branch, items, {}, sizes, compute, settings, progress).check()
 
 
 def _augmented_features(
-    branch: Branch,
-    paths: Sequence[Path],
-    plain: Rows,
-    device: torch.device,
-    settings: TrainSettings,
-    progress: Progress | None = None,
+    branch: Branch, paths: Sequence[Path], plain: Rows, settings: TrainSettings, progress: Progress = no_progress
 ) -> RowFile:
     """Return the bank: features of every (epoch, sample) draw of a training's progressive augmentation.
 
     Images that an epoch's draw leaves as they are take their features from ``plain``.
     """
-    frozen = branch.fixed
-    assert frozen is not None
-    folder = cache_folder() / "features"
     n, epochs = len(paths), settings.epochs
     images = _AugmentedImages(ImageFiles(paths, branch.prepare), settings)
-    key = {
-        **frozen.identity(),
-        "items": _collection_hash(paths, folder),
-        "preprocessing": str(PREPROCESSING),
-        "draws": f"{_DRAWS}, seed {settings.augment_seed}, {epochs} epochs, {settings.easy_weights}",
-    }
+    draw = {"draws": f"{_DRAWS}, seed {settings.augment_seed}, {epochs} epochs, {settings.easy_weights}"}
 
     @cache
     def changed(epoch: int) -> list[int]:
@@ -371,7 +351,7 @@ def _augmented_features(
         # Drawn when they are needed, not before: 2,000,000 draws take a minute.
         draws = ((epoch, row) for epoch in range(first, epochs) for row in changed(epoch))
         batches = iter(lambda: list(islice(draws, _BATCH)), [])
-        encoded = _encoded(branch, image_batches(images, batches, _n_workers(settings)), device)
+        encoded = _encoded(branch, image_batches(images, batches, _n_workers(settings)))
         features = _blocks(encoded, (len(changed(epoch)) for epoch in range(first, epochs)))
         for epoch, values in zip(range(first, epochs), features, strict=True):
             block = np.array(plain, dtype=np.float32)
@@ -379,11 +359,32 @@ def _augmented_features(
                 block[rows] = values
             yield block
 
-    return row_file(folder / "bank", key, [n] * epochs, frozen.n_features, settings.feature_dtype, compute, progress)
+    return _feature_file("bank", branch, paths, draw, [n] * epochs, compute, settings, progress)
 
 
-def _encoded(branch: Branch, batches: Iterator[Tensor], device: torch.device) -> Iterator[Rows]:
+def _feature_file(
+    name: str,
+    branch: Branch,
+    items: Items,
+    draw: Mapping[str, str],
+    sizes: Sequence[int],
+    compute: Callable[[int], Iterator[Rows]],
+    settings: TrainSettings,
+    progress: Progress,
+) -> RowFile:
+    """Return the file of features that a frozen encoder makes of a ``draw`` of ``items``, see `row_file`."""
+    frozen = branch.fixed
+    assert frozen is not None
+    folder = cache_folder() / "features"
+    key = {**frozen.identity(), "items": _collection_hash(items, folder), **draw}
+    if are_files(items):
+        key["preprocessing"] = str(PREPROCESSING)
+    return row_file(folder / name, key, sizes, frozen.n_features, settings.feature_dtype, compute, progress)
+
+
+def _encoded(branch: Branch, batches: Iterator[Tensor]) -> Iterator[Rows]:
     """Yield features of each batch."""
+    device = next(branch.parameters()).device
     advice = (
         f"in the backbone with {_BATCH} items at a time; use a smaller model.backbone, train.precision bfloat16, or "
         "another train.device"

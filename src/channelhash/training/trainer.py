@@ -5,7 +5,7 @@ A step: outputs of a batch, the loss over its pairs, the update. Then the averag
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
@@ -151,12 +151,9 @@ class _ForwardPass(nn.Module):
 class Steps:
     """A model, its loss and its optimiser (Adam as in ``protocol.md`` § 6; AdamW with ``weight_decay``)."""
 
-    def __init__(
-        self, model: HashModel, loss: HashLoss, labels: Tensor, settings: TrainSettings, images: Tensor | None = None
-    ) -> None:
-        self.model, self.settings, self.device = model, settings, model.device
-        self.loss, self.labels = loss.to(self.device), labels.to(self.device)
-        self.images = images
+    def __init__(self, model: HashModel, loss: HashLoss, data: inputs.TrainingSet, settings: TrainSettings) -> None:
+        self.model, self.data, self.settings, self.device = model, data, settings, model.device
+        self.loss, self.labels = loss.to(self.device), data.targets.to(self.device)
         self.anchors = model.modalities if loss.trains_anchor else ()
         outputs = _ForwardPass(model, settings.precision)
         if settings.compile:
@@ -174,9 +171,10 @@ class Steps:
         self.optimizer = torch.optim.AdamW(groups, weight_decay=settings.weight_decay, eps=1e-8, fused=True)
         self.average = _Average(model, settings.average) if settings.average else None
 
-    def batches(self, sources: Mapping[str, inputs.Source], epoch: int) -> Iterator[_TrainingBatch]:
+    def batches(self, epoch: int) -> Iterator[_TrainingBatch]:
         """Yield this rank's batches of an epoch, on the device."""
-        steps = list(inputs.epoch_steps(len(self.labels), self.settings, epoch, self.anchors, self.images))
+        sources = self.data.sources
+        steps = list(inputs.epoch_steps(len(self.labels), self.settings, epoch, self.anchors, self.data.images))
         local_rows = [_rows_of_rank(rows) for rows, _ in steps]
         streams = [source(epoch, local_rows) for source in sources.values()]
         for number, ((rows, anchor), values) in enumerate(zip(steps, zip(*streams, strict=True), strict=True)):
@@ -346,7 +344,7 @@ def train(
     It goes on from ``checkpoints/last.pt``, on a CPU to the bits of an uninterrupted training: draws are functions of
     (seed, epoch). Of several processes (`distributed`) each takes its shard of a batch, the first validates and writes.
     """
-    steps = Steps(model.train(), loss, data.targets, settings, data.images)
+    steps = Steps(model.train(), loss, data, settings)
     last, best = (folder / "checkpoints" / name for name in ("last.pt", "best"))
     start = steps.load(last) if last.exists() else 0
     log, first = read_log(folder / "log.jsonl")[:start], distributed.rank() == 0
@@ -357,7 +355,7 @@ def train(
                 break
             began, done = time.perf_counter(), epoch + 1
             torch.manual_seed(derive_seed(settings.seed, "dropout", epoch, *(() if first else (distributed.rank(),))))
-            losses = steps.run(steps.batches(data.sources, epoch))
+            losses = steps.run(steps.batches(epoch))
             _check_finite(losses, epoch, steps.rate, last)
             entry: Entry = {"epoch": epoch, "loss": losses.mean().item(), "learning_rate": steps.rate}
             due = settings.validate_every and (done % settings.validate_every == 0 or done == settings.epochs)
