@@ -29,8 +29,7 @@ from channelhash.losses.idhn import IDHNLoss as IDHNLoss
 from channelhash.losses.orthohash import OrthoHashLoss as OrthoHashLoss
 from channelhash.losses.qsmi import QSMILoss as QSMILoss
 from channelhash.losses.rsch import RSCHLoss as RSCHLoss
-from channelhash.losses.sch import SCHLoss as SCHLoss
-from channelhash.losses.sch_original import SCHOriginalLoss as SCHOriginalLoss
+from channelhash.losses.sch import SCHLoss as SCHLoss, SCHOriginalLoss as SCHOriginalLoss
 from channelhash.losses.talr import TALRLoss as TALRLoss
 from channelhash.losses.tdsrdh import TDSRDHLoss as TDSRDHLoss
 from channelhash.utils.typed_settings import Settings, look_up, settings_of

@@ -22,9 +22,9 @@ class RSCHLoss(ChannelLoss):
     misplaced pairs of pairs, 1 − AUC, is at most (√mean v² + √mean v²)² / Δ². A mean of all violations, as in SCH and
     DSCH, weighs the two kinds of pairs by how frequent they are; the metric does not.
 
-    Two things are as in the code of SCH's authors (`sch_original`): inner products of tanh, by which a code reaches its
-    channel's ends only if it is binary; and norms, whose gradient does not fade while violations do. What it is worth:
-    ``docs/explanation/which-loss.md``.
+    Two things are as in the code of SCH's authors (`sch.SCHOriginalLoss`): inner products of tanh, by which a code
+    reaches its channel's ends only if it is binary; and norms, whose gradient does not fade while violations do. What
+    it is worth: ``docs/explanation/which-loss.md``.
 
     Pairs with stored codes are held to the channels as in `base.ChannelLoss`: by the mean of their violations, in
     cosines.

@@ -33,8 +33,6 @@ from channelhash.utils.files import sweep, write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.typed_settings import pick, trusting
 
-#: modality -> ``(n, k)`` real values, row i of each of sample i.
-_Values = Mapping[str, NDArray[np.floating[Any]]]
 #: Ranking -> task -> ``recall_at`` and ``median_rank``.
 _Scores = dict[str, dict[str, dict[str, Any]]]
 
@@ -77,8 +75,8 @@ def evaluate_pairs(
     return {"n_bits": opened.n_bits, "images": size, "tests": len(tests), "rankings": _mean(tests)}
 
 
-def _rankings(values: _Values, names: NDArray[np.str_], lengths: Sequence[int]) -> _Scores:
-    """Score texts that search images, and images that search texts.
+def _rankings(values: Mapping[str, NDArray[Any]], names: NDArray[np.str_], lengths: Sequence[int]) -> _Scores:
+    """Score texts that search images, and images that search texts; row i of all ``values`` is sample i.
 
     >>> values = {"text": np.array([[3.0, 1.0], [-1.0, 2.0]]), "image": np.array([[2.0, 1.0], [-1.0, 2.0]])}
     >>> list(_rankings(values, np.array(["a", "b"]), [2, 1]))
@@ -136,10 +134,6 @@ def _mean(tests: Sequence[Any]) -> Any:
     if isinstance(tests[0], dict):
         return {key: _mean([test[key] for test in tests]) for key in tests[0]}
     return float(np.mean(tests))
-
-
-#: split -> what the names of its parts in `Splits` begin with.
-_PREFIXES = {"test": "", "validation": "validation_"}
 
 
 def evaluate(
@@ -243,7 +237,7 @@ def run_codes(
 
     In a run that extends another, old items of the retrieval set have their stored codes (see `stored_codes`).
     """
-    prefix = pick(_PREFIXES, split, "split")
+    prefix = pick({"test": "", "validation": "validation_"}, split, "split")  # of the names in `Splits`
     run = open_run(folder, checkpoint)
     splits = run.splits
     rows = {role: getattr(splits, prefix + role) for role in ("query", "retrieval")}

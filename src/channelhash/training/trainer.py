@@ -141,9 +141,8 @@ class _ForwardPass(nn.Module):
             if anchor is None:
                 outputs = self.model(inputs)
             else:
-                others = {name: values for name, values in inputs.items() if name != anchor}
                 with torch.no_grad():
-                    outputs = self.model(others) if others else {}
+                    outputs = self.model({name: values for name, values in inputs.items() if name != anchor})
                 outputs |= self.model({anchor: inputs[anchor]})
         return {name: outputs[name].float() for name in inputs}
 
