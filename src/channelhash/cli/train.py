@@ -166,8 +166,7 @@ def extend(
 
     Example: channelhash extend runs/table --data new.csv --out runs/extended
     """
-    from channelhash.runs.extend import DESCRIPTION, extension_config
-    from channelhash.runs.train import start_run
+    from channelhash.runs.train import DESCRIPTION, extension_config, start_run
 
     config = extension_config(run, data, root, _read_overrides(settings, skip_bad))
     folder = out or run.with_name(f"{run.name}-extended")

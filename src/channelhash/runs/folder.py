@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from pydantic import TypeAdapter
 
 from channelhash._version import __version__
 from channelhash.config import RunConfig, read_run_config, read_sections
@@ -248,11 +249,8 @@ def read_environments(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    with reading(path, "not readable", "remove it, it is only for reports"):
-        entries = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise InputError(f"{path}: not a list of environments; remove it, it is only for reports")
-    return entries
+    with reading(path, "not a list of environments", "remove it, it is only for reports"):
+        return TypeAdapter(list[dict[str, Any]]).validate_json(path.read_bytes())
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -47,17 +47,14 @@ def read_log(path: Path) -> list[Entry]:
     >>> read_log(Path("no run/log.jsonl"))
     []
     """
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    return [_entry(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
-
-
-def _entry(line: bytes, place: str) -> Entry:
-    with reading(place, "no epoch of this version's log", "remove the line"):
-        entry: Entry = json.loads(line)
-        numbers = [entry["epoch"], entry["loss"], entry.get("seconds", 0), *entry.get("validation", {}).values()]
-        for number in numbers:
-            math.isnan(number)  # a number that a float can hold, or an error
-    return entry
+    log: list[Entry] = []
+    for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], start=1):
+        with reading(f"{path}, line {number}", "no epoch of this version's log", "remove the line"):
+            entry: Entry = json.loads(line)
+            for value in entry["epoch"], entry["loss"], entry.get("seconds", 0), *entry.get("validation", {}).values():
+                math.isnan(value)  # a number that a float can hold, or an error
+            log.append(entry)
+    return log
 
 
 def measure_of(log: Sequence[Mapping[str, Any]]) -> str:
