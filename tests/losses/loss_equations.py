@@ -33,20 +33,22 @@ def quantization(outputs: Outputs) -> Tensor:
     return total
 
 
-def pairs(outputs: Outputs, labels: Tensor, alpha: float, beta: float):
-    """Yield S, the weight of its set, and the distance of every ordered pair of codes."""
-    for codes_i, codes_j in itertools.product(outputs.values(), repeat=2):
-        for i, j in itertools.product(range(len(labels)), repeat=2):
-            s = similarity(labels, i, j)
-            yield s, set_weight(s, alpha, beta), hamming(codes_i[i], codes_j[j])
+def violations(outputs: Outputs, others: Outputs, similarities, bounds, gamma_l, alpha, beta) -> Tensor:
+    """Sum over all pairs of a code with one of ``others``; ``similarities[i][j]`` is S of a pair of samples."""
+    total = torch.zeros((), dtype=torch.float64)
+    for codes, other_codes in itertools.product(outputs.values(), others.values()):
+        for i, j in itertools.product(range(len(codes)), range(len(other_codes))):
+            s, d = similarities[i][j], hamming(codes[i], other_codes[j])
+            lower, upper = bounds(s)
+            if max(lower - d, d - upper) > 0:
+                total = total + (set_weight(s, alpha, beta) * max(lower - d, d - upper)) ** gamma_l
+    return total
 
 
 def channel_loss(outputs, labels, bounds, gamma_l, alpha, beta, kappa_q):
-    n, total = len(labels), torch.zeros((), dtype=torch.float64)
-    for s, weight, d in pairs(outputs, labels, alpha, beta):
-        lower, upper = bounds(s)
-        if max(lower - d, d - upper) > 0:
-            total = total + (weight * max(lower - d, d - upper)) ** gamma_l
+    n = len(labels)
+    similarities = [[similarity(labels, i, j) for j in range(n)] for i in range(n)]
+    total = violations(outputs, outputs, similarities, bounds, gamma_l, alpha, beta)
     return total / n**2 + kappa_q / n * quantization(outputs)
 
 

@@ -1,7 +1,6 @@
 """The terms beside a loss, of an extension and of a distillation against their literal transcriptions."""
 
 from functools import partial
-from itertools import product
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from channelhash.losses.distillation import DistillationLoss
 from channelhash.losses.incremental import ExtensionLoss, _keep_loss, _stored_loss
 from losses import loss_equations as literal
 from losses.test_losses import MODALITIES, assert_same_value_and_gradient, batch
+from metrics.ranking_equations import label_similarity
 from refusals import check_refusal
 
 ALL_TERMS = {"contrastive": 0.3, "pairs": 0.2, "temperature": 0.5, "average_precision": 0.7}
@@ -116,15 +116,10 @@ def stored_codes(k, c=6, n_modalities=2, seed=1):
 
 
 def literal_stored(outputs, labels, stored, stored_labels, bounds, alpha, beta, gamma_l):
-    total = torch.zeros((), dtype=torch.float64)
-    for values, codes in product(outputs.values(), stored.values()):
-        for i, j in product(range(len(labels)), range(len(stored_labels))):
-            s = literal.similarity(torch.stack([labels[i], stored_labels[j]]), 0, 1)
-            lower, upper = (end.item() for end in bounds(torch.tensor(s, dtype=torch.float64)))
-            d = literal.hamming(values[i], codes[j].double())
-            outside = lower - d if d < lower else d - upper if d > upper else None
-            if outside is not None:
-                total = total + (literal.set_weight(s, alpha, beta) * outside) ** gamma_l
+    codes = {modality: values.double() for modality, values in stored.items()}
+    similarities = [[label_similarity(own, other) for other in stored_labels] for own in labels]
+    ends = lambda s: [end.item() for end in bounds(torch.tensor(s, dtype=torch.float64))]  # noqa: E731
+    total = literal.violations(outputs, codes, similarities, ends, gamma_l, alpha, beta)
     return total / (len(labels) * len(stored_labels))
 
 
