@@ -218,9 +218,13 @@ def close(got, expected, atol=1e-5):
     torch.testing.assert_close(got, torch.as_tensor(expected, dtype=torch.float32), atol=atol, rtol=0)
 
 
-def test_flips_mirror_left_and_right_or_top_and_bottom():
+def test_flips_mirror_grayscale_is_luma_and_a_blend_a_weighted_mean():
     close(_OPERATIONS["flip_horizontally"](IMAGE), IMAGE.numpy()[:, :, ::-1].copy())
     close(_OPERATIONS["flip_vertically"](IMAGE), IMAGE.numpy()[:, ::-1].copy())
+    luma = 0.299 * IMAGE[0] + 0.587 * IMAGE[1] + 0.114 * IMAGE[2]
+    close(op._grayscale(IMAGE), torch.stack([luma] * 3), atol=2e-4)
+    close(op._blend(IMAGE, OTHER, 0.0), IMAGE)
+    close(op._blend(IMAGE, OTHER, 0.3), 0.7 * IMAGE + 0.3 * OTHER)
 
 
 @pytest.mark.parametrize("angle", [-90.0, -77.0, -45.0, 0.0, 12.5, 45.0, 90.0])
@@ -244,11 +248,6 @@ def test_rotation_is_bilinear_about_the_centre_and_black_outside(angle):
             outside += 1
     assert inside > 50
     assert outside > 20 or not angle
-
-
-def test_grayscale_is_luma_in_three_channels():
-    luma = 0.299 * IMAGE[0] + 0.587 * IMAGE[1] + 0.114 * IMAGE[2]
-    close(op._grayscale(IMAGE), torch.stack([luma] * 3), atol=2e-4)
 
 
 @given(st.floats(0.05, 1.1), st.floats(0.75, 4 / 3), PLACE, PLACE)
@@ -323,11 +322,6 @@ def test_elastic_is_torchvisions_with_a_seed_of_its_own(side):
 @settings(max_examples=20)
 def test_elastic_works_on_pictures_smaller_than_its_blur(height, width):
     assert op._elastic(torch.ones(3, height, width), 50, 5, 1).shape == (3, height, width)
-
-
-def test_blend_is_a_weighted_mean():
-    close(op._blend(IMAGE, OTHER, 0.0), IMAGE)
-    close(op._blend(IMAGE, OTHER, 0.3), 0.7 * IMAGE + 0.3 * OTHER)
 
 
 @given(st.floats(0.05, 0.25), PLACE, PLACE)

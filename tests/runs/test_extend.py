@@ -122,7 +122,7 @@ def test_an_extension_can_be_extended(place, tmp_path):
     assert all(np.array_equal(c.codes[m][: len(b)], b.codes[m]) for m in b.codes)
 
 
-def test_wrong_input_is_refused_in_one_line(place, tmp_path, capsys):
+def test_wrong_input_is_refused_in_one_line(place, extended, tmp_path, capsys):
     def refused(*arguments, says, run="old", data="f.npz"):
         command = ["extend", place / run, "--data", place / data, "--out", tmp_path / "x", *NEW, *QUICK]
         assert_refused(capsys, *command, *arguments, says=says)
@@ -135,6 +135,9 @@ def test_wrong_input_is_refused_in_one_line(place, tmp_path, capsys):
     refused("--set", "data.train=0", says="data.train is 0 for the new items")
     refused("--set", "model.hidden=[16]", says="an extension has the model of")
     refused("--set", "extend.kep=1", says="did you mean 'keep'?")
+    assert_refused(capsys, "train", extended / "config.yaml", "--dry-run", says="this configuration extends a run")
+    run = train_run(feature_config(tmp_path / "c.yaml", place / "f.npz", "tdsrdh", epochs=1, validate_every=0), *OLD)
+    refused(says="'tdsrdh' has no channels (bounds)", run=run)
 
 
 def test_an_extension_of_a_run_that_was_trained_anew_is_refused(place, extended, tmp_path, capsys):
@@ -170,16 +173,6 @@ def test_a_student_of_an_extension_asks_what_its_teacher_may_ask(place, extended
     serving = ["--token-file", tmp_path / "token", "--port", 0]
     assert_refused(capsys, "serve", store, "--model", small, *serving, says="another model made")
     assert_refused(capsys, "extend", small, "--data", place / "f.npz", *NEW, says="extend the teacher")
-
-
-def test_an_extension_is_planned_by_nobody(extended, capsys):
-    assert_refused(capsys, "train", extended / "config.yaml", "--dry-run", says="this configuration extends a run")
-
-
-def test_a_loss_without_channels_cannot_be_extended(place, tmp_path, capsys):
-    train_run(feature_config(tmp_path / "c.yaml", place / "f.npz", "tdsrdh", epochs=1, validate_every=0), *OLD)
-    command = ["extend", tmp_path / "run", "--data", place / "f.npz", *NEW, *QUICK]
-    assert_refused(capsys, *command, says="'tdsrdh' has no channels (bounds)")
 
 
 def test_a_store_goes_on_with_the_extended_model(place, extended, tmp_path, capsys):

@@ -28,34 +28,22 @@ from training.test_training import assert_same_run, weights
 
 TOKENS = torch.arange(1, 241, dtype=torch.int32).reshape(40, 6)
 PIXELS = torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-INPUTS = {"image": PIXELS, "text": TOKENS}
 ROWS = torch.arange(0, 40, 2)
 
 
-def batch_inputs(inputs, rows, epoch, settings):
-    return {modality: next(memory_batches(values, settings, epoch, [rows])) for modality, values in inputs.items()}
+def batch_of(values, epoch, settings):
+    return next(memory_batches(values, settings, epoch, [ROWS]))
 
 
-def test_by_default_inputs_are_taken_as_they_are():
-    batch = batch_inputs(INPUTS, ROWS, 150, TrainSettings())
-    assert torch.equal(batch["image"], PIXELS[ROWS])
-    assert torch.equal(batch["text"], TOKENS[ROWS])
-
-
-def test_the_published_weights_of_easy_augmentation_are_a_setting():
+def test_pictures_are_augmented_by_a_setting_and_all_else_is_taken_as_it_is():
     kinds, angles = (TrainSettings(augment="progressive", easy_weights=name) for name in ("kinds", "angles"))
-    first, second = (batch_inputs(INPUTS, ROWS, 30, how)["image"] for how in (kinds, angles))
-    assert not torch.equal(first, second)
-
-
-def test_pictures_are_augmented_and_features_never():
-    settings = TrainSettings(augment="progressive")
-    images = batch_inputs(INPUTS, ROWS, 180, settings)["image"]
+    for values, settings in ((PIXELS, TrainSettings()), (TOKENS, kinds), (torch.randn(40, 5), kinds)):
+        assert torch.equal(batch_of(values, 180, settings), values[ROWS])
+    images = batch_of(PIXELS, 180, kinds)
     assert images.dtype == torch.float32
     same = [torch.equal(image, pixels / 255) for image, pixels in zip(images, PIXELS[ROWS], strict=True)]
     assert 0 < sum(same) < 15  # a quarter stays unaltered
-    features = {"image": torch.randn(40, 5)}
-    assert torch.equal(batch_inputs(features, ROWS, 180, settings)["image"], features["image"][ROWS])
+    assert not torch.equal(batch_of(PIXELS, 30, kinds), batch_of(PIXELS, 30, angles))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
