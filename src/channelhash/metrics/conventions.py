@@ -6,7 +6,7 @@ them: a stable one in the order of the database, any other one in an order that 
 that only the range is known. Sources are listed in ``docs/how-to/evaluate.md``.
 """
 
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,24 +39,13 @@ _CONVENTIONS = {
 }
 
 
-class ConventionScore(TypedDict):
-    """One figure of a convention, a share in [0, 1].
-
-    Attributes:
-        in_order: what a stable sort gives; None if only the histogram is known.
-        lower: what the worst order of ties gives.
-        upper: what the best order of ties gives.
-    """
-
-    in_order: float | None
-    lower: float
-    upper: float
-
-
 def convention_scores(
     name: str, histogram: HammingHistogram, pairs: Pairs | None = None, self_pairs: RowPairs | None = None
-) -> dict[str, ConventionScore]:
+) -> dict[str, dict[str, float | None]]:
     """Compute what the toolboxes of a convention print: ``"map"``, ``"map@50"`` and so on, up to the database's size.
+
+    Of each figure, a share in [0, 1]: ``in_order`` is what a stable sort gives, None if only the histogram is known;
+    ``lower`` and ``upper`` are what the worst and the best order of ties give.
 
     >>> from channelhash.metrics import hamming_histogram
     >>> codes, labels = np.array([[0], [0], [255]], np.uint8), np.array([[0, 1], [1, 0], [1, 0]]) > 0
@@ -68,11 +57,11 @@ def convention_scores(
     convention = pick(_CONVENTIONS, name, "convention")
     convention = convention._replace(cutoffs=tuple(z for z in convention.cutoffs if z is None or z <= size))
     in_order = None if pairs is None else _average_precisions_cut(pairs, convention, self_pairs)
-    scores = {}
+    scores: dict[str, dict[str, float | None]] = {}
     for place, z in enumerate(convention.cutoffs):
         lower, upper = map(_over_all_queries, histogram.average_precision_bounds(z, convention.of_relevant))
         stable = None if in_order is None else _over_all_queries(in_order[:, place])
-        scores["map" if z is None else f"map@{z}"] = ConventionScore(in_order=stable, lower=lower, upper=upper)
+        scores["map" if z is None else f"map@{z}"] = {"in_order": stable, "lower": lower, "upper": upper}
     return scores
 
 

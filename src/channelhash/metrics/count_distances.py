@@ -18,19 +18,20 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed, words
 from channelhash.codes.code_set import boolean_labels
-from channelhash.utils.compiled import inner, loop_threads, njit, popcount, run_tasks
+from channelhash.utils.compiled import inner, njit, popcount, run_tasks
 
 # Items whose distances are held at once: the buffers of 8 bytes an item stay in the first cache.
 _BLOCK = 1024
-# Queries that go over such a block before it leaves the cache.
+# Queries that go over such a block before it leaves the cache, at most.
 _GROUP = 8
 # The upper half of a word that counts two things at once: all items below, the relevant ones above.
 _HALF = np.uint64(32)
+# Parts of the queries, each of which counts pairs on its own.
+_PARTS = 64
 
 
-Labels = NDArray[np.bool_]
 #: Codes of the queries and of the items, and the labels of both.
-Pairs = tuple[PackedCodes, PackedCodes, Labels, Labels]
+Pairs = tuple[PackedCodes, PackedCodes, NDArray[np.bool_], NDArray[np.bool_]]
 
 
 class _WordPairs(NamedTuple):
@@ -47,11 +48,6 @@ class _WordPairs(NamedTuple):
     items: NDArray[np.uint64]
     labels: NDArray[np.uint64]
     sets: NDArray[np.uint64]
-
-
-def _group_size(n_queries: int) -> int:
-    """Return the number of queries a task: few if there are few, so that every core has some."""
-    return max(1, min(_GROUP, n_queries // (2 * loop_threads())))
 
 
 @inner
@@ -95,17 +91,17 @@ def _empty_cell(cell, width, row, shared, units, counts):  # type: ignore[no-unt
 
 
 @njit(cache=True, nogil=True)
-def _count_by_distance(first_task, last_task, pairs, widths, ends, units, group, totals, shared):  # type: ignore[no-untyped-def]
+def _count_by_distance(first_query, last_query, pairs, widths, ends, units, totals, shared):  # type: ignore[no-untyped-def]
     """Add to each query's ``totals`` by distance: all items, relevant ones, gains; and to its counts by shared labels.
 
-    A task is ``group`` queries. The items come in segments of equally many labels. Within one, a pair is counted under
-    (distance, shared labels), and what so many shared labels are worth is looked up once a cell and not once a pair.
+    The items come in segments of equally many labels. Within one, a pair is counted under (distance, shared labels),
+    and what so many shared labels are worth is looked up once a cell and not once a pair.
     """
     total, relevant, gained = totals
-    n_queries, n_bins = total.shape
-    cells, buffer = np.zeros((group, n_bins * units.shape[1]), dtype=np.int64), np.empty(_BLOCK, dtype=np.uint64)
-    for task in range(first_task, last_task):
-        first, last = task * group, min((task + 1) * group, n_queries)
+    n_bins = total.shape[1]
+    cells, buffer = np.zeros((_GROUP, n_bins * units.shape[1]), dtype=np.int64), np.empty(_BLOCK, dtype=np.uint64)
+    for first in range(first_query, last_query, _GROUP):
+        last = min(first + _GROUP, last_query)
         begin = 0
         for segment in range(len(ends)):
             end = ends[segment]
@@ -128,22 +124,16 @@ def _count_by_distance(first_task, last_task, pairs, widths, ends, units, group,
 
 
 @njit(cache=True, nogil=True)
-def _count_pairs_jointly(first_task, last_task, pairs, group, counts):  # type: ignore[no-untyped-def]
-    """Add all pairs to ``counts[task, distance, shared labels]``, a task being ``group`` queries; arguments as in
-    `_count_by_distance`. The last axis has one more than the most labels that a query has."""
-    n_queries, n_bins, width = len(pairs.codes), counts.shape[1], counts.shape[2]
-    n_items = pairs.items.shape[1]
-    for task in range(first_task, last_task):
-        first, last = task * group, min((task + 1) * group, n_queries)
-        row = np.zeros(n_bins * width, dtype=np.int64)
-        buffer = np.empty(_BLOCK, dtype=np.uint64)
+def _count_pairs_jointly(first_part, last_part, pairs, queries, width, counts):  # type: ignore[no-untyped-def]
+    """Add the pairs of each part, so many ``queries``, to ``counts[part, width · distance + shared labels]``; ``width``
+    is one more than the most labels that a query has."""
+    n_queries, n_items, buffer = len(pairs.codes), pairs.items.shape[1], np.empty(_BLOCK, dtype=np.uint64)
+    for part in range(first_part, last_part):
+        first, last = part * queries, min((part + 1) * queries, n_queries)
         for start in range(0, n_items, _BLOCK):
             size = min(_BLOCK, n_items - start)
             for q in range(first, last):
-                _count_cells(buffer, row, pairs, q, np.uint64(width), start, size)
-        for d in range(n_bins):
-            for a in range(width):
-                counts[task, d, a] += row[d * width + a]
+                _count_cells(buffer, counts[part], pairs, q, width, start, size)
 
 
 @inner
@@ -171,24 +161,24 @@ def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _sum_precisions_in_order(first_task, last_task, pairs, before, relevant_before, group, sums):  # type: ignore[no-untyped-def]
+def _sum_precisions_in_order(first_query, last_query, pairs, before, relevant_before, sums):  # type: ignore[no-untyped-def]
     """Write each query's sum of precisions at its relevant items, ties in the order of the items.
 
     The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with the histograms at
     hand a second pass with a running counter for each distance gives every rank, without sorting.
     """
     codes, items, labels, sets = pairs
-    n_queries, n_bins = before.shape
-    for task in range(first_task, last_task):
-        first, last = task * group, min((task + 1) * group, n_queries)
-        # Relevant items above, all items below, in one word a distance.
-        counters = np.empty((group, n_bins), dtype=np.uint64)
+    n_bins = before.shape[1]
+    # Relevant items above, all items below, in one word a distance.
+    counters = np.empty((_GROUP, n_bins), dtype=np.uint64)
+    distances, step = np.empty(_BLOCK, dtype=np.uint64), np.empty(_BLOCK, dtype=np.uint64)
+    places = np.empty(_BLOCK + 1, dtype=np.uint64)
+    for first in range(first_query, last_query, _GROUP):
+        last = min(first + _GROUP, last_query)
         for q in range(first, last):
             sums[q] = 0.0
             for d in range(n_bins):
                 counters[q - first, d] = np.uint64(before[q, d]) + (np.uint64(relevant_before[q, d]) << _HALF)
-        distances, step = np.empty(_BLOCK, dtype=np.uint64), np.empty(_BLOCK, dtype=np.uint64)
-        places = np.empty(_BLOCK + 1, dtype=np.uint64)
         for start in range(0, items.shape[1], _BLOCK):
             size = min(_BLOCK, items.shape[1] - start)
             for q in range(first, last):
@@ -270,7 +260,6 @@ def _label_gains(by_distance: Counts, lists: Sequence[_GainLists]) -> LabelGains
     return LabelGains(by_distance, query[new][is_nonzero], gain[new][is_nonzero], counts[is_nonzero])
 
 
-_Words = NDArray[np.uint64]
 #: ``(p, 2)`` rows of a query and of an item.
 RowPairs = NDArray[np.int64]
 
@@ -301,22 +290,19 @@ def count_distances(pairs: Pairs, n_bits: int, self_pairs: RowPairs | None = Non
     as 64-bit words, the result, and 32 MB.
     """
     query_codes, database_codes, query_labels, database_labels = pairs
-    database_sets = _label_words(database_labels)
-    order, sizes, ends = by_label_count(_label_counts(database_sets))
-    items, sets = (_writeable(values[order].T) for values in (words(database_codes), database_sets))
-    codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
-    widths = np.bitwise_count(labels).sum(axis=1, dtype=np.uint64) + np.uint64(1)
+    sides = _word_pairs(pairs)
+    order, sizes, ends = by_label_count(np.bitwise_count(sides.sets).sum(axis=0, dtype=np.int64))
+    sides = sides._replace(items=sides.items.take(order, axis=1), sets=sides.sets.take(order, axis=1))
+    widths = np.bitwise_count(sides.labels).sum(axis=1, dtype=np.uint64) + np.uint64(1)
     units = _gain_units(sizes, int(widths.max(initial=1)))
-    total, relevant, gained = (np.zeros((len(codes), n_bits + 1), dtype=np.int64) for _ in range(3))
+    total, relevant, gained = (np.zeros((len(query_codes), n_bits + 1), dtype=np.int64) for _ in range(3))
     chunk, lists = max(1, _CELLS // units.size), []
-    for first in range(0, len(codes), chunk):
+    for first in range(0, len(query_codes), chunk):
         rows = slice(first, first + chunk)
-        shared = np.zeros((len(codes[rows]), *units.shape), dtype=np.int64)
-        sides = _WordPairs(codes[rows], items, labels[rows], sets)
+        some = sides._replace(codes=sides.codes[rows], labels=sides.labels[rows])
+        shared = np.zeros((len(some.codes), *units.shape), dtype=np.int64)
         totals = total[rows], relevant[rows], gained[rows]
-        group = _group_size(len(sides.codes))
-        more = sides, widths[rows], ends, units, group, totals, shared
-        run_tasks(_count_by_distance, -(-len(sides.codes) // group), *more)
+        run_tasks(_count_by_distance, len(shared), some, widths[rows], ends, units, totals, shared)
         lists.append(_gain_lists(shared, units, first))
     if self_pairs is not None and len(self_pairs):
         query, item = self_pairs.T
@@ -337,13 +323,12 @@ def count_jointly(pairs: Pairs, n_bits: int) -> Counts:
 
     Arguments, time and memory as in `count_distances`.
     """
-    sides = _word_pairs(pairs)
-    n = len(sides.codes)
-    group = max(_group_size(n), -(-n // 64))
-    width = int(_label_counts(sides.labels).max(initial=0)) + 1
-    counts = np.zeros((-(-n // group), n_bits + 1, width), dtype=np.int64)
-    run_tasks(_count_pairs_jointly, len(counts), sides, group, counts)
-    return cast(Counts, counts.sum(axis=0))
+    query_labels = pairs[2]
+    width = int(query_labels.sum(axis=1).max(initial=0)) + 1
+    counts = np.zeros((_PARTS, (n_bits + 1) * width), dtype=np.int64)
+    queries = -(-len(query_labels) // _PARTS)
+    run_tasks(_count_pairs_jointly, _PARTS, _word_pairs(pairs), queries, np.uint64(width), counts)
+    return cast(Counts, counts.sum(axis=0).reshape(n_bits + 1, width))
 
 
 def precisions_in_order(pairs: Pairs, total: Counts, relevant: Counts) -> NDArray[np.float64]:
@@ -355,8 +340,7 @@ def precisions_in_order(pairs: Pairs, total: Counts, relevant: Counts) -> NDArra
     sides = _word_pairs(pairs)
     sums = np.empty(len(sides.codes))
     before, relevant_before = (np.cumsum(counts, axis=1) - counts for counts in (total, relevant))
-    group = _group_size(len(sums))
-    run_tasks(_sum_precisions_in_order, -(-len(sums) // group), sides, before, relevant_before, group, sums)
+    run_tasks(_sum_precisions_in_order, len(sums), sides, before, relevant_before, sums)
     return sums
 
 
@@ -380,16 +364,11 @@ def _word_pairs(pairs: Pairs) -> _WordPairs:
     return _WordPairs(_writeable(words(query_codes)), items, _label_words(query_labels), sets)
 
 
-def _label_words(labels: Labels) -> _Words:
+def _label_words(labels: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """Pack label sets ``(n, c)`` as bits of 64-bit words ``(n, ceil(c / 64))``."""
     return words(np.packbits(labels, axis=1))
 
 
-def _label_counts(sets: _Words) -> NDArray[np.int64]:
-    """Count the labels of each item, from `_label_words`."""
-    return cast(NDArray[np.int64], np.bitwise_count(sets).sum(axis=1, dtype=np.int64))
-
-
-def _writeable(values: _Words) -> _Words:
+def _writeable(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return words, copied if need be, as kernels take them: contiguous, not read-only as those of a mapped file."""
     return np.require(values, requirements=("C", "W"))

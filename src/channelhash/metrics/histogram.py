@@ -44,65 +44,11 @@ def _correction(y: NDArray[np.float64]) -> NDArray[np.float64]:
     return square * (1 / 24 - square * (7 / 960 - square * 31 / 8064))
 
 
-def _before(total: Counts, relevant: Counts) -> tuple[Counts, Counts]:
-    """Return the cumulated counts before each distance: N_{d−1} and N⁺_{d−1}."""
-    return np.cumsum(total, axis=1) - total, np.cumsum(relevant, axis=1) - relevant
-
-
 def divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> NDArray[np.float64]:
     """Divide, with ``empty`` where the denominator is 0."""
     out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), empty, dtype=np.float64)
     np.divide(numerator, denominator, out=out, where=denominator != 0)
     return out
-
-
-def _average_precision(total: Counts, relevant: Counts) -> Scores:
-    """Compute the tie-aware average precision AP_T, eq. (tmap:ap): the expectation of AP over all orders of ties.
-
-    A group of n items, r of them relevant, behind N items of which R are relevant, adds
-    r/n · Σ_{t<n} (1 + R + t (r−1)/(n−1)) / (1 + t + N)
-    = r/n · [(1 + R) · H + (r−1)/(n−1) · (n − (N + 1) H)] with H = H_{N+n} − H_N.
-    """
-    before, relevant_before = _before(total, relevant)
-    harmonic = _harmonic_difference(before, total)
-    slope = divide(relevant - 1, total - 1, 0.0)
-    spread = total - (before + 1) * harmonic
-    groups = divide(relevant, total, 0.0) * ((1 + relevant_before) * harmonic + slope * spread)
-    return divide(groups.sum(axis=1), relevant.sum(axis=1), np.nan)
-
-
-def _average_precision_bounds(total: Counts, relevant: Counts, first: int | None = None) -> tuple[Scores, Scores]:
-    """Compute the smallest and the largest AP over all orders of ties: relevant items last, or first, at each distance.
-
-    r relevant items in a row behind N items of which R are relevant add Σ_{t=1…r} (R + t) / (N + t)
-    = r + (R − N) · (H_{N+r} − H_N).
-
-    ``first`` counts only so many relevant items of each query, the first ones.
-    """
-    before, relevant_before = _before(total, relevant)
-    counted = relevant if first is None else np.clip(first - relevant_before, 0, relevant)
-    positives = counted.sum(axis=1)
-    bounds = []
-    for start in (before + total - relevant, before):
-        row = counted + (relevant_before - start) * _harmonic_difference(start, counted)
-        bounds.append(divide(row.sum(axis=1), positives, np.nan))
-    return bounds[0], bounds[1]
-
-
-def _ndcg_graded(total: Counts, gains: LabelGains) -> Scores:
-    """Compute NDCG with the similarity S of an item's labels and the query's as gain, and discount 1/log₂(1 + rank).
-
-    In expectation over the orders of ties a group's ranks share the sum of its gains evenly. The ideal ranking goes by
-    falling gain; r items of one gain in a row take the sum of r discounts. Costs as `HammingHistogram.ndcg`.
-    """
-    end = np.cumsum(gains.count)
-    start = end - gains.count
-    # Ranks start again with each query.
-    first = np.searchsorted(gains.query, np.arange(len(total)))
-    before = np.append(start, 0)[np.minimum(first, len(start))][gains.query]
-    last, first = _discounts_up_to(np.stack([end, start]) - before)
-    ideal = np.bincount(gains.query, weights=gains.gain * (last - first), minlength=len(total))
-    return divide(_discounted(total, gains.by_distance), ideal, np.nan)
 
 
 def _discounts_up_to(ranks: Counts) -> Scores:
@@ -142,59 +88,6 @@ class _RadiusLookup(NamedTuple, Generic[_Shares]):
     precision: _Shares
     recall: _Shares
     empty: _Shares
-
-
-def _average_precision_at(total: Counts, relevant: Counts, z: int) -> Scores:
-    """Compute AP@z of eq. (lit:ap), in expectation over the orders of ties.
-
-    AP@z divides by the number of relevant items among the first z. Of the group that the cut-off parts, with n items,
-    r of them relevant, behind N items of which R are relevant, m = z − N are taken; the number h of relevant ones
-    among them is hypergeometric, and given h their places are uniform. With H = H_{N+m} − H_N and A the sum of
-    precisions of the groups before,
-
-        E = Σ_h P(h; n, r, m) · (A + h/m · [(R + 1) H + (h−1)/(m−1) · (m − (N + 1) H)]) / (R + h),
-
-    where a term with R + h = 0 is 0.
-    """
-    (n, r, taken, total_before, relevant_before), ahead = _cut(total, relevant, z)
-    # Sum of precisions of the whole groups before the cut: AP_T of just those, times its divisor.
-    before = np.nan_to_num(_average_precision(*ahead)) * relevant_before
-    harmonic = _harmonic_difference(total_before, taken)
-    expected = np.zeros(len(n))
-    _write_expectations(np.stack([n, r, taken, total_before, relevant_before]), np.stack([before, harmonic]), expected)
-    return np.where(relevant.sum(axis=1) > 0, expected, np.nan)
-
-
-def _average_precision_at_bounds(total: Counts, relevant: Counts, z: int) -> tuple[Scores, Scores]:
-    """Compute the smallest and the largest AP@z over all orders of ties.
-
-    Before the cut relevant items come last, or first, at each distance. In the group that the cut-off parts every
-    number h of relevant items is tried, because more of them also divide by more.
-    """
-    group, ahead = _cut(total, relevant, z)
-    before = [np.nan_to_num(bound) * group[-1] for bound in _average_precision_bounds(*ahead)]
-    bounds = np.empty((2, len(total)))
-    _write_bounds(np.stack(group), np.stack(before), bounds)
-    lower, upper = (np.where(relevant.sum(axis=1) > 0, bound, np.nan) for bound in bounds)
-    return lower, upper
-
-
-def _cut(total: Counts, relevant: Counts, z: int) -> tuple[tuple[Counts, ...], tuple[Counts, Counts]]:
-    """Return the group that holds rank z, and the counts of the groups ahead of it.
-
-    Of the group, ``(nq,)`` each: items, relevant ones, items taken, and all items and relevant ones before it.
-    """
-    if z < 1:
-        raise ValueError(f"z is {z}; a cut-off is at least 1")
-    rows = np.arange(len(total))
-    end = np.cumsum(total, axis=1)
-    sizes = np.minimum(z, end[:, -1])
-    cut = (end < sizes[:, None]).sum(axis=1)
-    n, r = total[rows, cut], relevant[rows, cut]
-    inside = np.arange(cut.max(initial=0)) < cut[:, None]
-    ahead = total[:, : inside.shape[1]] * inside, relevant[:, : inside.shape[1]] * inside
-    total_before = end[rows, cut] - n
-    return (n, r, sizes - total_before, total_before, ahead[1].sum(axis=1)), ahead
 
 
 @njit(cache=True)
@@ -310,8 +203,19 @@ class HammingHistogram:
         return len(self.total) - self.skipped
 
     def average_precision(self) -> NDArray[np.float64]:
-        """Return the tie-aware AP_T of each query, ``(nq,)``; NaN where nothing is relevant."""
-        return _average_precision(self.total, self.relevant)
+        """Return the tie-aware AP_T of each query, ``(nq,)``; NaN where nothing is relevant.
+
+        It is the expectation of AP over all orders of ties, eq. (tmap:ap). A group of n items, r of them relevant,
+        behind N items of which R are relevant, adds
+        r/n · Σ_{t<n} (1 + R + t (r−1)/(n−1)) / (1 + t + N)
+        = r/n · [(1 + R) · H + (r−1)/(n−1) · (n − (N + 1) H)] with H = H_{N+n} − H_N.
+        """
+        before, relevant_before = self._before()
+        harmonic = _harmonic_difference(before, self.total)
+        slope = divide(self.relevant - 1, self.total - 1, 0.0)
+        spread = self.total - (before + 1) * harmonic
+        groups = divide(self.relevant, self.total, 0.0) * ((1 + relevant_before) * harmonic + slope * spread)
+        return divide(groups.sum(axis=1), self.relevant.sum(axis=1), np.nan)
 
     def mean_average_precision(self) -> float:
         """Return mAP_T, eq. (tmap:map)."""
@@ -326,9 +230,30 @@ class HammingHistogram:
         >>> [bound.tolist() for bound in histogram.average_precision_bounds(1, of_relevant=True)]
         [[0.5], [1.0]]
         """
-        if z is None or of_relevant:
-            return _average_precision_bounds(self.total, self.relevant, first=z)
-        return _average_precision_at_bounds(self.total, self.relevant, z)
+        if not (z is None or of_relevant):
+            return self._bounds_within(z)
+        before, relevant_before = self._before()
+        counted = self.relevant if z is None else np.clip(z - relevant_before, 0, self.relevant)
+        bounds = []
+        for start in (before + self.total - self.relevant, before):  # relevant items last, or first, at each distance
+            # r of them in a row behind N items of which R are relevant add Σ_{t=1…r} (R + t) / (N + t)
+            # = r + (R − N) · (H_{N+r} − H_N).
+            row = counted + (relevant_before - start) * _harmonic_difference(start, counted)
+            bounds.append(divide(row.sum(axis=1), counted.sum(axis=1), np.nan))
+        return bounds[0], bounds[1]
+
+    def _bounds_within(self, z: int) -> tuple[Scores, Scores]:
+        """Return the smallest and the largest AP@z of each query over all orders of ties.
+
+        In the group that the cut-off parts every number h of relevant items is tried, because more of them also divide
+        by more.
+        """
+        group, ahead = self._cut(z)
+        before = [np.nan_to_num(bound) * group[-1] for bound in ahead.average_precision_bounds()]
+        bounds = np.empty((2, len(self.total)))
+        _write_bounds(group, np.stack(before), bounds)
+        lower, upper = np.where(self.relevant.any(axis=1), bounds, np.nan)
+        return lower, upper
 
     def map_bounds(self) -> tuple[float, float]:
         """Return (lower, upper): mean over queries of the smallest and the largest AP over all orders of ties."""
@@ -336,14 +261,30 @@ class HammingHistogram:
         return self._mean(lower), self._mean(upper)
 
     def map_at(self, z: int) -> float:
-        """Return mAP@z in expectation over the orders of ties, see `_average_precision_at`."""
-        return self._mean(_average_precision_at(self.total, self.relevant, z))
+        """Return mAP@z in expectation over the orders of ties, the mean of AP@z of eq. (lit:ap).
+
+        AP@z divides by the number of relevant items among the first z. Of the group that the cut-off parts, with n
+        items, r of them relevant, behind N items of which R are relevant, m = z − N are taken; the number h of relevant
+        ones among them is hypergeometric, and given h their places are uniform. With H = H_{N+m} − H_N and A the sum of
+        precisions of the groups before,
+
+            E = Σ_h P(h; n, r, m) · (A + h/m · [(R + 1) H + (h−1)/(m−1) · (m − (N + 1) H)]) / (R + h),
+
+        where a term with R + h = 0 is 0.
+        """
+        group, ahead = self._cut(z)
+        _, _, taken, total_before, relevant_before = group
+        # Sum of precisions of the whole groups before the cut: AP_T of just those, times its divisor.
+        before = np.nan_to_num(ahead.average_precision()) * relevant_before
+        expected = np.zeros(len(taken))
+        _write_expectations(group, np.stack([before, _harmonic_difference(total_before, taken)]), expected)
+        return self._mean(expected)
 
     def precision_at(self, z: int) -> float:
         """Return the mean P@z in expectation over the orders of ties: the cut group gives its share."""
         if z < 1:
             raise ValueError(f"z is {z}; a cut-off is at least 1")
-        taken = np.clip(z - _before(self.total, self.relevant)[0], 0, self.total)
+        taken = np.clip(z - self._before()[0], 0, self.total)
         expected = (divide(self.relevant, self.total, 0.0) * taken).sum(axis=1)
         return self._mean(divide(expected, taken.sum(axis=1), np.nan))
 
@@ -358,12 +299,22 @@ class HammingHistogram:
     def ndcg_graded(self) -> float:
         """Return the mean NDCG with the label similarity as gain, in expectation over the orders of ties.
 
+        A group's ranks share the sum of its gains evenly. The ideal ranking goes by falling gain; r items of one gain
+        in a row take the sum of r discounts. Costs as `ndcg`.
+
         Raises:
             ValueError: the histogram was made without `gains`, or no query has a relevant item.
         """
-        if self.gains is None:
+        if (gains := self.gains) is None:
             raise ValueError("graded NDCG needs the gains of the items; `hamming_histogram` counts them")
-        return self._mean(_ndcg_graded(self.total, self.gains))
+        end = np.cumsum(gains.count)
+        start = end - gains.count
+        # Ranks start again with each query.
+        first = np.searchsorted(gains.query, np.arange(len(self.total)))
+        before = np.append(start, 0)[np.minimum(first, len(start))][gains.query]
+        last, first = _discounts_up_to(np.stack([end, start]) - before)
+        ideal = np.bincount(gains.query, weights=gains.gain * (last - first), minlength=len(self.total))
+        return self._mean(divide(_discounted(self.total, gains.by_distance), ideal, np.nan))
 
     def roc_auc(self, average: Literal["micro", "macro"] = "micro", every_query: bool = False) -> float:
         """Return ROC-AUC over queries.
@@ -420,6 +371,28 @@ class HammingHistogram:
     def chance_level(self) -> float:
         """Return the mean share of relevant items: what a ranking without any information gets."""
         return self._mean(self.relevant.sum(axis=1) / np.maximum(self.total.sum(axis=1), 1))
+
+    def _before(self) -> tuple[Counts, Counts]:
+        """Return the cumulated counts before each distance: N_{d−1} and N⁺_{d−1}."""
+        return np.cumsum(self.total, axis=1) - self.total, np.cumsum(self.relevant, axis=1) - self.relevant
+
+    def _cut(self, z: int) -> tuple[Counts, "HammingHistogram"]:
+        """Return the group that holds rank z, and the histogram of the groups ahead of it.
+
+        Of the group, ``(5, nq)``: items, relevant ones, items taken, and all items and relevant ones before it.
+        """
+        if z < 1:
+            raise ValueError(f"z is {z}; a cut-off is at least 1")
+        rows = np.arange(len(self.total))
+        end = np.cumsum(self.total, axis=1)
+        sizes = np.minimum(z, end[:, -1])
+        cut = (end < sizes[:, None]).sum(axis=1)
+        n, r = self.total[rows, cut], self.relevant[rows, cut]
+        inside = np.arange(cut.max(initial=0)) < cut[:, None]
+        width = inside.shape[1]
+        ahead = HammingHistogram(self.total[:, :width] * inside, self.relevant[:, :width] * inside)
+        total_before = end[rows, cut] - n
+        return np.stack([n, r, sizes - total_before, total_before, ahead.relevant.sum(axis=1)]), ahead
 
     def _mean(self, scores: NDArray[Any]) -> float:
         """Return the mean over the queries that have a relevant item."""

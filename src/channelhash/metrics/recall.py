@@ -9,7 +9,7 @@ collection do, which rounding errors would part.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ class _RecallReport(TypedDict):
         median_rank: median over queries of the expected rank of the first counterpart.
         queries: number of queries that the means are over.
         skipped: number of queries without a counterpart, which are left out.
+        recall_items: number of items that are searched, of `instance_recall`; chance is about K / ``recall_items``.
 
     >>> query, items = np.array([[0]], np.uint8), np.array([[7], [0]], np.uint8)
     >>> FirstGroup.of_codes(query, items, np.array([1]), 8).report([1])
@@ -51,6 +52,7 @@ class _RecallReport(TypedDict):
     median_rank: float
     queries: int
     skipped: int
+    recall_items: NotRequired[int]
 
 
 class FirstGroup(NamedTuple):
@@ -265,18 +267,7 @@ def _checked(pairs: _Rows, nq: int, nd: int) -> NDArray[np.int64]:
     return rows.astype(np.int64)
 
 
-class _InstanceReport(_RecallReport):
-    """Scores of one cross-modal task, with the number of items that are searched; chance is about K / ``recall_items``.
-
-    >>> codes = CodeSet(["a"], {"image": np.array([[0]], np.uint8), "text": np.array([[1]], np.uint8)}, None, n_bits=8)
-    >>> instance_recall(codes, codes)["text->image"]
-    {'recall_at': {'1': 1.0, '5': 1.0, '10': 1.0}, 'median_rank': 1.0, 'queries': 1, 'skipped': 0, 'recall_items': 1}
-    """
-
-    recall_items: int
-
-
-def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _InstanceReport]:
+def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _RecallReport]:
     """Compute Recall@1, 5 and 10 and the median rank of every cross-modal task whose queries have a counterpart.
 
     Counterparts are items of one id, or texts and the image that they were written for. Where no query has one in the
@@ -298,7 +289,7 @@ def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, _InstanceRep
     apart = find_self_pairs(query, database) is None if names is rows else not set(query_names) & set(searched)
     if apart:
         database, searched = query, query_names
-    reports: dict[str, _InstanceReport] = {}
+    reports: dict[str, _RecallReport] = {}
     for a in query.codes:
         for b in database.codes:
             if a != b:

@@ -16,7 +16,7 @@ from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.codes.foreign_files import read_export
 from channelhash.errors import InputError, naming
-from channelhash.metrics.conventions import ConventionScore, average_precisions_in_order, convention_scores
+from channelhash.metrics.conventions import average_precisions_in_order, convention_scores
 from channelhash.metrics.count_distances import Pairs, RowPairs
 from channelhash.metrics.histogram import HammingHistogram, Scores, hamming_histogram
 from channelhash.metrics.recall import check_comparable, find_self_pairs, instance_recall
@@ -177,7 +177,7 @@ class TaskReport(TypedDict):
     median_rank: NotRequired[float]
     recall_items: NotRequired[int]
     codes_in_use: NotRequired[float]
-    conventions: NotRequired[dict[str, dict[str, ConventionScore]]]
+    conventions: NotRequired[dict[str, dict[str, dict[str, float | None]]]]
     own_left_out: NotRequired[int]
 
 

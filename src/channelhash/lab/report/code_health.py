@@ -10,7 +10,7 @@ from scipy import stats
 
 from channelhash.codes import PackedCodes, check_packed, unpack
 from channelhash.codes.code_set import CodeSet
-from channelhash.metrics.count_distances import Counts, Labels, by_label_count, count_jointly
+from channelhash.metrics.count_distances import Counts, by_label_count, count_jointly
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -155,7 +155,7 @@ def bit_health(packed: PackedCodes, n_bits: int) -> _BitHealth:
 
 
 def channel_health(
-    first: PackedCodes, second: PackedCodes | None, labels: Labels, n_bits: int, bounds: Bounds
+    first: PackedCodes, second: PackedCodes | None, labels: NDArray[np.bool_], n_bits: int, bounds: Bounds
 ) -> dict[_Kind, _ChannelHealth]:
     """Compare the distances of all pairs of items with the channel that the similarity of their labels gives them.
 
@@ -195,7 +195,7 @@ def channel_health(
 
 
 def _pairs_by_sizes(
-    first: PackedCodes, second: PackedCodes | None, labels: Labels, n_bits: int
+    first: PackedCodes, second: PackedCodes | None, labels: NDArray[np.bool_], n_bits: int
 ) -> Iterator[tuple[float, Counts]]:
     """Similarity and number of pairs at each distance, for each (labels of one, labels of the other, shared)."""
     order, sizes, ends = by_label_count(labels.sum(axis=1))
