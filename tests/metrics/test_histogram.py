@@ -45,41 +45,29 @@ SHAPES = (
 )
 
 
+# Long segments of equally many labels are emptied at their end, short ones item by item.
+@example(16, 6, 11, 3000, 0.5, 0)
+@example(16, 500, 11, 3000, 0.5, 0)
+@example(64, 24, 11, 2500, 0.5, 0)
+@example(1024, 70, 11, 2500, 0.5, 0)
 @settings(max_examples=60)
 @given(*SHAPES)
 def test_the_compiled_passes_equal_the_plain_ones(k, c, nq, nd, density, seed):
-    """Gains are the label similarities, summed by distance and counted by value."""
+    """Gains are the label similarities times the root of the number of a query's labels, by distance and by value."""
     pairs = queries, database, query_labels, database_labels = drawn_pairs(nq, nd, k, c, seed, density)
     *counts, gains = count_distances(pairs, k)
     np.testing.assert_array_equal(counts, literal.distance_counts(*pairs, k))
-    distances = ch.codes.hamming_distances(queries, database)
-    for q, labels in enumerate(query_labels):
-        own = np.sqrt(max(1, labels.sum()))
-        worth = [own * literal.label_similarity(labels, other) for other in database_labels]
-        summed = np.bincount(distances[q], weights=worth, minlength=k + 1)
-        np.testing.assert_allclose(gains.by_distance[q] / 2**32, summed, atol=1e-7)
-        values = np.repeat(gains.gain[gains.query == q], gains.count[gains.query == q]) / 2**32
-        np.testing.assert_allclose(values, sorted((gain for gain in worth if gain), reverse=True), atol=1e-7)
-    jointly = count_jointly(pairs, k)
-    expected = np.zeros_like(jointly)
-    np.add.at(expected, (distances, query_labels.astype(int) @ database_labels.T), 1)
-    np.testing.assert_array_equal(jointly, expected)
-
-
-@pytest.mark.parametrize(("n", "k", "c"), [(3000, 16, 6), (3000, 16, 500), (2500, 64, 24), (2500, 1024, 70)])
-def test_many_items_of_a_size_and_many_sizes_are_counted_alike(n, k, c):
-    """Long segments of equally many labels are emptied at their end, short ones item by item."""
-    pairs = queries, database, query_labels, database_labels = drawn_pairs(11, n, k, c, 0, 0.5)
-    *counts, gains = count_distances(pairs, k)
-    np.testing.assert_array_equal(counts, literal.distance_counts(*pairs, k))
-    shared = query_labels.astype(int) @ database_labels.T
+    distances, shared = ch.codes.hamming_distances(queries, database), query_labels.astype(int) @ database_labels.T
     units = np.rint(2**32 * shared / np.sqrt(np.maximum(1, database_labels.sum(axis=1)))).astype(np.int64)
-    distances = ch.codes.hamming_distances(queries, database)
-    for q in range(11):
+    for q in range(nq):
         np.testing.assert_array_equal(gains.by_distance[q], [units[q, distances[q] == d].sum() for d in range(k + 1)])
         values, counts = np.unique(units[q, units[q] > 0], return_counts=True)
         np.testing.assert_array_equal(gains.gain[gains.query == q], values[::-1])
         np.testing.assert_array_equal(gains.count[gains.query == q], counts[::-1])
+    jointly = count_jointly(pairs, k)
+    expected = np.zeros_like(jointly)
+    np.add.at(expected, (distances, shared), 1)
+    np.testing.assert_array_equal(jointly, expected)
 
 
 def test_queries_that_go_through_in_chunks_are_counted_alike(monkeypatch):

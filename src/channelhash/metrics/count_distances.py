@@ -358,17 +358,8 @@ def by_label_count(size_of_item: Counts) -> tuple[Counts, Counts, Counts]:
 
 
 def _word_pairs(pairs: Pairs) -> _WordPairs:
-    """Return codes and labels as the kernels take them."""
+    """Return codes and labels as the kernels take them: contiguous, and not read-only as those of a mapped file."""
     query_codes, database_codes, query_labels, database_labels = pairs
-    items, sets = _writeable(words(database_codes).T), _writeable(_label_words(database_labels).T)
-    return _WordPairs(_writeable(words(query_codes)), items, _label_words(query_labels), sets)
-
-
-def _label_words(labels: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """Pack label sets ``(n, c)`` as bits of 64-bit words ``(n, ceil(c / 64))``."""
-    return words(np.packbits(labels, axis=1))
-
-
-def _writeable(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return words, copied if need be, as kernels take them: contiguous, not read-only as those of a mapped file."""
-    return np.require(values, requirements=("C", "W"))
+    labels, sets = (words(np.packbits(side, axis=1)) for side in (query_labels, database_labels))
+    sides = words(query_codes), words(database_codes).T, labels, sets.T
+    return _WordPairs(*(np.require(values, requirements=("C", "W")) for values in sides))
