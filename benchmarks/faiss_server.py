@@ -9,8 +9,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from channelhash.codes import binarize, pack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, binarize, pack
 from channelhash.models import load_model
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import unpack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, unpack
 from channelhash.metrics import average_precisions_in_order, evaluate, hamming_histogram
 from literal_evaluation import evaluate_literally
 from measure import draw_codes, draw_labels, options, print_rows

@@ -21,7 +21,7 @@ from urllib.error import HTTPError, URLError
 import numpy as np
 import psutil
 
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.search import open_store
 from measure import clustered_codes, draw_texts, options, print_table, small_text_model
 

@@ -13,7 +13,7 @@ from channelhash.utils import machine, optional_imports
 
 if TYPE_CHECKING:
     from channelhash import channels as channels, codes as codes, losses as losses, metrics as metrics, search as search
-    from channelhash.codes.code_set import CodeSet as CodeSet
+    from channelhash.codes import CodeSet as CodeSet
     from channelhash.explanation import explain as explain
     from channelhash.models import HashModel as HashModel, load_model as load_model
     from channelhash.photos.stores import index as index
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MODULES = ("channels", "codes", "losses", "metrics", "search")
 _NAMES = {
-    "CodeSet": "channelhash.codes.code_set",
+    "CodeSet": "channelhash.codes",
     "HashModel": "channelhash.models",
     "Store": "channelhash.search",
     "evaluate": "channelhash.runs.evaluate",

@@ -13,8 +13,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 import channelhash as ch
-from channelhash.codes import hamming_distances, pack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, hamming_distances, pack
 from channelhash.explanation import api
 from channelhash.explanation.api import Bit, BitLabels, Explanation, Side, _bit_label_correlation, explain_pair
 from channelhash.explanation.occlusion import MapSettings, _Grid, _hide, _make_filler, map_image, map_words

@@ -1,6 +1,6 @@
 import numpy as np
 
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.data.synthetic import _WORDS
 from channelhash.lab import demo
 from channelhash.lab.demo import _TEXT_QUERIES, _answer_rows, _answer_texts

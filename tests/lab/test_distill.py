@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.codes import unpack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, unpack
 from channelhash.config import read_config
 from channelhash.training.trainer import Steps
 from small_runs import assert_refused, feature_config, run_command, run_json, run_text, train_run, write_features

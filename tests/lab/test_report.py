@@ -14,7 +14,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.lab.experiments.tables import Cell, Table, write_tables
 from channelhash.lab.report import page, run_page
 from channelhash.lab.report.grid_page import write_report

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import channelhash as ch
-from channelhash.codes import pack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, pack
 from channelhash.metrics import counterparts, recall_at_k
 from channelhash.metrics.recall import FirstGroup, _first_groups, instance_recall
 from metrics.ranking_equations import literal_recall

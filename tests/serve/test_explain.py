@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from channelhash.codes import unpack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, unpack
 from channelhash.explanation import MapSettings
 from channelhash.explanation.api import BitLabels, Side, explain_pair
 from channelhash.search import open_store

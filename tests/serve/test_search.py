@@ -12,8 +12,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from tests.search.test_query import by_sorting
 
-from channelhash.codes import binarize, pack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, binarize, pack
 from channelhash.search import open_store
 from channelhash.search.duplicates import find_duplicates
 from channelhash.search.hits import DEPTH, Query, SearchOptions, answer

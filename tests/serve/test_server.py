@@ -22,7 +22,7 @@ import pytest
 from fastapi.testclient import TestClient
 from uvicorn.server import ServerState
 
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.serve import Limits, create_app, routing, server

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from channelhash.bulk.workers import Workers
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.data.bulk import KINDS, Bad, RawBatch, Shard, input_files
 from channelhash.errors import InputError, JobError, naming
 from channelhash.metrics import HammingHistogram

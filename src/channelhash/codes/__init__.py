@@ -1,16 +1,23 @@
-"""Hash codes as bits: binarise, pack, measure. The one place that knows the bit order.
+"""Hash codes as bits: binarise, pack, measure; and sets of them with ids and labels, in memory and as Parquet files.
 
-Packed codes are ``uint8`` rows of ``ceil(k / 8)`` bytes: bit ``j`` of a code is bit ``7 - j % 8`` of byte ``j // 8``
-(most significant first, as `numpy.packbits` writes them), and the bits past ``k`` are 0.
+This is the one place that knows the bit order. Packed codes are ``uint8`` rows of ``ceil(k / 8)`` bytes: bit ``j`` of a
+code is bit ``7 - j % 8`` of byte ``j // 8`` (most significant first, as `numpy.packbits` writes them), and the bits
+past ``k`` are 0.
 """
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.utils.optional_imports import naming_extra
+
 if TYPE_CHECKING:
     import torch
+
+    from channelhash.utils.addresses import Place
 
 PackedCodes = NDArray[np.uint8]
 
@@ -133,3 +140,149 @@ def unit_rows(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     rows = np.asarray(values, dtype=np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.where(lengths > 0, lengths, 1))
+
+
+@dataclass(frozen=True)
+class CodeSet:
+    """``n`` items and their codes.
+
+    Columns may be given as any sequence and are kept as tuples of str, the same before `save` and after `load`.
+
+    Attributes:
+        ids: ``n`` names, not necessarily different.
+        codes: modality -> packed codes ``(n, ceil(n_bits / 8))`` uint8.
+        labels: ``(n, c)`` bool (0 and 1 are taken too), or None for unlabelled items.
+        n_bits: code length k.
+        label_names: ``c`` names, or empty.
+        texts: ``n`` texts to show, or None.
+        images: ``n`` picture paths to show, or None.
+        model: fingerprint of the model that made the codes, empty if unknown; only codes of one model are comparable.
+
+    Raises:
+        ValueError: on lengths or shapes that do not fit together.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, np.eye(2), 8, ("cat", "dog"))
+    >>> codes.take([1]).ids, codes.names_of(1)
+    (('b',), ['dog'])
+    """
+
+    ids: Sequence[str]
+    codes: dict[str, PackedCodes]
+    labels: NDArray[np.bool_] | None
+    n_bits: int
+    label_names: tuple[str, ...] = ()
+    texts: Sequence[str] | None = None
+    images: Sequence[str] | None = None
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("ids", "label_names", "texts", "images"):
+            if (column := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(str(value) for value in column))
+        n = len(self.ids)
+        if not self.codes:
+            raise ValueError("a code set has the codes of at least one modality")
+        for modality, packed in self.codes.items():
+            check_packed(packed, self.n_bits)
+            if len(packed) != n:
+                raise ValueError(f"{len(packed)} {modality} codes for {n} ids")
+        if self.labels is not None:
+            object.__setattr__(self, "labels", boolean_labels(self.labels))
+            if len(self.labels) != n:
+                raise ValueError(f"labels are (n, c) with n = {n}, not {self.labels.shape}")
+        if self.label_names and (self.labels is None or len(self.label_names) != self.labels.shape[1]):
+            raise ValueError(f"{len(self.label_names)} label names do not fit the labels")
+        for name, column in (("texts", self.texts), ("images", self.images)):
+            if column is not None and len(column) != n:
+                raise ValueError(f"{len(column)} {name} for {n} ids")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> "CodeSet":
+        """Return the items of ``rows``, in that order."""
+        index = np.asarray(rows, dtype=np.int64)
+        return replace(
+            self,
+            ids=[self.ids[i] for i in index],
+            codes={modality: packed[index] for modality, packed in self.codes.items()},
+            labels=None if self.labels is None else self.labels[index],
+            texts=self.texts and [self.texts[i] for i in index],
+            images=self.images and [self.images[i] for i in index],
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence["CodeSet"]) -> "CodeSet":
+        """Join the items of ``parts``, in order; at least one part, all of the same labels, texts, names and model.
+
+        Of parts with image paths and without, those without get empty ones.
+
+        >>> codes = CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8)
+        >>> CodeSet.join([codes, codes]).ids
+        ('a', 'a')
+        """
+        first = parts[0]
+        with_images = any(part.images for part in parts)
+        return replace(
+            first,
+            ids=[name for part in parts for name in part.ids],
+            codes={modality: np.concatenate([part.codes[modality] for part in parts]) for modality in first.codes},
+            labels=None if first.labels is None else np.concatenate([part.labels for part in parts]),
+            texts=None if first.texts is None else [text for part in parts for text in part.texts or ()],
+            images=[path for part in parts for path in part.images or [""] * len(part)] if with_images else None,
+        )
+
+    def names_of(self, row: int) -> list[str]:
+        """Return the label names of one item; empty if the names or the labels are not known."""
+        if self.labels is None or not self.label_names:
+            return []
+        return [name for name, has in zip(self.label_names, self.labels[row], strict=True) if has]
+
+    def save(self, path: "str | Place") -> None:
+        """Write a Parquet file in one step, here or at an address such as ``s3://bucket/codes.parquet``.
+
+        Columns: ``id``; ``code_<modality>`` (binary of fixed size); ``labels`` (list of label numbers);
+        ``text``; ``image``. The schema's metadata holds n_bits, number and names of labels, the model, and checksums of
+        the columns and of itself; pages have their own.
+        """
+        with naming_extra():  # PyArrow, which codes in memory and in stores do not need
+            from channelhash.codes.parquet import write_codes
+        write_codes(vars(self), path)
+
+    @classmethod
+    def load(cls, path: "str | Place") -> "CodeSet":
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: the file is missing, damaged, or not a file of codes.
+        """
+        (codes,) = cls.stream(path)
+        return codes
+
+    @classmethod
+    def stream(cls, path: "str | Place", rows: int | None = None) -> Iterator["CodeSet"]:
+        """Load in parts of at most so many rows, in order: memory does not grow with the file. None is one part.
+
+        Raises:
+            InputError: as `load`; damage further down is found when it is read.
+        """
+        with naming_extra():
+            from channelhash.codes.parquet import read_codes
+        return read_codes(path, cls, rows)
+
+
+def boolean_labels(labels: Any) -> NDArray[np.bool_]:
+    """Convert label sets ``(n, c)`` of bool or of 0 and 1 to bool.
+
+    >>> boolean_labels([[1, 0]]).tolist()
+    [[True, False]]
+    """
+    values = np.asarray(labels)
+    if values.ndim != 2:
+        raise ValueError(f"labels are (n, c), not {values.shape}")
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"labels are bool or 0 and 1, not {values.dtype}")
+    if values.dtype != np.bool_ and len(wrong := np.argwhere((values != 0) & (values != 1))):
+        row, column = wrong[0].tolist()
+        raise ValueError(f"labels are bool or 0 and 1, not {values[row, column]} (row {row}, column {column})")
+    return np.asarray(values, dtype=np.bool_)

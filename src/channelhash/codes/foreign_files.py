@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import pack
-from channelhash.codes.code_set import CodeSet, boolean_labels
+from channelhash.codes import CodeSet, boolean_labels, pack
 from channelhash.errors import InputError, naming
 from channelhash.utils.array_files import Arrays, read_arrays
 

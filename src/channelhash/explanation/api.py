@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.codes import PackedCodes, binarize, unit_rows, unpack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, PackedCodes, binarize, unit_rows, unpack
 from channelhash.data.records import labels_from_names
 from channelhash.errors import InputError
 from channelhash.explanation import occlusion

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection
 from channelhash.lab.brute_force import nearest

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from channelhash.codes import unpack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, unpack
 from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection, Partners
 from channelhash.data.records import Records

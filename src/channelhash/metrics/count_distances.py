@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, check_packed, words
-from channelhash.codes.code_set import boolean_labels
+from channelhash.codes import PackedCodes, boolean_labels, check_packed, words
 from channelhash.utils.compiled import inner, njit, popcount, run_tasks
 
 # Items whose distances are held at once: the buffers of 8 bytes an item stay in the first cache.

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, check_packed, hamming_distances, unit_rows
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, PackedCodes, check_packed, hamming_distances, unit_rows
 from channelhash.data.records import pairs_by_image
 from channelhash.metrics.histogram import Scores
 

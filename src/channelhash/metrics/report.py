@@ -12,8 +12,7 @@ from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, cast
 
 import numpy as np
 
-from channelhash.codes import PackedCodes
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, PackedCodes
 from channelhash.codes.foreign_files import read_export
 from channelhash.errors import InputError, naming
 from channelhash.metrics.conventions import average_precisions_in_order, convention_scores

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from channelhash.codes import PackedCodes, binarize, pack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, PackedCodes, binarize, pack
 from channelhash.data.images import ImageFiles, image_batches
 from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError, JobError

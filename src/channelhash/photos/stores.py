@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.errors import InputError
 from channelhash.models import fitted, load_model
 from channelhash.models.description import FEATURES, Model, Word, fit_facts, in_one_word

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, binarize, pack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, PackedCodes, binarize, pack
 from channelhash.config import TrainSettings, read_run_config
 from channelhash.data.folder import load_any
 from channelhash.data.records import Records

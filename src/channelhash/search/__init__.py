@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.data.folder import STORE_FOLDER, no_such
 from channelhash.errors import InputError, check_address
 from channelhash.search.index import CodeIndex

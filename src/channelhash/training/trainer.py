@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.config import TrainSettings
 from channelhash.data.collection import Collection
 from channelhash.data.records import Records

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.config import TrainSettings
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits

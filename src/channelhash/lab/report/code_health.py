@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from channelhash.codes import PackedCodes, check_packed, unpack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, PackedCodes, check_packed, unpack
 from channelhash.metrics.count_distances import Counts, by_label_count, count_jointly
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.metrics import bootstrap_interval
 from channelhash.metrics.histogram import hamming_histogram
 from channelhash.metrics.plots import COLORS, arrow, legend_below, line

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import yaml
 
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.config import read_run_config
 from channelhash.errors import InputError
 from channelhash.lab.brute_force import nearest

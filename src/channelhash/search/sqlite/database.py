@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.errors import InputError
 from channelhash.search.filters import ALL_PASS, Condition, Filter, SqlCondition, compared, kind_of, to_glob, to_sql
 from channelhash.search.items import Facts, Metadata, NewItems, Value
