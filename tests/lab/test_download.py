@@ -22,49 +22,40 @@ def zip_of(members: dict[str | zipfile.ZipInfo, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-class Server:
-    """Serves one file; counts requests, can cut the connection."""
+class Handler(BaseHTTPRequestHandler):
+    """Serves the server's one file; counts requests, can cut the connection."""
 
-    def __init__(self) -> None:
-        self.content = zip_of({"a/x.txt": b"hello" * 60000, "b.txt": b"world"})
-        self.cut_after: list[int] = []  # bytes to send of each of the next answers
-        self.status = 200
-        self.requests: list[str | None] = []
-        outer = self
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range")
+        self.server.requests.append(asked)
+        if self.server.status != 200:
+            self.send_error(self.server.status)
+            return
+        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
+        body = self.server.content[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: self.server.cut_after.pop(0)] if self.server.cut_after else body)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.requests.append(self.headers.get("Range"))
-                if outer.status != 200:
-                    self.send_error(outer.status)
-                    return
-                asked, start = self.headers.get("Range"), 0
-                if asked:
-                    start = int(asked.removeprefix("bytes=").rstrip("-"))
-                body = outer.content[start:]
-                self.send_response(206 if start else 200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body[: outer.cut_after.pop(0)] if outer.cut_after else body)
-
-            def log_message(self, *arguments: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+    def log_message(self, *arguments: object) -> None:
+        pass
 
 
 @pytest.fixture
 def server(monkeypatch):
+    """``cut_after`` are the bytes to send of each of the next answers."""
     monkeypatch.setattr("channelhash.lab.download._PAUSE", 0)
-    made = Server()
-    yield made
-    made.http.shutdown()
-    made.http.server_close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
+        made.content = zip_of({"a/x.txt": b"hello" * 60000, "b.txt": b"world"})
+        made.cut_after, made.status, made.requests = [], 200, []
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield made
+        made.shutdown()
 
 
-def fetch(server: Server, root, md5=None):
-    source = _Source(f"http://127.0.0.1:{server.http.server_port}/set.zip", "set", md5)
+def fetch(server, root, md5=None):
+    source = _Source(f"http://127.0.0.1:{server.server_port}/set.zip", "set", md5)
     with patch.dict(_SOURCES, {"test": (source,)}):
         return download("test", root)
 
@@ -117,8 +108,8 @@ def test_errors_of_the_server_and_the_name_are_one_line(server, tmp_path):
     for server.status in (404, 503):
         check_refusal(f"the server answers {server.status}", fetch, server, tmp_path, error=JobError)
     assert len(server.requests) == 1 + 5
-    server.http.shutdown()
-    server.http.server_close()
+    server.shutdown()
+    server.server_close()
     check_refusal("refused", fetch, server, tmp_path, error=JobError)
     check_refusal("did you mean 'nuswide'", download, "nuswid", tmp_path)
 

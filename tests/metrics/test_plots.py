@@ -38,6 +38,7 @@ def test_precision_and_recall_are_those_of_every_task(histograms):
     first = histograms["image->text"]
     assert chance.get_ydata()[0] == pytest.approx(100 * first.relevant.sum() / (20 * 90))
     assert legend_of(figure) == [*TASKS, "chance"]
+    assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == len(TASKS)  # different without colour
 
 
 def test_lookups_are_those_within_each_radius(histograms):
@@ -59,11 +60,6 @@ def test_distances_have_a_panel_a_task_and_add_up_to_all_pairs(histograms):
         for drawn, counts in ((relevant, histogram.relevant), (irrelevant, histogram.total - histogram.relevant)):
             np.testing.assert_allclose(drawn, 100 * counts.sum(axis=0) / counts.sum())
     assert legend_of(figure) == ["pairs that share a label", "pairs that share none"]
-
-
-def test_tasks_look_different_without_colour(histograms):
-    lines = _precision_recall_plot(histograms).axes[0].lines[:-1]
-    assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == len(TASKS)
 
 
 @pytest.mark.parametrize("k", [1, 200])

@@ -6,7 +6,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 import channelhash as ch
 from channelhash.metrics import bootstrap_interval, paired_test
@@ -53,8 +52,6 @@ def test_a_report_has_every_figure_and_only_reachable_cut_offs():
     report = ch.metrics.evaluate(query, database, cutoffs=(1, 4, 5))["text->text"]
     assert report["map_at"] == pytest.approx({"1": 1.0, "4": (1 + 2 / 3) / 2})
     assert report["precision_at"] == pytest.approx({"1": 1.0, "4": 0.5})
-    assert (report["queries"], report["skipped"], report["chance"]) == (1, 0, 0.5)
-    assert (report["map_lower"], report["map_upper"]) == pytest.approx((report["map_tie_aware"],) * 2)
     assert set(report) == {
         "map_tie_aware", "map_interval", "map_lower", "map_upper", "map_in_order", "map_at", "precision_at", "ndcg",
         "ndcg_graded", "roc_auc_micro", "roc_auc_micro_every_query", "roc_auc_macro", "roc_auc_macro_queries",
@@ -147,17 +144,12 @@ def test_no_item_is_an_answer_to_itself():
     for task, report in reports.items():
         assert (report["queries"], report["own_left_out"]) == (len(each[task]), 14)
         assert list(report["map_at"]) == ["5", "23"]
+        assert report["codes_in_use"] == len(np.unique(items.codes[task.split("->")[1]], axis=0)) / 24
         share = report["queries"] / 14
         sch = report["conventions"]["sch"]["map"]
         figures = [report[name] for name in names] + [report["precision_at"]["23"], report["map_at"]["5"]]
         figures += [sch["in_order"] / share, sch["lower"] / share, *report["by_radius"]["precision"]]
         assert figures == pytest.approx(np.mean(each[task], axis=0).tolist())
-
-
-def test_codes_in_use_are_the_distinct_codes_of_the_database():
-    items = many(24, 0)
-    for task, report in ch.metrics.evaluate(items.take(range(12)), items).items():
-        assert report["codes_in_use"] == len(np.unique(items.codes[task.split("->")[1]], axis=0)) / 24
 
 
 def test_all_rows_of_a_querys_id_are_left_out():
@@ -179,19 +171,12 @@ def test_numbers_that_count_rows_are_not_the_same_items():
 # ---- how sure a mean is, and whether two runs differ
 
 
-def test_the_interval_of_many_queries_is_the_normal_one():
-    figures = np.random.default_rng(0).beta(2, 3, size=2000)
-    mean, lower, upper = bootstrap_interval(figures, confidence=0.9)
-    half = norm.ppf(0.95) * figures.std() / np.sqrt(len(figures))
-    assert mean == pytest.approx(figures.mean())
-    assert (mean - lower, upper - mean) == pytest.approx((half, half), rel=0.05)
-
-
 def test_the_ends_of_an_interval_are_quantiles_of_every_resample():
     figures = np.array([0.1, 0.25, 0.3, 0.7, 0.95])
     means = np.array([np.mean(sample) for sample in product(figures, repeat=5)])
     for confidence in (0.8, 0.95):
-        _, lower, upper = bootstrap_interval(figures, confidence, resamples=20_000)
+        mean, lower, upper = bootstrap_interval(figures, confidence, resamples=20_000)
+        assert mean == pytest.approx(figures.mean())
         tail = (1 - confidence) / 2
         for end, share in ((lower, tail), (upper, 1 - tail)):
             assert np.quantile(means, share - 0.01) <= end <= np.quantile(means, share + 0.01)
