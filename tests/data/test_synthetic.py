@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from channelhash.data import synthetic
-from channelhash.data.mirflickr import load_mirflickr
+from channelhash.data.flickr import load_mirflickr
 from channelhash.utils.seeds import generator
 from refusals import check_refusal
 from small_runs import interrupt_at

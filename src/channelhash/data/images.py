@@ -1,6 +1,5 @@
 """Read image files, one by one or in worker processes, and find those that cannot be used."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -83,24 +82,6 @@ def locate_image(folder: Path, name: str) -> Path:
     endings = (slashed.suffix.lower(), slashed.suffix.upper())
     candidates = (slashed, *(slashed.with_suffix(ending) for ending in endings if slashed.name))
     return next((path for path in (folder / name, *candidates) if path.is_file()), folder / name)
-
-
-def visible_folders(root: Path, depth: int = 4) -> dict[Path, list[str]]:
-    """Return ``root`` and the folders below it, nearest first, each with its files' names in order.
-
-    Hidden files and folders are left out, and ``__MACOSX``, which macOS adds to archives.
-    """
-    folders: dict[Path, list[str]] = {}
-
-    def refuse(error: OSError) -> None:
-        raise InputError(f"{error.filename}: cannot be read ({error.strerror})")
-
-    for place, below, names in os.walk(root, onerror=refuse if root.is_dir() else None, followlinks=True):
-        folder = Path(place)
-        folders[folder] = sorted(name for name in names if not name.startswith("."))
-        is_last = len(folder.relative_to(root).parts) == depth
-        below[:] = sorted(name for name in below if not is_last and name[0] != "." and name != "__MACOSX")
-    return dict(sorted(folders.items(), key=lambda entry: len(entry[0].parts)))
 
 
 class Prepare:

@@ -9,8 +9,7 @@ from typing import Any
 
 from channelhash.data.coco import load_coco
 from channelhash.data.features import load_features, load_simulated, load_wikipedia
-from channelhash.data.mirflickr import load_mirflickr
-from channelhash.data.nuswide import load_nuswide
+from channelhash.data.flickr import load_mirflickr, load_nuswide
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits, SplitSettings
 from channelhash.data.synthetic import load_synthetic

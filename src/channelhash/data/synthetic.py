@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw
 
-from channelhash.data.mirflickr import load_mirflickr
+from channelhash.data.flickr import load_mirflickr
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.utils.files import locked, space_for, write_text
