@@ -1,13 +1,12 @@
 """Files of captions in the forms that people have."""
 
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from channelhash.data.folder import _match_captions, _read_captions
+from channelhash.data.folder import _read_captions, find_captions
 from refusals import check_refusal
 
 EXPECTED = {"a.jpg": ["a dog", "it runs"], "b.jpg": ["the sea"]}
@@ -38,11 +37,16 @@ def test_what_holds_no_captions_is_refused_in_one_line(tmp_path, name, content, 
     check_refusal(says, _read_captions, tmp_path / name)
 
 
-def test_a_caption_finds_its_image_by_the_end_of_its_path():
+def find(folder, captions, names):
+    (folder / "c.json").write_text(json.dumps(captions))
+    return find_captions(folder / "c.json", names)
+
+
+def test_a_caption_finds_its_image_by_the_end_of_its_path(tmp_path):
     captions = {"2019/1.jpg": ["one"], "/old/2.jpg": ["two"], "1.jpg": ["which?"], "12.jpg": ["x", "y"]}
-    found, lines = _match_captions(captions, ["2019/1.jpg", "2020/1.jpg", "2.jpg"], Path("c.csv"))
+    found, lines = find(tmp_path, captions, ["2019/1.jpg", "2020/1.jpg", "2.jpg"])
     assert found == [("one",), (), ("two",)]
-    assert lines == ["c.csv: pictures that are not there: 2, with 3 captions, such as 1.jpg"]
+    assert lines == [f"{tmp_path / 'c.json'}: pictures that are not there: 2, with 3 captions, such as 1.jpg"]
 
 
 ROWS = [("a.jpg", "a dog"), ("b.jpg", "the sea"), ("a.jpg", "it runs")]
@@ -92,7 +96,7 @@ def test_captions_may_hold_separators_and_names_folders(tmp_path):
     ("name", "row"),
     [("a/1.JPG", 0), ("A\\1.jpg", 0), ("1", 0), ("C:\\photos\\b\\2.png", 1), ("2.jpg", None), ("b/2", 1), ("3.jpg", 3)],
 )
-def test_names_are_compared_as_strictly_as_they_can_be(name, row):
-    found, lost = _match_captions({name: ["x"]}, ["a/1.jpg", "b/2.PNG", "c/3.JPG", "d/3.jpg"], Path("c.csv"))
+def test_names_are_compared_as_strictly_as_they_can_be(tmp_path, name, row):
+    found, lost = find(tmp_path, {name: ["x"]}, ["a/1.jpg", "b/2.PNG", "c/3.JPG", "d/3.jpg"])
     assert [place for place, texts in enumerate(found) if texts] == ([] if row is None else [row])
     assert len(lost) == (row is None)

@@ -83,7 +83,8 @@ def test_bad_entries_are_named_and_can_be_left_out(tmp_path, reason, instances, 
     ("images", {}, "has no list 'images'; it is not a COCO annotation file of this kind"),
     ("annotations", [{"image_id": 9}], "annotations[0]: 'category_id' is not there, expected a number or a text"),
     ("categories", [{"id": 1, "name": None}], "categories[0]: 'name' is None, expected a text"),
-    ("categories", [*INSTANCES["categories"], {"id": 3, "name": "van"}], "the category id 3 occurs twice; mend it"),
+    ("categories", [*INSTANCES["categories"], {"id": 3, "name": "van"}],
+     "category 3 is 'van', elsewhere 'car'; mend it"),
 ])  # fmt: skip
 def test_files_of_another_shape_are_named(tmp_path, key, entries, says):
     assert refusal(load, tmp_path, {**INSTANCES, key: entries}) == f"{tmp_path / 'instances_x.json'}: {says}"
@@ -132,7 +133,7 @@ def test_two_parts_are_one_collection(tmp_path, with_root):
 
 def test_two_parts_must_not_contradict_each_other(tmp_path):
     instances, captions = write_two_parts(tmp_path, [{"id": 1, "name": "cat"}])
-    check_refusal(r"val2014\.json: category 1 is 'cat', in another file 'dog'", load_coco, instances, captions)
+    check_refusal(r"val2014\.json: category 1 is 'cat', elsewhere 'dog'", load_coco, instances, captions)
     check_refusal("the image id 9 occurs twice", load_coco, [instances[0], instances[0]])
     check_refusal("lists no file", load_coco, [])
 

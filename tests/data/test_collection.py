@@ -152,7 +152,7 @@ def test_problems_are_named(tmp_path):
     labels = np.array([[True, False], [False, False], [True, False], [True, False]])
     records = Records(("a", "b", "a", "c"), items, labels, ("sea", "sky"), {"no tag": 1}, ("a line",), found=5)
     calls = []
-    result = describe(records, None, {"found": 25000}, True, progress=lambda done, of: calls.append((done, of)))
+    result = describe(records, None, {"found": 25000}, lambda done, of: calls.append((done, of)))
     assert (result["found"], result["usable"], result["removed"], result["partitions"]) == (5, 4, {"no tag": 1}, {})
     assert result["words_per_text"] == {"min": 1, "median": 1.5, "mean": 2, "max": 4}
     assert result["expected"] == {"found": 25000}

@@ -44,7 +44,7 @@ def _download(
 
     Example: channelhash data download mirflickr25k --root data/mirflickr25k
     """
-    from channelhash.data.nuswide import IMAGE_LAYOUTS, count_images
+    from channelhash.data.flickr import IMAGE_LAYOUTS, count_images
     from channelhash.lab import download as archives
 
     with shared.progress_bars(f"all bytes fetched so far are kept in {root}") as progress:
@@ -106,9 +106,8 @@ def _describe(
             splits = split.draw(records)
         except InputError as error:  # counted all the same: this command is for diagnosis
             problems.append(str(error))
-        result = collection.describe(
-            records, splits, resolve_data_kind(name).expected, decode, progress("decode pictures") if decode else None
-        )
+        decoded = progress("decode pictures") if decode else None
+        result = collection.describe(records, splits, resolve_data_kind(name).expected, decoded)
     result["problems"] += problems
     shared.print_either(result, as_json, _print_description, result)
 

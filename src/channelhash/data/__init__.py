@@ -11,12 +11,10 @@ if TYPE_CHECKING:
     from channelhash.data.registry import DATA_KINDS, DataKind, resolve_data_kind
     from channelhash.data.splits import Splits
 
-_MODULES = {"Records": "records", "Splits": "splits"}  # the other names are those of the registry
-
 __all__ = ["DATA_KINDS", "DataKind", "Records", "Splits", "resolve_data_kind"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(importlib.import_module(f"channelhash.data.{_MODULES.get(name, 'registry')}"), name)
+        return getattr(importlib.import_module("channelhash.data.registry"), name)
     raise AttributeError(f"module 'channelhash.data' has no attribute {name!r}")

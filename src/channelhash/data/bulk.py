@@ -38,8 +38,6 @@ from channelhash.utils.plain_values import is_binary, is_list, plain_values
 
 #: Images and texts read at once: as many as a model encodes at once.
 _BATCH = 256
-# Images fetched at once: most of that time is waiting.
-_FETCHES = 8
 
 
 class Shard(NamedTuple):
@@ -102,15 +100,13 @@ class RawBatch(NamedTuple):
         images = self.items.get("image")
         if isinstance(images, list):
             items["image"] = tuple(open_image(BytesIO(content)) for content in images)
-        if isinstance(self.items.get("text"), list):
-            items["text"] = tuple(self.items["text"])
         labels, names = labels_from_names(self.labels, label_names, "the input")
         return Records(tuple(self.ids), items, labels, names)
 
 
 def _fetch(addresses: Sequence[str]) -> list[bytes | str]:
     """Read files in parallel: the content of each, or a few words on why it cannot be read."""
-    with ThreadPoolExecutor(_FETCHES) as threads:
+    with ThreadPoolExecutor(8) as threads:  # most of that time is waiting
         return list(threads.map(_fetched, addresses))
 
 
@@ -123,10 +119,6 @@ def _fetched(address: str) -> bytes | str:
         return f"no permission to read {address}"
     except OSError as error:  # the network or the disk, not the image
         raise JobError(f"{address}: cannot be read now ({error}); the same command goes on from here") from None
-
-
-# Rows of features and of labels read at once: they are smaller than images.
-_FEATURE_ROWS, _LABEL_ROWS = 1 << 13, 1 << 16
 
 
 def _plan_parquet(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> _Shards:
@@ -153,7 +145,7 @@ def _read_parquet(shard: Shard, root: str, modalities: Sequence[str]) -> Iterato
     with _opened_parquet(shard.file) as parquet:
         columns = [name for name in ("id", *modalities, "labels") if name in parquet.schema_arrow.names]
         only_features = all(is_list(parquet.schema_arrow.field(modality).type) for modality in modalities)
-        size = _FEATURE_ROWS if only_features else _BATCH
+        size = 1 << 13 if only_features else _BATCH  # rows of features are smaller than images
         row = sum(parquet.metadata.row_group(group).num_rows for group in range(shard.first))
         for batch in parquet.iter_batches(size, row_groups=range(shard.first, shard.last), columns=columns):
             yield _raw(batch, root, modalities, f"{shard.file}, row", row + 1)
@@ -184,7 +176,7 @@ def _opened_parquet(address: str) -> Iterator[pq.ParquetFile]:
 def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
     """Collect the label names of a shard; read that column only."""
     names: set[str] = set()
-    for batch in parquet.iter_batches(_LABEL_ROWS, row_groups=range(shard.first, shard.last), columns=["labels"]):
+    for batch in parquet.iter_batches(1 << 16, row_groups=range(shard.first, shard.last), columns=["labels"]):
         column = _plain_layout(batch.column("labels"))
         values = column.flatten() if is_list(column.type) else column
         for value in plain_values(values.unique()):
@@ -286,9 +278,6 @@ def _plain_layout(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-# A tar file is read in order, in requests of this many bytes where it is remote.
-_AHEAD = 8 << 20
-
 _Members = dict[str, tarfile.TarInfo]
 
 # What is raised for an item whose text is not UTF-8, whose JSON is none or too deep, or that is a link to nothing.
@@ -351,7 +340,7 @@ def _tar_modalities(file: str) -> tuple[str, ...]:
 @contextmanager
 def _opened_tar(address: str) -> Iterator[tarfile.TarFile]:
     with (
-        open_address(address, _AHEAD) as stream,
+        open_address(address, 8 << 20) as stream,  # read in order, in requests of so many bytes where it is remote
         reading(address, "not a readable tar file, perhaps truncated or compressed"),
         tarfile.open(fileobj=stream, mode="r:") as tar,
     ):

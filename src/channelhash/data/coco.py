@@ -1,6 +1,6 @@
 """COCO-style annotations: ``instances_*.json`` for labels, ``captions_*.json`` for texts."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def load_coco(
 
     Raises:
         InputError: a file is missing or not such JSON, or an entry lacks a key; an id occurs twice; an annotation names
-            an unknown image or category, or files name a category differently; an image is missing or empty or has no
+            an unknown image or category, or a category has two names; an image is missing or empty or has no
             caption.
     """
     files, caption_files = _listed(instances), _listed(captions)
@@ -45,32 +45,33 @@ def load_coco(
     problems = Problems(skip_bad)
     images: dict[Any, tuple[Path, Path]] = {}  # id -> its file, and the file of instances that lists it
     categories: dict[Any, str] = {}
-    labels = defaultdict[Any, set[str]](set)
+    labels = defaultdict[Any, list[str]](list)
     n_found = 0
     for file in files:
         document = _read(
             file, images=("id", "file_name"), annotations=("image_id", "category_id"), categories=("id", "name")
         )
         n_found += len(document["images"])
-        names: dict[Any, str] = {}
+        folder = _image_folder(root or file.parent, file, document["images"])
         for image in document["images"]:
-            if image["id"] in names or image["id"] in images:
+            if image["id"] in images:
                 problems.add(f"{file}: the image id {image['id']} occurs twice", _REMEDY, "duplicate id")
             else:
-                names[image["id"]] = image["file_name"]
-        folder = _image_folder(root or file.parent, file, list(names.values()))
-        images |= {image: (locate_image(folder, name), file) for image, name in names.items()}
-        _add_categories(categories, document["categories"], file)
+                images[image["id"]] = (locate_image(folder, image["file_name"]), file)
+        for category in document["categories"]:
+            number, name = category["id"], category["name"]
+            if categories.setdefault(number, name) != name:
+                raise InputError(f"{file}: category {number} is {name!r}, elsewhere {categories[number]!r}; mend it")
         for annotation in document["annotations"]:
             image, category = annotation["image_id"], annotation["category_id"]
-            if image not in names:
+            if image not in images or images[image][1] != file:
                 line = f"{file}: an annotation is for image {image}, which is not listed"
                 problems.add(line, _REMEDY, "label of a missing image")
             elif category not in categories:
                 line = f"{file}: image {image} has the unknown category {category}"
                 problems.add(line, _REMEDY, "unknown category")
             else:
-                labels[image].add(categories[category])
+                labels[image].append(categories[category])
     texts = defaultdict[Any, list[str]](list)
     for file in caption_files:
         for annotation in _read(file, annotations=("image_id", "caption"))["annotations"]:
@@ -94,7 +95,7 @@ def load_coco(
     if not usable:
         first = f"; the first problem is {problems.lines[0]}" if problems.lines else ""
         raise InputError(f"{files[0]}: no usable image is left of {len(images)}{first}")
-    rows = [sorted(labels[image]) for image in usable]
+    rows = [labels[image] for image in usable]
     matrix, columns = labels_from_names(rows, sorted(set(categories.values())), str(files[0]))
     items: dict[str, Items] = {"image": tuple(images[image][0] for image in usable)}
     if caption_files:
@@ -106,21 +107,12 @@ def _listed(files: Path | list[Path] | None) -> list[Path]:
     return [files] if isinstance(files, Path) else files or []
 
 
-def _image_folder(root: Path, instances: Path, names: list[str]) -> Path:
+def _image_folder(root: Path, instances: Path, images: _Entries) -> Path:
     """Return where the images of a file are: in ``root``, or in the folder of its part, such as ``val2014``."""
     part = instances.stem.rpartition("_")[2]
     folders = (root, root / part, root / "images" / part, root.parent / part, root.parent / "images" / part)
-    return next((folder for folder in folders if names and locate_image(folder, names[0]).is_file()), root)
-
-
-def _add_categories(categories: dict[Any, str], entries: _Entries, instances: Path) -> None:
-    """Add category id -> name; another file may have the same ones."""
-    counts = Counter(category["id"] for category in entries)
-    for number, name in ((category["id"], category["name"]) for category in entries):
-        if counts[number] > 1:
-            raise InputError(f"{instances}: the category id {number} occurs twice; mend it")
-        if categories.setdefault(number, name) != name:
-            raise InputError(f"{instances}: category {number} is {name!r}, in another file {categories[number]!r}")
+    names = (image["file_name"] for image in images[:1])
+    return next((folder for name in names for folder in folders if locate_image(folder, name).is_file()), root)
 
 
 def _read(path: Path, **lists: tuple[str, ...]) -> dict[str, _Entries]:

@@ -22,7 +22,7 @@ from channelhash.data.records import Features, Items, Records, are_files, label_
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
 from channelhash.utils.files import file_hash
-from channelhash.utils.progress import Progress
+from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import check_kind
 
 #: Source -> its records, of the last one that was loaded in a block of `loaded_once`; None outside.
@@ -63,7 +63,7 @@ class DataSource:
     only_labels: Sequence[str] | None = None
     without_labels: Sequence[str] | None = None
 
-    def load(self, progress: Progress | None = None) -> Records:
+    def load(self, progress: Progress = no_progress) -> Records:
         """Return the records; ``progress`` goes to loaders that report any.
 
         With ``skip_bad`` among the arguments, images that cannot be decoded are left out .
@@ -72,7 +72,7 @@ class DataSource:
         if _loaded is not None and (records := _loaded.get(repr(self))):
             return records
         kind = resolve_data_kind(self.kind)
-        extra = {"progress": progress} if progress and kind.reports_progress else {}
+        extra = {"progress": progress} if kind.reports_progress else {}
         records = check_kind(kind.load(**self.arguments, **extra), Records, f"data.kind {self.kind}")
         if self.arguments.get("skip_bad"):
             records = readable(records, progress)
@@ -82,7 +82,7 @@ class DataSource:
         return records
 
 
-def readable(records: Records, progress: Progress | None = None) -> Records:
+def readable(records: Records, progress: Progress = no_progress) -> Records:
     """Return the records whose images can be decoded; the others are counted and listed."""
     images = records.items.get("image", ())
     if not are_files(images):
@@ -99,15 +99,14 @@ def readable(records: Records, progress: Progress | None = None) -> Records:
     return replace(good, removed=removed, problems=(*records.problems, *problems))
 
 
-def _decode(images: Sequence[Path], progress: Progress | None) -> dict[Path, str | None]:
+def _decode(images: Sequence[Path], progress: Progress) -> dict[Path, str | None]:
     """Return each distinct image file with what is wrong with it, or None."""
     distinct = list(dict.fromkeys(images))
     problems: dict[Path, str | None] = {}
     with ThreadPoolExecutor() as pool:  # decoders let other threads run
         for path, problem in zip(distinct, pool.map(image_problem, distinct), strict=True):
             problems[path] = problem
-            if progress:
-                progress(len(problems), len(distinct))
+            progress(len(problems), len(distinct))
     return problems
 
 
@@ -129,7 +128,7 @@ class Collection:
     parts: tuple[Records, ...]
 
     @classmethod
-    def load(cls, sources: Sequence[DataSource], progress: Progress | None = None) -> "Collection":
+    def load(cls, sources: Sequence[DataSource], progress: Progress = no_progress) -> "Collection":
         """Load the collection of ``sources``, of which the last are the new items."""
         return cls(tuple(source.load(progress) for source in sources))
 
@@ -300,10 +299,11 @@ def describe(
     records: Records,
     splits: Splits | None = None,
     expected: dict[str, int] | None = None,
-    decode_images: bool = False,
-    progress: Progress | None = None,
+    decoded: Progress | None = None,
 ) -> dict[str, Any]:
     """Count a collection and list its problems, each with its remedy.
+
+    Images are decoded, to find those that cannot be read, where ``decoded`` is to be told of each.
 
     >>> labels = np.array([[True, False], [True, True], [False, False]])
     >>> summary = describe(Records(tuple("abc"), {"text": ("a dog", "a dog swims", "nothing")}, labels, ("dog", "sea")))
@@ -324,8 +324,8 @@ def describe(
     ]
     problems += _row_problems(records)
     images, texts = records.items.get("image", ()), records.items.get("text", ())
-    if decode_images and are_files(images):
-        problems += _image_problems(images, progress)
+    if decoded and are_files(images):
+        problems += _image_problems(images, decoded)
     words = [] if isinstance(texts, Features) else [len(str(text).split()) for text in texts]
     return {
         **counts,
@@ -366,7 +366,7 @@ def _row_problems(records: Records) -> list[str]:
     return problems + [f"id {name} {stay}" for name in repeated]
 
 
-def _image_problems(images: Sequence[Path], progress: Progress | None) -> list[str]:
+def _image_problems(images: Sequence[Path], progress: Progress) -> list[str]:
     """Return a line for every image that cannot be decoded or is the same file as an earlier one."""
     problems = []
     first: dict[str, Path] = {}

@@ -46,8 +46,7 @@ def _join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays
             parts[part] = _by_rows({role: np.asarray(arrays[name]) for role, name in present.items()}, path, problems)
     _check_alike(names, parts, path)
     ids = {part: [f"{part}{row}" for row in range(len(next(iter(values.values()))))] for part, values in parts.items()}
-    places = _places(parts["train"], parts["database"]) if {"train", "database"} <= parts.keys() else None
-    if places is not None:
+    if {"train", "database"} <= parts.keys() and (places := _places(parts["train"], parts["database"])) is not None:
         for row, place in enumerate(places):
             ids["database"][place] = f"train{row}"
         del parts["train"], ids["train"]

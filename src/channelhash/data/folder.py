@@ -279,8 +279,38 @@ _Pairs = Iterator[tuple[str, Any, Any]]
 
 
 def find_captions(path: Path, names: Sequence[str]) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Return the captions in a file of each image, and a line if some are of images that are not there."""
-    return _match_captions(_read_captions(path), names, path)
+    """Return the captions in a file of each image, and a line if some are of images that are not there.
+
+    A caption's file is an image's path, or the end of one path only: ``1.jpg`` is ``2019/1.jpg``. Letters with accents
+    may be written in either form of Unicode. Where none is the same, letters are compared without their case, ``\\``
+    counts as ``/``, and a file without ending is any image.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "c.json").write_text('{"1.jpg": "sea"}')
+    ...     find_captions(Path(folder, "c.json"), ["2019/1.jpg", "2.jpg"])
+    ([('sea',), ()], [])
+    """
+    captions = _read_captions(path)
+    rows = {name: row for row, name in enumerate(names)}
+    composed = [unicodedata.normalize("NFC", name) for name in names]
+    by_stem: dict[str, list[int]] = {}
+    for row, name in enumerate(composed):
+        by_stem.setdefault(_stem(name.rpartition("/")[2]), []).append(row)
+    matched: list[list[str]] = [[] for _ in names]
+    strays: list[str] = []
+    for name, texts in captions.items():
+        full_name = unicodedata.normalize("NFC", name).replace("\\", "/")
+        alike = [rows[name]] if name in rows else _rows_alike(full_name, composed, by_stem)
+        if len(alike) == 1:
+            matched[alike[0]] += texts
+        else:
+            strays.append(name)
+    lines = []
+    if strays:
+        count = sum(len(captions[name]) for name in strays)
+        lines = [f"{path}: pictures that are not there: {len(strays)}, with {count} captions, such as {strays[0]}"]
+    return [tuple(texts) for texts in matched], lines
 
 
 def _read_captions(path: Path) -> dict[str, list[str]]:
@@ -305,39 +335,6 @@ def _read_captions(path: Path) -> dict[str, list[str]]:
     if not captions:
         raise InputError(f"{path}: holds no captions")
     return captions
-
-
-def _match_captions(
-    captions: dict[str, list[str]], names: Sequence[str], path: Path
-) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Return the captions of each image, and a line if some are of images that are not there.
-
-    A caption's file is an image's path, or the end of one path only: ``1.jpg`` is ``2019/1.jpg``. Letters with accents
-    may be written in either form of Unicode. Where none is the same, letters are compared without their case, ``\\``
-    counts as ``/``, and a file without ending is any image.
-
-    >>> _match_captions({"1.jpg": ["sea"], "lost.jpg": ["x", "y"]}, ["2019/1.jpg", "2.jpg"], Path("c.csv"))
-    ([('sea',), ()], ['c.csv: pictures that are not there: 1, with 2 captions, such as lost.jpg'])
-    """
-    rows = {name: row for row, name in enumerate(names)}
-    composed = [unicodedata.normalize("NFC", name) for name in names]
-    by_stem: dict[str, list[int]] = {}
-    for row, name in enumerate(composed):
-        by_stem.setdefault(_stem(name.rpartition("/")[2]), []).append(row)
-    matched: list[list[str]] = [[] for _ in names]
-    strays: list[str] = []
-    for name, texts in captions.items():
-        full_name = unicodedata.normalize("NFC", name).replace("\\", "/")
-        alike = [rows[name]] if name in rows else _rows_alike(full_name, composed, by_stem)
-        if len(alike) == 1:
-            matched[alike[0]] += texts
-        else:
-            strays.append(name)
-    lines = []
-    if strays:
-        count = sum(len(captions[name]) for name in strays)
-        lines = [f"{path}: pictures that are not there: {len(strays)}, with {count} captions, such as {strays[0]}"]
-    return [tuple(texts) for texts in matched], lines
 
 
 def _rows_alike(name: str, names: Sequence[str], by_stem: dict[str, list[int]]) -> list[int]:

@@ -171,25 +171,24 @@ def draw_splits(
         raise InputError(f"data.split_method {method} needs unique ids, and one row an image")
     random = generator(seed, "splits")
     rows = _shuffled_rows(records, random)
-    if method == "per_class":
-        if queries is None or train is None or train == "rest" or min(queries, train) < 0:
-            raise InputError("data.split_method per_class needs queries and train, as numbers a label from 0 up")
-        query = _per_class_sample(records.labels, rows, queries, random)
-        if len(query) == len(records):
-            raise InputError(f"data.split_method per_class: {queries} queries a label are all {len(query)} rows")
-        retrieval = np.setdiff1d(rows, query)
-        trained = _per_class_sample(records.labels, random.permutation(retrieval), train, random)
-        rest = random.permutation(np.setdiff1d(retrieval, trained))
-        _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
-        return _splits(query, trained, rest[:count], rest[count:])
-    queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
 
     def cut(rows: Rows, count: int) -> tuple[Rows, Rows]:
         if not by_labels:
             return _cut(rows, count, records)
-        drawn = _stratified_sample(records.labels, rows, count, random)
+        sample = _per_class_sample if method == "per_class" else _stratified_sample
+        drawn = sample(records.labels, rows, count, random)
         return drawn, np.setdiff1d(rows, drawn)
 
+    if method == "per_class":
+        if queries is None or train is None or train == "rest" or min(queries, train) < 0:
+            raise InputError("data.split_method per_class needs queries and train, as numbers a label from 0 up")
+        query, rest = cut(rows, queries)
+        if len(query) == len(records):
+            raise InputError(f"data.split_method per_class: {queries} queries a label are all {len(query)} rows")
+        trained, rest = cut(random.permutation(rest), train)
+        _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
+        return _splits(query, trained, *_cut(random.permutation(rest), count, records))
+    queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
     query, rest = cut(rows, queries)
     if not len(rest):
         raise InputError(f"all {len(records)} usable rows have the same id; give each item an id of its own")

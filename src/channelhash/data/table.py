@@ -9,11 +9,12 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from channelhash.data.images import image_problem, locate_image
-from channelhash.data.records import Items, Problems, Records, label_name, labels_from_names
+from channelhash.data.records import Problems, Records, label_name, labels_from_names
 from channelhash.errors import InputError
 from channelhash.utils.files import one_line, read_text, reading
 from channelhash.utils.optional_imports import naming_extra
@@ -137,9 +138,6 @@ TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 #: Values of a column of one label, in any case.
 _YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
 
-#: Characters, the most that Python's reader can be set to on every system.
-_LONGEST_CELL = 2**31 - 1
-
 
 class Row(NamedTuple):
     """A row of a table.
@@ -202,6 +200,7 @@ def load_table(
     chosen = {name: column for name, column in (("image", image_column), ("text", text_column)) if column is not None}
     label_cells = [labels_column] if label_columns is None else label_columns
     columns, rows = read_rows(path, [*chosen.values(), id_column, *label_cells])
+    listed = ", ".join(map(repr, columns)) or "none"
     if not rows:
         raise InputError(f"{path}: the table has no rows")
     if not columns and rows[0].problem:
@@ -215,24 +214,25 @@ def load_table(
             raise InputError(f"{path}: has no column 'labels', but {near!r}; {remedy}")
     for column in (*chosen.values(), id_column, *label_cells):
         if column not in columns and chosen.get(column) != column:  # only `image` and `text` may be absent
-            raise InputError(f"{path}: has no column {column!r}, its columns are {_listed(columns)}")
+            raise InputError(f"{path}: has no column {column!r}, its columns are {listed}")
     if not modalities:
-        listed = _listed(columns)
         raise InputError(f"{path}: has no column 'image' or 'text', but {listed}; set image_column or text_column")
     separator = label_separator.replace("\\t", "\t")
     problems = Problems(skip_bad)
-    usable: list[dict[str, Any]] = []  # values by role, labels too
+    roles = {"id": id_column, **modalities} | ({"labels": labels_column} if label_columns is None else {})
+    usable: list[dict[str, Any]] = []  # values by role
     places: dict[str, str] = {}  # id -> where its row is
     for row in rows:
         try:
-            values = _values(row, {"id": id_column, **modalities})
+            values = _values(row, roles, separator)
             if place := places.get(values["id"]):
                 raise _BadRowError("duplicate id", f"the id {values['id']!r} is already that of {place}")
             if "image" in values:
                 values["image"] = image = locate_image(root or path.parent, values["image"])
                 if problem := image_problem(image, full=False):
                     raise _BadRowError("unreadable picture" if image.is_file() else "missing picture", problem)
-            usable.append({**values, "labels": _labels(row, labels_column, label_columns, separator)})
+            named = [label_name(column) for column in label_columns or () if _is_set(row, column)]
+            usable.append({"labels": named, **values})
             places[values["id"]] = row.place
         except _BadRowError as bad:
             reason, problem = bad.args
@@ -241,42 +241,32 @@ def load_table(
             problems.add(line, "mend the row, or leave such rows out with --skip-bad", reason)
     if not usable:
         raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
-    items: dict[str, Items] = {modality: tuple(values[modality] for values in usable) for modality in modalities}
-    labels = [values["labels"] for values in usable]
+    ids, labels, *items = (tuple(values[role] for values in usable) for role in ("id", "labels", *modalities))
     matrix, label_set = labels_from_names(labels, label_columns, str(path))
     if label_columns is None:
         problems.lines += _label_doubts(labels, separator, f"{path}: the column {labels_column!r}")
-    ids = tuple(values["id"] for values in usable)
-    return Records(ids, items, matrix, label_set, problems.removed, tuple(problems.lines), found=len(rows))
+    by_modality = dict(zip(modalities, items, strict=True))
+    return Records(ids, by_modality, matrix, label_set, problems.removed, tuple(problems.lines), found=len(rows))
 
 
-def _values(row: Row, columns: Mapping[str, str]) -> dict[str, Any]:
-    """Return the row's id, image path and text, as far as in ``columns``; none of them is blank."""
+def _values(row: Row, columns: Mapping[str, str], separator: str) -> dict[str, Any]:
+    """Return the row's id, image path, text and labels, as far as in ``columns``; only labels may be missing."""
     if row.problem:
         raise _BadRowError(*row.problem)
-    values = {}
+    readers = {"image": image_of, "labels": partial(split_labels, separator=separator)}
+    values: dict[str, Any] = {}
     for role, column in columns.items():
         try:
-            value = image_of(row.cells[column]) if role == "image" else text_of(row.cells[column])
+            values[role] = value = readers.get(role, text_of)(row.cells[column])
         except ValueError as error:
             raise _BadRowError("not a text", f"the column {column!r} {error}") from None
         if isinstance(value, bytes):
             remedy = "expected a path; `channelhash encode` reads such a file into a folder of codes"
             raise _BadRowError("not a text", f"the column {column!r} holds the picture itself, {remedy}")
-        if not value.strip():
+        if role != "labels" and not value.strip():
             reason = {"id": "no id", "image": "missing picture", "text": "empty text"}[role]
             raise _BadRowError(reason, "has no id" if role == "id" else f"the column {column!r} is empty")
-        values[role] = value
     return values
-
-
-def _labels(row: Row, column: str, columns: list[str] | None, separator: str) -> list[str]:
-    """Return the labels of a row, from one column or from several."""
-    try:
-        labels = split_labels(row.cells[column], separator) if columns is None else []
-    except ValueError as error:
-        raise _BadRowError("not a text", f"the column {column!r} {error}") from None
-    return labels + [label_name(column) for column in columns or () if _is_set(row, column)]
 
 
 def _is_set(row: Row, column: str) -> bool:
@@ -285,10 +275,6 @@ def _is_set(row: Row, column: str) -> bool:
     if cell is not None and value not in _YES + _NO:
         raise _BadRowError("label not 0 or 1", f"the label column {column!r} holds {cell!r}, not 0 or 1")
     return value in _YES
-
-
-def _listed(columns: Sequence[str]) -> str:
-    return ", ".join(map(repr, columns)) or "none"
 
 
 def image_of(value: Any) -> bytes | str:
@@ -349,7 +335,7 @@ def csv_rows(
     >>> list(csv_rows(Path("t.csv"), 'id,text\\n1,"two\\nlines"\\n2,b', ","))
     [(1, ['id', 'text']), (2, ['1', 'two\\nlines']), (4, ['2', 'b'])]
     """
-    csv.field_size_limit(_LONGEST_CELL)
+    csv.field_size_limit(2**31 - 1)  # characters of a cell, the most that it can be set to on every system
     # Strict: a quotation mark out of place must not swallow the rows that follow it.
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
     began = 1
