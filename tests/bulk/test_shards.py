@@ -95,6 +95,7 @@ def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
     (images / "4.png").write_bytes(b"no picture")
     (images / "7.png").write_bytes((images / "7.png").read_bytes()[:300])
     (images / "9.png").write_bytes(b"")
+    (images / "notes.txt").write_text("no picture")
     model = picture_model(tmp_path / "model", ("image",))
     result = encoded(capsys, model, "--data", images, "--out", tmp_path / "out", "--shard-items", 5)
     assert (result["shards"], result["items"], result["bad"]) == (3, 9, 3)

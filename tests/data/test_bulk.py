@@ -14,7 +14,8 @@ import pytest
 
 from bulk.made_inputs import WIDTHS, N, feature_rows, picture_items, write_feature_parquet, write_members, write_tar
 from channelhash.data import bulk
-from channelhash.data.bulk import KINDS, RawBatch, _fetch, input_files
+from channelhash.data.bulk import KINDS, _fetch, input_files
+from channelhash.data.records import Records
 from channelhash.errors import InputError, JobError
 from channelhash.utils.addresses import folder_of, list_files
 from picture_runs import write_pictures
@@ -27,10 +28,18 @@ def shards_of(address: str | Path, tmp_path: Path, shard_items: int, modalities=
     return list(kind.plan(files, modalities, shard_items, tmp_path / "listing.parquet"))
 
 
-def read(address: str | Path, tmp_path: Path, shard_items: int = 16, modalities=("image", "text")) -> list[RawBatch]:
-    kind = KINDS[next(input_files(str(address)))[0]]
+Batch = tuple[Records, list[tuple[str, str]]]
+
+
+def read(address: str | Path, tmp_path: Path, shard_items: int = 16, modalities=("image", "text")) -> list[Batch]:
+    kind, root = KINDS[next(input_files(str(address)))[0]], folder_of(str(address))
     planned = shards_of(address, tmp_path, shard_items, modalities)
-    return [batch for shard, _ in planned for batch in kind.read(shard, folder_of(str(address)), modalities)]
+    known = sorted({name for _, names in planned for name in names})
+    return [batch for shard, _ in planned for batch in kind.read(shard, root, modalities, known)]
+
+
+def labels_of(records: Records) -> list[set[str]]:
+    return [{name for name, has in zip(records.label_names, row, strict=True) if has} for row in records.labels]
 
 
 def in_memory(folder: Path) -> str:
@@ -64,30 +73,13 @@ def test_files_are_listed_in_one_order_at_every_kind_of_address(tmp_path):
     assert [file == old for file, old in zip(list_files(str(folder)), before, strict=True)] == [True] * 4 + [False]
 
 
-def test_a_folder_of_pictures_is_cut_into_shards_of_so_many(tmp_path):
-    write_pictures(tmp_path / "in", 10)
-    images = tmp_path / "in" / "images"
-    (images / "3.png").write_bytes(b"")
-    (images / "notes.txt").write_text("no picture")
-    assert [shard.items for shard, _ in shards_of(images, tmp_path, 4, ("image",))] == [4, 4, 2]
-    batches = read(images, tmp_path, 4, ("image",))
-    assert [batch.ids for batch in batches] == [["0.png", "1.png", "2.png"], ["4.png", "5.png", "6.png", "7.png"],
-                                                ["8.png", "9.png"]]  # fmt: skip
-    assert batches[0].bad == [("3.png", f"empty picture {images / '3.png'}")]
-    assert batches[1].items["image"][0] == (images / "4.png").read_bytes()
-    assert batches[1].image_addresses[0] == str(images / "4.png")
-
-
 def test_features_in_parquet_are_read_in_whole_row_groups(tmp_path):
     path = write_feature_parquet(tmp_path / "features.parquet", row_group=8)
     planned = shards_of(path, tmp_path, 10)
     assert [(shard.first, shard.last, shard.items) for shard, _ in planned] == [(0, 2, 16), (2, 4, 16), (4, 5, 8)]
     assert all(labels == {"even", "all"} for _, labels in planned)
-    batches = read(path, tmp_path, 10)
+    batches = [records for records, _ in read(path, tmp_path, 10)]
     assert [name for batch in batches for name in batch.ids] == [f"item{i:03d}" for i in range(N)]
-    for name, rows in feature_rows().items():
-        np.testing.assert_array_equal(np.concatenate([batch.items[name] for batch in batches]), rows)
-    assert batches[0].labels[:2] == [["even", "all"], ["all"]]
 
 
 def test_bad_rows_of_parquet_are_named_with_the_reason(tmp_path):
@@ -96,10 +88,10 @@ def test_bad_rows_of_parquet_are_named_with_the_reason(tmp_path):
     ids = ["a", "b", "c", "d", None, "f", "g"]
     table = pa.table({"id": ids, "image": rows, "text": ["t", "t", "t", "t", "t", "t", " "], "labels": ["x; y"] * 7})
     pq.write_table(table, tmp_path / "t.parquet")
-    (batch,) = read(tmp_path / "t.parquet", tmp_path)
-    assert (batch.ids, batch.labels) == (["a"], [["x", "y"]])
-    assert batch.items["image"].shape == (1, WIDTHS["image"])
-    assert batch.bad == [
+    ((records, bad),) = read(tmp_path / "t.parquet", tmp_path)
+    assert (records.ids, labels_of(records)) == (("a",), [{"x", "y"}])
+    assert records.items["image"].shape == (1, WIDTHS["image"])
+    assert bad == [
         ("b", "0 image features, most rows have 6"),
         ("c", "1 image features, most rows have 6"),
         ("d", "image features are not finite"),
@@ -127,12 +119,14 @@ def test_pictures_in_parquet_are_paths_or_bytes_of_several_types(tmp_path, form)
     labels = pa.array(["a", None, "b", "b", "b"]).dictionary_encode()
     ids = pa.array([*"abcde"], pa.string_view())
     pq.write_table(pa.table({"id": ids, "image": column, "labels": labels}), tmp_path / "t.parquet")
-    (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("image",))
-    assert (batch.ids, batch.labels, batch.items["image"]) == ([*"abcd"], [["a"], [], ["b"], ["b"]], contents)
-    paths = [str(tmp_path / name) for name in names]
-    assert batch.image_addresses == {"bytes": None, "structs": None, "both": ["", "", *paths[2:]]}.get(form, paths)
+    ((records, bad),) = read(tmp_path / "t.parquet", tmp_path, modalities=("image",))
+    assert (records.ids, labels_of(records)) == ((*"abcd",), [{"a"}, set(), {"b"}, {"b"}])
+    assert records.items["image"] == tuple(contents)
+    paths = tuple(str(tmp_path / name) for name in names)
+    shown = {"bytes": None, "structs": None, "both": ("", "", *paths[2:])}.get(form, paths)
+    assert records.display.get("image") == shown
     reason = f"no such picture {tmp_path / 'images/none.png'}" if form == "paths" else "no picture"
-    assert batch.bad == [("e", reason)]
+    assert bad == [("e", reason)]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +139,9 @@ def test_features_are_lists_of_any_numbers_and_layout(tmp_path, kind):
     rows = pa.array([[1, 2], None, [3, 4], None], pa.list_(pa.int64())).cast(pa.list_(kind.value_type))
     column = pa.array(rows.to_pylist(), kind)
     pq.write_table(pa.table({"id": list("abcd"), "text": column}), tmp_path / "t.parquet")
-    (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("text",))
-    assert batch.items["text"].tolist() == [[1, 2], [3, 4]]
-    assert batch.bad == [(name, "0 text features, most rows have 2") for name in "bd"]
+    ((records, bad),) = read(tmp_path / "t.parquet", tmp_path, modalities=("text",))
+    assert records.items["text"].tolist() == [[1, 2], [3, 4]]
+    assert bad == [(name, "0 text features, most rows have 2") for name in "bd"]
 
 
 def test_one_cell_costs_its_row_of_parquet(tmp_path):
@@ -155,9 +149,9 @@ def test_one_cell_costs_its_row_of_parquet(tmp_path):
     pq.write_table(pa.table(table), tmp_path / "t.parquet")
     ((_, labels),) = shards_of(tmp_path / "t.parquet", tmp_path, 9, ("text",))
     assert labels == {"1"}
-    (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("text",))
-    assert (batch.ids, batch.labels) == (["a", "c"], [["1"], []])
-    assert batch.bad == [("b", "the text holds a NUL; take it out"), ("d", "the text is empty")]
+    ((records, bad),) = read(tmp_path / "t.parquet", tmp_path, modalities=("text",))
+    assert (records.ids, labels_of(records)) == (("a", "c"), [{"1"}, set()])
+    assert bad == [("b", "the text holds a NUL; take it out"), ("d", "the text is empty")]
 
 
 @pytest.mark.parametrize(("name", "column"), [
@@ -177,13 +171,13 @@ def test_links_in_tar_files_are_followed_and_hidden_files_left_out(tmp_path):
     members = {"a.png": b"A", "b.png": (link, "a.png"), "c.png": (symbolic, "a.png"), "d.png": (symbolic, "none"),
                "e": (tarfile.DIRTYPE, ""), "f.png": (tarfile.CHRTYPE, ""), "g.png": (symbolic, "g.png")}  # fmt: skip
     write_members(tmp_path / "x.tar", members)
-    (batch,) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
-    assert (batch.ids, batch.items["image"]) == (["a", "b", "c"], [b"A"] * 3)
-    assert [bad.item for bad in batch.bad] == ["d", "g"]
+    ((records, bad),) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
+    assert (records.ids, records.items["image"]) == (("a", "b", "c"), [b"A"] * 3)
+    assert [name for name, _ in bad] == ["d", "g"]
     names = ("./._0.png", "./0.png", ".DS_Store", "__MACOSX/._0.png", "a/.b/1.png", "a/2.png", 200 * "n" + "é.png")
     write_members(tmp_path / "x.tar", dict.fromkeys(names, b"A"))
-    (batch,) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
-    assert (batch.ids, batch.bad) == (["0", "a/2", 200 * "n" + "é"], [])
+    ((records, bad),) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
+    assert (records.ids, bad) == (("0", "a/2", 200 * "n" + "é"), [])
     assert KINDS["tar"].modalities(str(tmp_path / "x.tar")) == ("image",)
 
 
@@ -191,8 +185,8 @@ def test_a_name_with_dots_and_a_compressed_tar_file_are_named(tmp_path):
     write_members(tmp_path / "x.tar", {"IMG_2020.01.02.png": b"A", "IMG_2020.03.04.png": b"B"})
     with pytest.raises(InputError, match=r"no item with an image .* first dot: IMG_2020\.01\.02\.png is \.01\.02\.png"):
         KINDS["tar"].modalities(str(tmp_path / "x.tar"))
-    (batch,) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
-    assert batch.bad[0].reason.startswith("no image (a name ends at its first dot: IMG_2020.01.02.png is ")
+    ((_, bad),) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
+    assert bad[0][1].startswith("no image (a name ends at its first dot: IMG_2020.01.02.png is ")
     (tmp_path / "z.tar").write_bytes(gzip.compress((tmp_path / "x.tar").read_bytes()))
     with pytest.raises(InputError, match=r"z\.tar: not a readable tar file, perhaps truncated or compressed"):
         KINDS["tar"].modalities(str(tmp_path / "z.tar"))
@@ -221,15 +215,14 @@ def test_webdataset_shards_are_read_item_by_item(tmp_path):
     planned = shards_of(tars, tmp_path, 1)
     assert [(Path(shard.file).name, shard.items) for shard, _ in planned] == [("0.tar", 4), ("1.tar", 2)]
     assert [labels for _, labels in planned] == [{"red", "green", "7"}, {"green", "blue"}]
-    first, second = read(tars, tmp_path)
-    assert first.ids == ["item000", "item003"]
+    (first, bad), (second, _) = read(tars, tmp_path)
+    assert (first.ids, labels_of(first)) == (("item000", "item003"), [{"red"}, {"7"}])
     assert first.items["text"][1] == "a caption"
-    assert first.labels == [["red"], ["7"]]
     assert first.items["image"][0] == items["item000"]["png"]
-    assert [bad.item for bad in first.bad] == ["item001", "item002"]
-    assert first.bad[0].reason == f"no text in {tars / '0.tar'}"
-    assert "JSON cannot be read" in first.bad[1].reason
-    assert second.ids == ["item004", "item005"]
+    assert [name for name, _ in bad] == ["item001", "item002"]
+    assert bad[0][1] == f"no text in {tars / '0.tar'}"
+    assert "JSON cannot be read" in bad[1][1]
+    assert second.ids == ("item004", "item005")
 
 
 def test_an_address_is_read_as_its_files_would_be(tmp_path):
@@ -237,8 +230,8 @@ def test_an_address_is_read_as_its_files_would_be(tmp_path):
     write_feature_parquet(tmp_path / "tables" / "f.parquet")
     for folder in ("tars", "tables"):
         both = (read(address, tmp_path) for address in (tmp_path / folder, in_memory(tmp_path / folder)))
-        for here, there in zip(*both, strict=True):
-            assert (here.ids, here.labels, here.bad) == (there.ids, there.labels, there.bad)
+        for (here, bad), (there, bad_there) in zip(*both, strict=True):
+            assert (here.content_hash(), bad) == (there.content_hash(), bad_there)
             np.testing.assert_equal(here.items, there.items)
 
 

@@ -10,14 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from channelhash.bulk.workers import Workers
-from channelhash.codes import CodeSet
-from channelhash.data.bulk import KINDS, Bad, RawBatch, Shard, input_files
+from channelhash.codes.code_set import CodeSet
+from channelhash.data.bulk import KINDS, Shard, input_files
+from channelhash.data.records import Features, Records
 from channelhash.errors import InputError, JobError, naming
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import count_tasks, report_tasks, save_scores
@@ -25,8 +27,7 @@ from channelhash.models import HashModel, load_hash_model
 from channelhash.models.hash_model import encode_records
 from channelhash.utils.addresses import Place, RemotePath, folder_of, list_files, place, whole_file
 from channelhash.utils.files import locked_folder, reading, sweep
-from channelhash.utils.image_files import ImageError
-from channelhash.utils.machine import pick_device
+from channelhash.utils.image_files import ImageError, open_image
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import python_names, read_settings, settings_of, trusting
 
@@ -238,47 +239,57 @@ class _ShardEncoder:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # they split sums, and an output close to 0 could change its sign with their number
         try:
-            for batch in KINDS[job.kind].read(shard, job.root, job.modalities):
-                codes, problems = _encode_batch(self._model, batch, job)
+            for records, left_out in KINDS[job.kind].read(shard, job.root, job.modalities, job.label_names):
+                codes, problems = _encode_batch(self._model, records, job.model)
                 parts.append(codes)
-                bad += problems
+                bad += left_out + problems
         finally:
             torch.set_num_threads(threads)
         if (count := sum(map(len, parts)) + len(bad)) != shard.items:
             raise JobError(f"{shard.file}: had {shard.items} items, now {count}; it changed meanwhile")
         codes = CodeSet.join(parts)
-        lines = [json.dumps({**item._asdict(), "shard": _shard_path(self._out, number).name}) for item in bad]
+        file = _shard_path(self._out, number)
+        lines = [json.dumps({"item": name, "reason": reason, "shard": file.name}) for name, reason in bad]
         _write_text(_bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
-        codes.save(_shard_path(self._out, number))
+        codes.save(file)
         return count
 
 
-def _encode_batch(model: HashModel, batch: RawBatch, job: _BulkJob) -> tuple[CodeSet, list[Bad]]:
-    """Return codes of the items of a batch, and the items that could not be encoded.
+def _encode_batch(model: HashModel, records: Records, fingerprint: str) -> tuple[CodeSet, list[tuple[str, str]]]:
+    """Return codes of the items of a batch, and the names of those that could not be encoded, with the reasons.
 
     Pictures are decoded only once where all are good; where one is not, each is looked at by itself.
     """
     try:
-        return _codes(model, batch, job), batch.bad
+        return _codes(model, records, fingerprint), []
     except ImageError:
-        wrong = {row: problem for row in range(len(batch.ids)) if (problem := _image_problem(model, batch, row))}
+        wrong = {row: problem for row in range(len(records)) if (problem := _image_problem(model, records.take([row])))}
         if not wrong:
             raise
-    good = batch.take([row for row in range(len(batch.ids)) if row not in wrong])
-    return _codes(model, good, job), batch.bad + [Bad(batch.ids[row], problem) for row, problem in wrong.items()]
+    good = records.take([row for row in range(len(records)) if row not in wrong])
+    return _codes(model, good, fingerprint), [(records.ids[row], problem) for row, problem in wrong.items()]
 
 
-def _codes(model: HashModel, batch: RawBatch, job: _BulkJob) -> CodeSet:
-    codes = encode_records(model, batch.records(job.label_names), fingerprint=job.model)
-    return replace(codes, images=batch.image_addresses)  # the records hold opened pictures, which nobody can be shown
+def _codes(model: HashModel, records: Records, fingerprint: str) -> CodeSet:
+    codes = encode_records(model, _opened(records), fingerprint=fingerprint)
+    return replace(codes, images=records.display.get("image"))  # the records hold pictures, which nobody can be shown
 
 
-def _image_problem(model: HashModel, batch: RawBatch, row: int) -> str | None:
+def _image_problem(model: HashModel, records: Records) -> str | None:
     try:
-        model.prepare("image", batch.take([row]).records(batch.labels[row]).items["image"])
+        model.prepare("image", _opened(records).items["image"])
     except ImageError as error:
         return f"not a readable picture ({error})"
     return None
+
+
+def _opened(records: Records) -> Records:
+    """Return records with images opened but not decoded."""
+    images: Any = records.items.get("image")
+    if images is None or isinstance(images, Features):
+        return records
+    images = tuple(open_image(BytesIO(content)) for content in images)
+    return replace(records, items={**records.items, "image": images})
 
 
 def _gather_bad(out: Place, n_shards: int) -> int:

@@ -16,7 +16,6 @@ import tarfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from io import BytesIO
 from itertools import groupby, islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -33,7 +32,6 @@ from channelhash.data.table import image_of, split_labels, text_of
 from channelhash.errors import InputError, JobError
 from channelhash.utils.addresses import File, Place, list_files, open_address, read_bytes, whole_file
 from channelhash.utils.files import one_line, reading
-from channelhash.utils.image_files import open_image
 from channelhash.utils.plain_values import is_binary, is_list, plain_values
 
 #: Images and texts read at once: as many as a model encodes at once.
@@ -60,48 +58,16 @@ class Shard(NamedTuple):
 _Shards = Iterator[tuple[Shard, frozenset[str]]]
 
 
-class Bad(NamedTuple):
-    """The id (or place) of an item that cannot be encoded, and the reason."""
-
-    item: str
-    reason: str
+#: Items in the order of the input, with the bytes of an image in place of its file, and with its address to be shown
+#: where it does not lie in the input's own files; and the name (or place) of each item left out, with the reason.
+_Batches = Iterator[tuple[Records, list[tuple[str, str]]]]
 
 
-class RawBatch(NamedTuple):
-    """Raw items in the order of the input.
-
-    Attributes:
-        ids: ``n`` names.
-        items: modality -> ``n`` raw values: bytes of image files, texts, or rows of features ``(n, d)``.
-        labels: label names of each item.
-        image_addresses: where the images lie; None if they are inside the input's own files.
-        bad: items left out.
-    """
-
-    ids: list[str]
-    items: dict[str, list[Any] | NDArray[np.float32]]
-    labels: list[list[str]]
-    image_addresses: list[str] | None
-    bad: list[Bad]
-
-    def take(self, rows: Sequence[int]) -> "RawBatch":
-        """Return the items of ``rows``, with all of ``bad``."""
-
-        def chosen(values: Any) -> Any:
-            return values[rows] if isinstance(values, np.ndarray) else [values[row] for row in rows]
-
-        items = {modality: chosen(values) for modality, values in self.items.items()}
-        addresses = self.image_addresses and chosen(self.image_addresses)
-        return RawBatch(chosen(self.ids), items, chosen(self.labels), addresses, self.bad)
-
-    def records(self, label_names: Sequence[str]) -> Records:
-        """Return the items as records, with images opened but not decoded."""
-        items: dict[str, Any] = dict(self.items)
-        images = self.items.get("image")
-        if isinstance(images, list):
-            items["image"] = tuple(open_image(BytesIO(content)) for content in images)
-        labels, names = labels_from_names(self.labels, label_names, "the input")
-        return Records(tuple(self.ids), items, labels, names)
+def _records(
+    ids: list[str], items: dict[str, Any], labels: list[list[str]], known: Sequence[str], addresses: list[str] | None
+) -> Records:
+    matrix, names = labels_from_names(labels, known, "the input")
+    return Records(tuple(ids), items, matrix, names, display={"image": tuple(addresses)} if addresses else {})
 
 
 def _fetch(addresses: Sequence[str]) -> list[bytes | str]:
@@ -140,7 +106,7 @@ def _plan_parquet(files: Iterable[File], modalities: Sequence[str], shard_items:
                     first, items = group + 1, 0
 
 
-def _read_parquet(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatch]:
+def _read_parquet(shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]) -> _Batches:
     """Yield the rows of a shard; image paths are relative to ``root``."""
     with _opened_parquet(shard.file) as parquet:
         columns = [name for name in ("id", *modalities, "labels") if name in parquet.schema_arrow.names]
@@ -148,7 +114,7 @@ def _read_parquet(shard: Shard, root: str, modalities: Sequence[str]) -> Iterato
         size = 1 << 13 if only_features else _BATCH  # rows of features are smaller than images
         row = sum(parquet.metadata.row_group(group).num_rows for group in range(shard.first))
         for batch in parquet.iter_batches(size, row_groups=range(shard.first, shard.last), columns=columns):
-            yield _raw(batch, root, modalities, f"{shard.file}, row", row + 1)
+            yield _raw(batch, root, modalities, label_names, f"{shard.file}, row", row + 1)
             row += len(batch)
 
 
@@ -185,7 +151,9 @@ def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
     return frozenset(names)
 
 
-def _raw(batch: pa.RecordBatch, root: str, modalities: Sequence[str], place: str, first: int) -> RawBatch:
+def _raw(
+    batch: pa.RecordBatch, root: str, modalities: Sequence[str], label_names: Sequence[str], place: str, first: int
+) -> tuple[Records, list[tuple[str, str]]]:
     """Convert rows of the file, the first of which has the number ``first``."""
     ids, problems = _each(text_of, batch.column("id"), "has no id", "the id")
     items: dict[str, list[Any] | NDArray[np.float32]] = {}
@@ -205,9 +173,9 @@ def _raw(batch: pa.RecordBatch, root: str, modalities: Sequence[str], place: str
         labels, wrong = _each(split_labels, batch.column("labels"), "", "the label")
         problems = wrong | problems
     ids = [name.strip() for name in ids]
-    bad = [Bad(ids[row] or f"{place} {first + row}", problems[row]) for row in sorted(problems)]
-    raw = RawBatch(ids, items, labels, image_addresses, bad)
-    return raw.take([row for row in range(len(ids)) if row not in problems]) if problems else raw
+    bad = [(ids[row] or f"{place} {first + row}", problems[row]) for row in sorted(problems)]
+    good = [row for row in range(len(ids)) if row not in problems]
+    return _records(ids, items, labels, label_names, image_addresses).take(good), bad
 
 
 def _each(convert: Callable[[Any], Any], column: pa.Array, blank: str, name: str) -> tuple[list[Any], dict[int, str]]:
@@ -300,12 +268,13 @@ def _plan_tar(files: Iterable[File], modalities: Sequence[str], shard_items: int
             yield Shard(file.address, 0, 0, items), frozenset(labels)
 
 
-def _read_tar(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatch]:
+def _read_tar(shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]) -> _Batches:
     """Yield the items of a tar file; an id is the name that an item's files share."""
     with _opened_tar(shard.file) as tar:
         samples = _samples(tar)
         while part := list(islice(samples, _BATCH)):
-            batch = RawBatch([], {modality: [] for modality in modalities}, [], None, [])
+            good: list[tuple[str, list[str], dict[str, Any]]] = []
+            bad: list[tuple[str, str]] = []
             for key, members in part:
                 try:
                     text_of(key)
@@ -316,13 +285,11 @@ def _read_tar(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[Ra
                 except _BAD as error:
                     problem = f"its name, text or JSON cannot be read ({one_line(error)})"
                 if problem:
-                    batch.bad.append(Bad(key.encode(errors="replace").decode(), f"{problem} in {shard.file}"))
-                    continue
-                batch.ids.append(key)
-                batch.labels.append(labels)
-                for modality, value in values.items():
-                    batch.items[modality].append(value)  # type: ignore[union-attr]  # lists, made above
-            yield batch
+                    bad.append((key.encode(errors="replace").decode(), f"{problem} in {shard.file}"))
+                else:
+                    good.append((key, labels, values))
+            items = {modality: [values[modality] for *_, values in good] for modality in modalities}
+            yield _records([key for key, *_ in good], items, [labels for _, labels, _ in good], label_names, None), bad
 
 
 def _tar_modalities(file: str) -> tuple[str, ...]:
@@ -417,9 +384,9 @@ class _Kind(NamedTuple):
     modalities: Callable[[str], tuple[str, ...]]
     #: (files, modalities, items a shard, path for a listing) -> shards, in order.
     plan: Callable[[Iterable[File], Sequence[str], int, Place], _Shards]
-    #: (shard, folder that names are relative to, modalities) -> at least one batch; every item of the shard is in a
-    #: batch or among the bad.
-    read: Callable[[Shard, str, Sequence[str]], Iterator[RawBatch]]
+    #: (shard, folder that names are relative to, modalities, label names of the whole input) -> at least one batch;
+    #: every item of the shard is in one.
+    read: Callable[[Shard, str, Sequence[str], Sequence[str]], _Batches]
 
 
 def _plan_images(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> _Shards:
@@ -433,16 +400,16 @@ def _plan_images(files: Iterable[File], modalities: Sequence[str], shard_items: 
             number += 1
 
 
-def _read_images(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatch]:
+def _read_images(shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]) -> _Batches:
     """Yield the images of a shard; an id is the path relative to ``root``."""
     with open_address(shard.file) as stream, pq.ParquetFile(stream) as listing:
         for batch in listing.iter_batches(_BATCH, row_groups=range(shard.first, shard.last)):
             addresses = batch.column("address").to_pylist()
             ids = [address.removeprefix(root).lstrip("/") for address in addresses]
             contents = _fetch(addresses)
-            bad = [Bad(name, content) for name, content in zip(ids, contents, strict=True) if isinstance(content, str)]
-            everything = RawBatch(ids, {"image": contents}, [[] for _ in ids], addresses, bad)
-            yield everything.take([row for row, content in enumerate(contents) if isinstance(content, bytes)])
+            bad = [(name, content) for name, content in zip(ids, contents, strict=True) if isinstance(content, str)]
+            good = [row for row, content in enumerate(contents) if isinstance(content, bytes)]
+            yield _records(ids, {"image": contents}, [[] for _ in ids], label_names, addresses).take(good), bad
 
 
 KINDS = {

@@ -8,8 +8,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -253,11 +252,12 @@ def _values(row: Row, columns: Mapping[str, str], separator: str) -> dict[str, A
     """Return the row's id, image path, text and labels, as far as in ``columns``; only labels may be missing."""
     if row.problem:
         raise _BadRowError(*row.problem)
-    readers = {"image": image_of, "labels": partial(split_labels, separator=separator)}
-    values: dict[str, Any] = {}
+    readers: dict[str, Callable[[Any], Any]] = {"id": text_of, "image": image_of, "text": text_of}
+    readers["labels"] = lambda cell: split_labels(cell, separator)
+    values = {}
     for role, column in columns.items():
         try:
-            values[role] = value = readers.get(role, text_of)(row.cells[column])
+            values[role] = value = readers[role](row.cells[column])
         except ValueError as error:
             raise _BadRowError("not a text", f"the column {column!r} {error}") from None
         if isinstance(value, bytes):
