@@ -12,12 +12,6 @@ from refusals import check_refusal
 EXPECTED = {"a.jpg": ["a dog", "it runs"], "b.jpg": ["the sea"]}
 
 
-def test_captions_are_read_from_parquet(tmp_path):
-    names, texts = ["a.jpg", "b.jpg", "a.jpg", "c.jpg"], ["a dog", "the sea", "it runs", " "]
-    pq.write_table(pa.table({"image": names, "text": texts}), tmp_path / "c.parquet")
-    assert _read_captions(tmp_path / "c.parquet") == EXPECTED
-
-
 @pytest.mark.parametrize(("name", "content", "says"), [
     ("c.csv", "image,labels\na,b\n", r"no column for the caption; name one text or caption \(it has image, labels"),
     ("c.csv", "what,text\na,b\n", "no column for the picture"),
@@ -82,7 +76,10 @@ def test_files_of_the_field_are_read_as_they_are_downloaded(tmp_path, name, enco
     assert _read_captions(tmp_path / name) == EXPECTED
 
 
-def test_captions_may_hold_separators_and_names_folders(tmp_path):
+def test_captions_come_from_parquet_may_hold_separators_and_names_folders(tmp_path):
+    names, texts = ["a.jpg", "b.jpg", "a.jpg", "c.jpg"], ["a dog", "the sea", "it runs", " "]
+    pq.write_table(pa.table({"image": names, "text": texts}), tmp_path / "c.parquet")
+    assert _read_captions(tmp_path / "c.parquet") == EXPECTED
     (tmp_path / "c.txt").write_text('image,caption\na.jpg,A dog , running\nb.jpg,"The sea, ""blue"""\n')
     assert _read_captions(tmp_path / "c.txt") == {"a.jpg": ["A dog , running"], "b.jpg": ['The sea, "blue"']}
     (tmp_path / "c.csv").write_text('image_name| comment_number| comment\na.jpg| 0| "Go" , he | she said .\n')

@@ -44,20 +44,16 @@ def test_labels_and_the_filter_of_top_tags_can_be_chosen(root):
     assert records.removed["none of the 1 most frequent tags"] == 3
 
 
-def test_a_missing_picture_is_listed(root):
+def test_a_bad_line_is_named_and_can_be_skipped_and_a_missing_picture_is_listed(root):
     (root / "mirflickr" / "im3.jpg").unlink()
     (root / ANNOTATIONS / "plant_life.txt").write_text("4\n8\n")
-    records = load_mirflickr(root, min_tag_count=2)
-    assert records.found == 9
-    assert any("1 tag files have no picture, the first is tags3.txt" in line for line in records.problems)
-
-
-def test_a_bad_line_is_named_and_can_be_skipped(root):
     path = root / ANNOTATIONS / "sea.txt"
     path.write_text("1\nx7\n99\n2\n")
     message = refusal(load_mirflickr, root, min_tag_count=2)
     assert message.startswith(f"{path}, line 2: 'x7' is not the number of a picture")
     records = load_mirflickr(root, min_tag_count=2, skip_bad=True)
+    assert records.found == 9
+    assert any("1 tag files have no picture, the first is tags3.txt" in line for line in records.problems)
     said = [line.split(", ")[1] for line in records.problems if "sea.txt" in line]
     assert said == ["line 2: 'x7' is not the number of a picture", "line 3: picture 99 is not there"]
 

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given, strategies as st
 
 from channelhash.data.records import Records
@@ -23,15 +22,21 @@ def numbered(n: int) -> Records:
 ROWS_AN_ID = st.lists(st.integers(1, 6), min_size=2, max_size=30) | st.integers(2, 60).map(lambda n: [1] * n)
 
 
+def long_tail(n: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).random((n, 8)) < np.geomspace(0.5, 0.01, 8)
+
+
 @given(ROWS_AN_ID, st.integers(0, 10**6), st.data())
 def test_ids_of_any_number_of_rows_are_drawn_whole(rows_an_id, seed, data):
     ids = [f"im{i}" for i, rows in enumerate(rows_an_id) for _ in range(rows)]
     n, most = len(ids), max(rows_an_id)
+    method = data.draw(st.sampled_from(["random", "stratified"])) if most == 1 else "random"
+    items = replace(records(ids), labels=long_tail(n, seed), label_names=tuple("abcdefgh"))
     queries = data.draw(st.integers(1, n - 1))
     train = data.draw(st.integers(0, n - queries))
     asked_for_validation = data.draw(st.integers(0, max(n - queries - train - 1, 0)))
-    order = data.draw(st.permutations(range(n)))
-    drawn = draw_splits(records(ids), queries, train, asked_for_validation, seed)
+    order = data.draw(st.permutations(range(n))) if method == "random" else list(range(n))
+    drawn = draw_splits(items, queries, train, asked_for_validation, seed, method)
     parts = {name: {ids[row] for row in rows} for name, rows in vars(drawn).items()}
     apart = [parts[name] for name in ("query", "train", "validation_query", "validation_retrieval")]
     assert sum(map(len, apart)) == len(set(ids)) == len(set.union(*apart))
@@ -43,7 +48,7 @@ def test_ids_of_any_number_of_rows_are_drawn_whole(rows_an_id, seed, data):
     assert abs(len(drawn.train) - min(train, left)) < most
     left -= len(drawn.train)
     assert abs(len(drawn.validation_query) - min(asked_for_validation, left)) < most
-    again = draw_splits(records([ids[row] for row in order]), queries, train, asked_for_validation, seed)
+    again = draw_splits(items.take(order), queries, train, asked_for_validation, seed, method)
     assert [{ids[order[row]] for row in rows} for rows in vars(again).values()] == list(parts.values())
 
 
@@ -97,19 +102,6 @@ def test_splits_that_cannot_be_drawn_or_read_are_refused(tmp_path):
     check_refusal("all 3 usable rows have the same id", draw_splits, records(["a", "a", "a"]), 1, 1)
 
 
-def long_tail(n: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).random((n, 8)) < np.geomspace(0.5, 0.01, 8)
-
-
-@given(st.integers(2, 200), st.integers(0, 10**6), st.data())
-def test_a_stratified_sample_has_the_asked_size_and_only_given_rows(n, seed, data):
-    rows = np.random.default_rng(seed).permutation(n)[: data.draw(st.integers(1, n))]
-    count = data.draw(st.integers(0, len(rows)))
-    drawn = _stratified_sample(long_tail(n, seed), rows, count, np.random.default_rng(0))
-    assert len(drawn) == len(set(drawn.tolist())) == count
-    assert set(drawn.tolist()) <= set(rows.tolist())
-
-
 def test_a_stratified_sample_keeps_label_shares_better_than_a_random_one():
     labels, rows = long_tail(4000, 0), np.arange(4000)
     wanted = labels.sum(axis=0) * 0.1
@@ -131,17 +123,13 @@ def test_classes_are_shared_out_and_the_only_row_of_one_is_in_one_partition():
         assert sum(4 in classes[rows] for name, rows in vars(splits).items() if name != "retrieval") == 1
 
 
-@pytest.mark.parametrize("method", ["stratified", "per_class"])
-def test_splits_can_be_drawn_by_labels(method):
+def test_splits_can_be_drawn_by_a_number_a_label():
     data = replace(numbered(600), labels=long_tail(600, 3), label_names=tuple("abcdefgh"))
-    sizes = {"queries": 5, "train": 20} if method == "per_class" else {"queries": 60, "train": 200}
-    splits = draw_splits(data, **sizes, validation_queries=30, method=method)
-    assert not set(splits.query.tolist()) & set(splits.retrieval.tolist())
-    assert set(splits.train.tolist()) <= set(splits.retrieval.tolist())
-    if method == "stratified":
-        assert (len(splits.query), len(splits.train)) == (60, 200)
-    else:
-        counts = data.labels[splits.query].sum(axis=0)
-        assert (counts >= np.minimum(5, data.labels.sum(axis=0))).all()  # all rows of a rare label
-        assert len(splits.query) <= 8 * 5
-        assert counts[0] > 5  # the skew that the paper objects to
+    splits = draw_splits(data, 5, 20, 30, method="per_class")
+    apart = (splits.query, splits.train, splits.validation_query, splits.validation_retrieval)
+    assert sorted(np.concatenate(apart)) == list(range(600))
+    assert {*splits.train} | {*splits.validation_query} <= {*splits.retrieval}
+    counts = data.labels[splits.query].sum(axis=0)
+    assert (counts >= np.minimum(5, data.labels.sum(axis=0))).all()  # all rows of a rare label
+    assert (len(splits.validation_query), len(splits.query) <= 8 * 5) == (30, True)
+    assert counts[0] > 5  # the skew that the paper objects to

@@ -184,13 +184,9 @@ def test_a_cell_of_another_type_is_named(root, column, cell, says):
     assert f"row 1{'' if column == 'id' else ' (id a)'}: the column {says}" in message
 
 
-@pytest.mark.parametrize(
-    "image",
-    [pa.array([b"a.jpg"]), pa.array([{"bytes": None, "path": "a.jpg"}]), pa.array(["a.jpg"], pa.string_view())],
-    ids=lambda column: str(column.type),
-)
+@pytest.mark.parametrize("image", [b"a.jpg", {"bytes": None, "path": "a.jpg"}], ids=str)
 def test_paths_of_images_come_in_several_types(root, image):
-    pq.write_table(pa.table({"id": ["a"], "image": image}), root / "t.parquet")
+    pq.write_table(pa.table({"id": ["a"], "image": [image]}), root / "t.parquet")
     assert load_table(root / "t.parquet").items["image"] == (root / "a.jpg",)
 
 
