@@ -16,7 +16,7 @@ from tests.search.servers import postgres_address
 
 import channelhash as ch
 from channelhash.search.items import Metadata
-from channelhash.search.rank import Scored, Surest, _quantize, cosines
+from channelhash.search.rank import Ordered, _quantize, cosines
 from channelhash.search.store import Answers, Store
 from refusals import check_refusal
 
@@ -253,7 +253,12 @@ def check_answers(
 
 
 def check_scored(
-    found: Scored, queries: np.ndarray, there: dict[str, np.ndarray], outputs: dict[str, np.ndarray], k: int, first: int
+    found: Ordered,
+    queries: np.ndarray,
+    there: dict[str, np.ndarray],
+    outputs: dict[str, np.ndarray],
+    k: int,
+    first: int,
 ) -> None:
     """Compare what queries (outputs) found in two stages with sorting by (distance, id), then by score."""
     for query, ids, distances, scores in zip(queries, *found, strict=True):
@@ -264,7 +269,7 @@ def check_scored(
 
 
 def check_surest(
-    kind: Kind, found: Surest, queries: np.ndarray, there: dict[str, np.ndarray], k: int | None, radius: int | None
+    kind: Kind, found: Ordered, queries: np.ndarray, there: dict[str, np.ndarray], k: int | None, radius: int | None
 ) -> None:
     """Compare what queries (outputs) found with sorting by distance, by the outputs of the bits that differ, by id."""
     assert len(found.ids) == len(queries)

@@ -118,7 +118,7 @@ def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
     store.add([f"{row:04}" for row in range(N)], codes, projections=stored)
     reference = find_reference(store, "text", "image")
     shares = [
-        np.mean([reference.is_close([0], scores.tolist()) for scores in store.search_projections(rows, NEAREST).scores])
+        np.mean([reference.is_close([0], scores.tolist()) for scores in store.search_projections(rows, NEAREST).keys])
         for rows in (held_out, nonsense)
     ]
     assert shares[0] >= 0.92

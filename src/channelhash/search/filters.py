@@ -15,7 +15,6 @@ import operator
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -38,8 +37,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """One condition. Negations stand here alone, none above: whatever is not known to hold, does not.
 
     Attributes:
@@ -60,8 +58,7 @@ class Condition:
     negated: bool = False
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(NamedTuple):
     """Parts of which all hold (``AND``), or any (``OR``).
 
     >>> parse_filter("label = 'dog' OR id > 'b'", []).word
@@ -320,16 +317,16 @@ class SqlCondition(NamedTuple):
     parameters: tuple[Any, ...]
 
 
-#: What all items pass.
-ALL_PASS = SqlCondition("true", ())
-
-
-def to_sql(tree: Filter, translate: Callable[[Condition], SqlCondition]) -> SqlCondition:
+def to_sql(tree: Filter | None, translate: Callable[[Condition], SqlCondition]) -> SqlCondition:
     """Translate the conditions of a filter, and join them; an item passes if the result is true, not if it is null.
+
+    All pass where there is no filter.
 
     >>> to_sql(parse_filter("id = 'a' OR id = 'b'", []), lambda condition: SqlCondition("id = ?", ("c",))).sql
     '(id = ? OR id = ?)'
     """
+    if tree is None:
+        return SqlCondition("true", ())
     if isinstance(tree, Condition):
         return translate(tree)
     parts = [to_sql(part, translate) for part in tree.parts]

@@ -244,7 +244,7 @@ def _rank_codes(store: Store, query: Query, count: int | None, options: SearchOp
     outputs, radius, modality, where = query.outputs, options.radius, options.modality, options.where
     if outputs is not None and store.projected and radius is None and count is not None:
         scored = store.search_projections(outputs[None], count, modality, where)
-        scores = scored.scores[0]
+        scores = scored.keys[0]
         return Ranking(scored.ids[0], (-scores).tolist(), scored.distances[0].tolist(), scores.tolist())
     if outputs is not None:
         surest = store.search_surest(outputs[None], count, modality, where, radius)

@@ -138,7 +138,7 @@ def _make_reference(store: Store, question: str, modality: str, count: int) -> _
         if store.projected:
             outputs = np.stack([item.projections[question] for item in store.get(names)])
             scored = store.search_projections(outputs, NEAREST + 1, modality)
-            cosine_limits = _limits(names, scored.ids, [1 - scores for scores in scored.scores])
+            cosine_limits = _limits(names, scored.ids, [1 - cosines for cosines in scored.keys])
     return _Reference(count, items, shares, limits, cosine_limits, fit)
 
 

@@ -11,14 +11,14 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
-from channelhash.search import filters
+from channelhash.search.filters import Condition, Filter, Literal, passes
 from channelhash.search.items import Facts, NewItems, Value, check_format, check_process
 from channelhash.search.store import Answers, Item, Scope, Store
 from channelhash.utils.optional_imports import library
@@ -49,8 +49,6 @@ _ALL, _NONE = 'keys != ""', 'keys == ""'
 _FIRST = "first == true"
 
 _Row = dict[str, Any]
-#: A condition -> ids of the items that pass it.
-_Matching = Callable[[filters.Condition], Iterable[str]]
 
 
 class MilvusStore(Store):
@@ -86,11 +84,11 @@ class MilvusStore(Store):
         return tuple(sorted(self._different("modality")))
 
     def __len__(self) -> int:
-        return self._count(_FIRST) if self._look() else 0
+        return self._count(_FIRST)
 
     def label_counts(self) -> dict[str, int]:
         """Read the labels of all items: Milvus does not count by value."""
-        rows = self._walk(_FIRST, ["key", "labels"]) if self._look() else ()
+        rows = self._walk(_FIRST, ["key", "labels"])
         counts = Counter(label for row in rows for label in set(row["labels"]))
         return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
 
@@ -106,8 +104,8 @@ class MilvusStore(Store):
         self._key_sets = self._different("keys")
         return {key for text in self._key_sets for key in json.loads(text)}
 
-    def _ids(self, where: filters.Filter | None) -> list[str]:
-        rows = self._walk(f"{_FIRST} and {self._expression(where)}", ["key"]) if self._look() else ()
+    def _ids(self, where: Filter | None) -> list[str]:
+        rows = self._walk(f"{_FIRST} and {self._expression(where)}", ["key"])
         return sorted(_item_id(row["key"]) for row in rows)
 
     def _get(self, ids: list[str]) -> Mapping[str, Item]:
@@ -173,29 +171,28 @@ class MilvusStore(Store):
         codes = {name: self._count(f"modality == {_quote(name)}") for name in self.modalities}
         return {"codes": codes, "index": "BIN_FLAT", "bytes": None}
 
-    def _expression(self, where: filters.Filter | None) -> str:
+    def _expression(self, where: Filter | None) -> str:
         """Translate a filter into a Milvus expression."""
+        return _to_milvus(where, self._key_sets, self._passing) if where else _ALL
 
-        def matching(condition: filters.Condition) -> Iterator[str]:
-            for row in self._walk(_FIRST, ["key", "labels", "metadata"]):
-                name = _item_id(row["key"])
-                if filters.passes(condition, name, {**row["metadata"], "labels": row["labels"]}):
-                    yield name
-
-        return _ALL if where is None else _to_milvus(where, self._key_sets, matching)
+    def _passing(self, condition: Condition) -> list[str]:
+        """Return the ids of the items that pass a condition which Milvus cannot be asked; this reads all items."""
+        rows = self._walk(_FIRST, ["key", "labels", "metadata"])
+        items = ((_item_id(row["key"]), {**row["metadata"], "labels": row["labels"]}) for row in rows)
+        return [name for name, metadata in items if passes(condition, name, metadata)]
 
     def _different(self, field: str) -> set[str]:
         """Return the values of a field, by asking for rows with others than are known until there are none."""
         known: set[str] = set()
         unseen = _ALL
-        while self._look() and (rows := self._query("query", unseen, [field], limit=_ROWS)):
+        while rows := self._query("query", unseen, [field], limit=_ROWS):
             known |= {row[field] for row in rows}
             unseen = f"{field} not in {_quote(sorted(known))}"
         return known
 
     def _rows_of(self, ids: Sequence[str], fields: Sequence[str]) -> Iterator[_Row]:
         """Yield all rows of those of ``ids`` that the collection has."""
-        names = [name for name in ids if len(name.encode()) <= _MAX_STRING] if self._look() else []
+        names = [name for name in ids if len(name.encode()) <= _MAX_STRING]
         for start in range(0, len(names), _IDS):
             yield from self._walk(f"id in {_quote(names[start : start + _IDS])}", ["key", *fields])
 
@@ -211,33 +208,30 @@ class MilvusStore(Store):
             chosen = f"key > {_quote(page[-1]['key'])} and ({expression})"
 
     def _count(self, expression: str) -> int:
-        return int(self._query("count", expression, ["count(*)"])[0]["count(*)"])
+        return sum(int(row["count(*)"]) for row in self._query("count", expression, ["count(*)"]))
 
     def _query(self, action: str, expression: str, fields: Sequence[str], **options: Any) -> list[_Row]:
-        """Return rows that pass, also those that earlier requests have written."""
+        """Return rows that pass, also those that earlier requests have written; none while there is no collection."""
+        if not self._look():
+            return []
         options |= {"filter": expression, "output_fields": list(fields), "consistency_level": "Strong"}
         return list(self._ask(action, self._client.query, **options))
 
     def _look(self) -> Facts | None:
         """Return what the collection says of itself, None if it is not there; load it where it is not."""
-        if self._stored is None:
-            with self._alone():
-                if self._ask("describe", self._client.has_collection):
-                    facts = self._description(self._ask("describe", self._client.describe_collection)["description"])
-                    facts.check(self.address, self._new)
-                    self._ask("load", self._client.load_collection)
-                    self._stored = facts
+        if self._stored is None and self._ask("describe", self._client.has_collection):
+            text = self._ask("describe", self._client.describe_collection)["description"]
+            try:
+                described = json.loads(text)
+                check_format(self.address, described["format"], _FORMAT, "push it again")
+                facts = Facts(int(described["n_bits"]), str(described["model"]))
+            except (ValueError, KeyError, TypeError):
+                problem = "the collection was not made by channelhash; choose another one"
+                raise InputError(f"{self.address}: {problem}") from None
+            facts.check(self.address, self._new)
+            self._ask("load", self._client.load_collection)
+            self._stored = facts
         return self._stored
-
-    def _description(self, text: str) -> Facts:
-        """Parse what `_create` wrote."""
-        try:
-            stored = json.loads(text)
-            check_format(self.address, stored["format"], _FORMAT, "push it again")
-            return Facts(int(stored["n_bits"]), str(stored["model"]))
-        except (ValueError, KeyError, TypeError):
-            problem = "the collection was not made by channelhash; choose another one"
-            raise InputError(f"{self.address}: {problem}") from None
 
     def _create(self, n_bits: int) -> None:
         """Make the collection, for rows as `_to_rows` makes them."""
@@ -355,25 +349,27 @@ def _quote(text: str | list[str]) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _to_milvus(tree: filters.Filter, key_sets: Collection[str], matching: _Matching) -> str:
+def _to_milvus(tree: Filter, key_sets: Collection[str], passing: Callable[[Condition], list[str]]) -> str:
     """Translate a filter into a Milvus expression over the fields ``id``, ``labels``, ``keys`` and ``metadata``.
 
-    >>> _to_milvus(filters.parse_filter("year > 2000", ["year"]), set(), lambda condition: [])
+    What it cannot say is asked of ``passing``, which returns the ids of items.
+
+    >>> _to_milvus(Condition("year", ">", (2000,)), set(), lambda condition: [])
     '(metadata["year"] > 2000)'
     """
-    if isinstance(tree, filters.Condition):
-        return f"({_condition(tree, key_sets, matching)})"
+    if isinstance(tree, Condition):
+        return f"({_condition(tree, key_sets, passing)})"
     word = f" {tree.word.lower()} "
-    return f"({word.join(_to_milvus(part, key_sets, matching) for part in tree.parts)})"
+    return f"({word.join(_to_milvus(part, key_sets, passing) for part in tree.parts)})"
 
 
-def _condition(condition: filters.Condition, key_sets: Collection[str], matching: _Matching) -> str:
+def _condition(condition: Condition, key_sets: Collection[str], passing: Callable[[Condition], list[str]]) -> str:
     key, test, literals, negated = condition.key, condition.test, condition.literals, condition.negated
     # Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of backslashes differs.
     # It compares whole numbers with others as floats, which tell them apart up to 2⁵³.
     is_inexact = test == "LIKE" or any(not isinstance(it, str) and abs(it) >= 2**53 for it in literals)
     if is_inexact or (key == "label" and test not in ("=", "IN", "IS NOT NULL")):
-        names = list(matching(condition))
+        names = passing(condition)
         return f"id in {_quote(names)}" if names else _NONE
     if key == "label":
         having = " or ".join(f"array_contains(labels, {_quote(str(label))})" for label in literals)
@@ -395,7 +391,7 @@ def _condition(condition: filters.Condition, key_sets: Collection[str], matching
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-def _compare(path: str, operator: str, value: filters.Literal) -> str:
+def _compare(path: str, operator: str, value: Literal) -> str:
     """Require that a value that is there and of the literal's kind compares so.
 
     Milvus lets an absent value pass ``!=``, ``not in`` and ``not``, but never ``<``, ``>`` or ``==``; so what is

@@ -128,7 +128,7 @@ def to_postgres(tree: filters.Filter | None) -> filters.SqlCondition:
     >>> to_postgres(parse_filter("label = 'dog'", []))
     SqlCondition(sql="(metadata -> 'labels' ?| %s)", parameters=(['dog'],))
     """
-    return filters.to_sql(tree, _postgres_condition) if tree else filters.ALL_PASS
+    return filters.to_sql(tree, _postgres_condition)
 
 
 # Kind of a literal -> what `jsonb_typeof` calls values of that kind, and what their text is cast to. Strings compare by

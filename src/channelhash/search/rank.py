@@ -26,21 +26,22 @@ ALL = 5_000
 _LARGEST = 127
 
 
-class Scored(NamedTuple):
-    """The items that questions found, best score first, equal scores by distance, then by id.
+class Ordered(NamedTuple):
+    """The items that questions found, in the order of what their outputs say; what is equal by distance, then by id.
 
     Attributes:
         ids: of each question, the items' ids.
         distances: of each question, the number of bits in which each item's code differs from the question's.
-        scores: of each question, the cosine of each item's projection with the question's outputs.
+        keys: of each question, what its items are ordered by: their `sure_distances`, the least first; or, in a search
+            of projections, the cosine of each one's with the question's outputs, the largest first.
 
-    >>> Scored([["a"]], [np.array([3])], [np.array([0.5])]).ids
+    >>> Ordered([["a"]], [np.array([3])], [np.array([3.1])]).ids
     [['a']]
     """
 
     ids: list[list[str]]
     distances: list[NDArray[np.int64]]
-    scores: list[NDArray[np.float32]]
+    keys: list[NDArray[np.floating[Any]]]
 
 
 def _quantize(outputs: NDArray[Any]) -> NDArray[np.int8]:
@@ -97,23 +98,6 @@ def check_projections(
 
 
 _BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # (256, 8): the bits of every byte
-
-
-class Surest(NamedTuple):
-    """The items that questions found, by distance, equal distances by how sure the model was of the bits that differ.
-
-    Attributes:
-        ids: of each question, the items' ids.
-        distances: of each question, the number of bits in which each item's code differs from the question's.
-        keys: of each question, what its items are ordered by, ascending: their `sure_distances`.
-
-    >>> Surest([["a"]], [np.array([3])], [np.array([3.1])]).ids
-    [['a']]
-    """
-
-    ids: list[list[str]]
-    distances: list[NDArray[np.int64]]
-    keys: list[NDArray[np.float64]]
 
 
 def sure_distances(

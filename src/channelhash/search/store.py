@@ -14,7 +14,7 @@ from channelhash.errors import InputError
 from channelhash.search import items as checks
 from channelhash.search.filters import Filter, parse_filter
 from channelhash.search.items import Answers, Facts, Item, Listed, Metadata, NewItems, is_text
-from channelhash.search.rank import Ranking, Scored, Surest, check_projections
+from channelhash.search.rank import Ordered, Ranking, check_projections
 
 __all__ = ["Answers", "Facts", "Item", "Listed", "NewItems", "Scope", "Store"]
 
@@ -95,6 +95,7 @@ class Store(ABC):
         modality: str | None = None,
         metadata: Sequence[Metadata] | None = None,
         projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None = None,
+        replace: bool = False,
     ) -> None:
         """Add items, or a further modality's codes to stored items: all of them or, on an error, none.
 
@@ -107,13 +108,22 @@ class Store(ABC):
             metadata: one mapping an item. Keys given here replace an item's former values, others stay.
             projections: for a `projected` store, the ``(n, n_bits)`` outputs of which the codes are the signs, in the
                 form of ``codes``. They are kept as `channelhash.search.rank._quantize` says.
+            replace: codes that are there already, as `upsert` does.
 
         Raises:
             InputError: an item has a code of this modality already (`upsert` replaces it), an id occurs twice, codes
                 have another length, a value of metadata cannot be kept, projections are missing, not kept by this store
                 or not those of the codes, or the store can only be read.
         """
-        self._check_and_write(ids, codes, modality, metadata, projections, replace=False)
+        names = checks.check_ids(ids)
+        values = checks.check_metadata(metadata, names)
+        self._check_writable()
+        by_modality, n_bits = checks.codes_by_modality(codes, modality, len(names), self.n_bits)
+        beside = check_projections(projections, by_modality, n_bits)
+        if self.projected != (beside is not None):
+            problem = "keeps projections; give those of the codes" if self.projected else "keeps no projections"
+            raise InputError(f"{self.address}: {problem}")
+        self._write(NewItems(names, by_modality, n_bits, values, replace, beside))
 
     def upsert(
         self,
@@ -124,7 +134,7 @@ class Store(ABC):
         projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         """Add items as `add` does, but replace codes that are there already."""
-        self._check_and_write(ids, codes, modality, metadata, projections, replace=True)
+        self.add(ids, codes, modality, metadata, projections, replace=True)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items with all their codes, pass over unknown ids, and return how many were removed."""
@@ -211,7 +221,7 @@ class Store(ABC):
         modality: str | None = None,
         where: str | None = None,
         radius: int | None = None,
-    ) -> Surest:
+    ) -> Ordered:
         """Find items by distance, equal distances by how sure the model was of the bits that differ, then by id.
 
         What is looked at are the ``max(k, 500)`` items that `search` finds, or `search_radius`. A store that does not
@@ -232,7 +242,7 @@ class Store(ABC):
         if radius is None or k is not None:
             checks.check_count(k or 0, "k", 1)
         rows, scope = self._outputs(outputs), self._scope(modality, where)
-        none = Surest(*Answers.none(len(rows)), [np.zeros(0) for _ in rows])
+        none = Ordered(*Answers.none(len(rows)), [np.zeros(0) for _ in rows])
         return self._surest(rows, k, radius, scope) if scope else none
 
     def search_projections(
@@ -242,7 +252,7 @@ class Store(ABC):
         modality: str | None = None,
         where: str | None = None,
         first: int | None = None,
-    ) -> Scored:
+    ) -> Ordered:
         """Find items in two stages: the nearest codes by distance, then the best of them by the cosine of projections.
 
         Args:
@@ -263,7 +273,7 @@ class Store(ABC):
         count = checks.check_count(k, "k", 1)
         scored = None if first is None else max(count, checks.check_count(first, "first", 1))
         rows, scope = self._outputs(outputs), self._scope(modality, where)
-        none = Scored(*Answers.none(len(rows)), [np.zeros(0, np.float32) for _ in rows])
+        none = Ordered(*Answers.none(len(rows)), [np.zeros(0, np.float32) for _ in rows])
         return self._scored(rows, count, scored, scope) if scope else none
 
     def search_words(
@@ -329,25 +339,6 @@ class Store(ABC):
             sizes["disk"] = round(facts["bytes"] / n_items)
         known = {"address": self.address, "items": n_items, "n_bits": n_bits, "model": self.model}
         return {**known, "projections": self.projected, **facts, "bytes_an_item": sizes}
-
-    def _check_and_write(
-        self,
-        ids: Sequence[str],
-        codes: PackedCodes | Mapping[str, PackedCodes],
-        modality: str | None,
-        metadata: Sequence[Metadata] | None,
-        projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None,
-        replace: bool,
-    ) -> None:
-        names = checks.check_ids(ids)
-        values = checks.check_metadata(metadata, names)
-        self._check_writable()
-        by_modality, n_bits = checks.codes_by_modality(codes, modality, len(names), self.n_bits)
-        beside = check_projections(projections, by_modality, n_bits)
-        if self.projected != (beside is not None):
-            problem = "keeps projections; give those of the codes" if self.projected else "keeps no projections"
-            raise InputError(f"{self.address}: {problem}")
-        self._write(NewItems(names, by_modality, n_bits, values, replace, beside))
 
     def _check_writable(self) -> None:
         if not self.writable:
@@ -454,16 +445,16 @@ class Store(ABC):
     def _search(self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope) -> Answers:
         """Find all items within ``radius`` bits of every query, or at any distance; the first ``limit`` of them."""
 
-    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> Surest:
+    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> Ordered:
         """Do what `search_surest` does; without codes at hand, by distance alone."""
         answers = self._search(pack(binarize(outputs)), radius, k, scope)
-        return Surest(*answers, [distances.astype(np.float64) for distances in answers.distances])
+        return Ordered(*answers, [distances.astype(np.float64) for distances in answers.distances])
 
     def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         """Do what `search_words` does; only a store that `has_words` is asked."""
         raise NotImplementedError
 
-    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> Scored:
+    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> Ordered:
         """Do what `search_projections` does; only a `projected` store is asked."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import CodeSet
 from channelhash.errors import InputError
-from channelhash.search.filters import ALL_PASS, Condition, Filter, SqlCondition, compared, kind_of, to_glob, to_sql
+from channelhash.search.filters import Condition, Filter, SqlCondition, compared, kind_of, to_glob, to_sql
 from channelhash.search.items import Facts, Metadata, NewItems, Value
 from channelhash.search.rank import Ranking
 from channelhash.search.sqlite import folder as disk
@@ -49,7 +49,7 @@ def _to_sqlite(where: Filter | None) -> SqlCondition:
     >>> _to_sqlite(Condition("id", "=", ("a",)))
     SqlCondition(sql='(id = ?)', parameters=('a',))
     """
-    return to_sql(where, _translate) if where else ALL_PASS
+    return to_sql(where, _translate)
 
 
 def _translate(condition: Condition) -> SqlCondition:
