@@ -92,7 +92,7 @@ def load_model(path: str | Path, trust_code: bool = False, device: str = "cpu") 
     from channelhash.models.hash_model import HashModel
     from channelhash.utils.machine import pick_device
 
-    return HashModel._from_folder(folder, trust_code).to(pick_device(device))
+    return HashModel._load(folder, trust_code).to(pick_device(device))
 
 
 def load_hash_model(path: str | Path, trust_code: bool = False) -> "HashModel":

@@ -8,7 +8,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from channelhash.data.images import Prepare, Resize
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, JobError, naming
 from channelhash.models import photo
-from channelhash.models.description import split_source
-from channelhash.utils.files import check_exhausted, content_hash, one_line, reading
+from channelhash.models.description import reading_weights, split_source
+from channelhash.utils.files import content_hash, one_line, read_json
 from channelhash.utils.optional_imports import package_file
 from channelhash.utils.seeds import derive_seed
 from channelhash.utils.typed_settings import pick, unknown
@@ -141,9 +141,9 @@ def fixed_random_weights(name: str) -> Iterator[None]:
         yield
 
 
-def weights_source(pretrained: str) -> tuple[str | None, Path | None]:
-    """Apply `split_source` and check that the file exists."""
-    tag, file = split_source(pretrained)
+def weights_source(pretrained: str | None) -> tuple[str | None, Path | None]:
+    """Apply `split_source`, if there is anything to split, and check that the file exists."""
+    tag, file = split_source(pretrained) if pretrained else (None, None)
     if file and not file.is_file():
         raise InputError(f"model.pretrained: {file}: no such file of weights")
     return tag, file
@@ -151,12 +151,7 @@ def weights_source(pretrained: str) -> tuple[str | None, Path | None]:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a safetensors or torch file, also from below ``state_dict`` or ``model``."""
-    try:
-        open(path, "rb").close()  # the libraries call a file missing where no handle is left
-    except OSError as error:
-        check_exhausted(error, path)
-        raise InputError(f"{path}: weights cannot be read ({error.strerror})") from None
-    with reading(path, "weights cannot be read"):
+    with reading_weights(path):
         state = load(path.read_bytes()) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     for key in ("state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
@@ -266,25 +261,6 @@ def image_layers(pretrained: str | None) -> nn.Module:
 Preprocess = Literal["openclip", "paper"]
 
 
-@dataclass(frozen=True)
-class _OpenClip:
-    """The two towers of a model.
-
-    Attributes:
-        image: ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to ``(n, n_features)``.
-        text: ``(n, context)`` token ids to ``(n, n_features)``.
-        resize: images to pixels.
-        tokenize: texts to token ids, int64.
-        n_features: width of the embedding.
-    """
-
-    image: nn.Module
-    text: nn.Module
-    resize: Resize
-    tokenize: Callable[[Sequence[str]], Tensor]
-    n_features: int
-
-
 class _TextTower(nn.Module):
     """A CLIP model without its image tower, from token ids to embeddings."""
 
@@ -297,19 +273,26 @@ class _TextTower(nn.Module):
         return cast(Tensor, self.clip.encode_text(tokens))  # type: ignore[operator]
 
 
-def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "openclip") -> _OpenClip:
-    """Load a model of OpenCLIP."""
+def load_open_clip(
+    name: str, pretrained: str | None, preprocess: Preprocess = "openclip", prompt: str = "{}"
+) -> tuple[dict[str, tuple[Prepare, nn.Module]], int]:
+    """Load a model of OpenCLIP.
+
+    Returns:
+        modality -> what makes pixels ``(n, 3, s, s)`` uint8 or token ids ``(n, context)`` int64 of items, and the tower
+        from these to embeddings ``(n, d)``; and d.
+    """
     open_clip = _library()
     if name.endswith(".json"):
         name = _register(Path(name))
     pick(dict.fromkeys(open_clip.list_models()), name, "model.backbone")
-    tag, file = weights_source(pretrained) if pretrained else (None, None)
+    tag, file = weights_source(pretrained)
     _check_tag(tag, name, open_clip.list_pretrained_tags_by_model(name))
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # OpenCLIP logs to the root logger what is an error here, or was requested
     try:
         clip = open_clip.create_model(name, pretrained=str(file) if file else tag, device=torch.get_default_device())
-        tokenize = _tokenizer(name, json.dumps(open_clip.get_model_config(name)))
+        tokenize = open_clip.get_tokenizer(name)
     except Exception as error:  # OpenCLIP, torch, pickle and the hub each have their own types
         if file:
             read_weights(file)  # says so where the file is no weights at all
@@ -319,26 +302,19 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
     finally:
         logging.disable(before)
     options = {**clip.visual.preprocess_cfg, **(open_clip.get_pretrained_cfg(name, tag) if tag else {})}
-    visual, config = clip.visual, open_clip.get_model_config(name)
+    visual = clip.visual
     del clip.visual
-    return _OpenClip(
-        image=nn.Sequential(_Normalize(tuple(options["mean"]), tuple(options["std"])), visual),
-        text=_TextTower(clip),
-        resize=_resize(visual.image_size, options, preprocess),
-        tokenize=tokenize,
-        n_features=int(config["embed_dim"]),
-    )
+    image_tower = nn.Sequential(_Normalize(tuple(options["mean"]), tuple(options["std"])), visual)
+    sides: dict[str, tuple[Prepare, nn.Module]] = {
+        "image": (_resize(visual.image_size, options, preprocess), image_tower),
+        "text": (PromptTokens(prompt, tokenize), _TextTower(clip)),
+    }
+    return sides, int(open_clip.get_model_config(name)["embed_dim"])
 
 
 def _check_tag(tag: str | None, name: str, known: list[str]) -> None:
     if tag is not None and tag not in known:
         raise InputError(unknown(f"model.pretrained {tag!r} of {name}", tag, known or ["none"]))
-
-
-@lru_cache(maxsize=8)
-def _tokenizer(name: str, config: str) -> Callable[[Sequence[str]], Tensor]:
-    """Make the tokenizer of a model once for each configuration that its name has had; some are on the hub."""
-    return cast(Callable[[Sequence[str]], Tensor], _library().get_tokenizer(name))
 
 
 def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) -> Resize:
@@ -352,14 +328,11 @@ def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) ->
 
 
 def _register(path: Path) -> str:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        keys = config.keys()
-    except (OSError, ValueError, AttributeError) as error:
-        raise InputError(f"model.backbone: {path}: not a readable JSON file ({error})") from None
+    with naming("model.backbone"), naming(path, OSError):
+        config = read_json(path, "not a readable JSON file")
     if "trust_remote_code" in json.dumps(config):  # OpenCLIP hands such keys to a tokenizer's loader
         raise InputError(f"model.backbone: {path}: asks to trust_remote_code, which is never done; remove the key")
-    if missing := {"embed_dim", "vision_cfg", "text_cfg"} - keys:
+    if missing := {"embed_dim", "vision_cfg", "text_cfg"} - config.keys():
         raise InputError(f"model.backbone: {path}: no model configuration of OpenCLIP, {min(missing)} is missing")
     _library().add_model_config(path)
     return path.stem
@@ -404,7 +377,7 @@ def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]
     from channelhash.utils.torchvision_compat import torchvision  # takes longer than a photo search
 
     pick(dict.fromkeys(torchvision.models.list_models(module=torchvision.models)), name, "model.backbone")
-    tag, file = weights_source(pretrained) if pretrained else (None, None)
+    tag, file = weights_source(pretrained)
     _check_tag(tag, name, ["DEFAULT", *(weights.name for weights in torchvision.models.get_model_weights(name))])
     build: Callable[..., nn.Module] = torchvision.models.get_model
     try:

@@ -1,9 +1,10 @@
 """Saved models in words: their ``config.json`` and card, and the words that name encoders; read without PyTorch."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import yaml
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError, JobError
-from channelhash.utils.files import atomic_path, check_exhausted, content_hash, reading, write_text
+from channelhash.utils.files import atomic_path, check_exhausted, content_hash, read_json, reading, write_text
 from channelhash.utils.progress import Progress, no_progress
+from channelhash.utils.typed_settings import check_trusted, naming_own_code, trusting
 
 if TYPE_CHECKING:
     from channelhash.data.images import ImageInput
@@ -20,18 +22,38 @@ if TYPE_CHECKING:
 
 
 class QueryEncoder(Protocol):
-    """What encodes queries: a `HashModel`, a `FittedModel` or an `ExportedModel`, whose docstrings say more."""
+    """What encodes queries: a `HashModel`, a `FittedModel` or an `ExportedModel`, whose docstrings say more.
+
+    Attributes:
+        batch_size: number of items whose outputs are computed at a time.
+        not_finite: what is said of an item whose outputs are not finite.
+    """
 
     n_bits: int
     code_spaces: tuple[str, ...] = ()
     extends: tuple[str, ...] = ()
+    batch_size: int = 256
+    not_finite: str
 
     @property
     def modalities(self) -> tuple[str, ...]:
         """Modalities that it encodes."""
 
+    def outputs_of_batch(self, modality: str, items: Any) -> Any:
+        """Compute outputs, a tensor or an array, of at most ``batch_size`` raw items."""
+
     def outputs(self, modality: str, items: Any, progress: Progress = no_progress) -> Any:
-        """Return real-valued outputs ``(n, k)``, a tensor or an array, of ``n`` raw items."""
+        """Compute real-valued outputs ``(n, k)`` of ``n`` raw items batch by batch; `JobError` if one is not finite."""
+        batches = [np.empty((0, self.n_bits), np.float32)]
+        for start in range(0, len(items), self.batch_size):
+            batches.append(np.asarray(self.outputs_of_batch(modality, items[start : start + self.batch_size])))
+            broken = np.flatnonzero(~np.isfinite(batches[-1]).all(axis=1))
+            if len(broken):
+                row = start + int(broken[0])
+                name = f" ({items[row]})" if isinstance(items[row], str | Path) else ""
+                raise JobError(f"{modality} in row {row}{name}: {self.not_finite}")
+            progress(min(start + self.batch_size, len(items)), len(items))
+        return np.concatenate(batches)
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the model."""
@@ -56,8 +78,35 @@ class Model(QueryEncoder, Protocol):
     def outputs_prepared(self, inputs: Any) -> Mapping[str, Any]:
         """Compute outputs ``(n, k)`` by modality of inputs, tensors or arrays."""
 
+    def outputs_of_batch(self, modality: str, items: Any) -> Any:
+        """Prepare raw items, and compute their outputs."""
+        return self.outputs_prepared({modality: self.prepare(modality, items)})[modality]
+
+    def _description(self) -> dict[str, Any]:
+        """Return, JSON-able, what its codes depend on besides the weights; its ``config.json`` holds this."""
+
     def save_pretrained(self, folder: Path, /) -> Any:
         """Save it in a folder."""
+
+    @classmethod
+    def _build(cls, config: dict[str, Any], folder: Path) -> Self:
+        """Build a model that was saved in a folder of what its description says."""
+
+    @classmethod
+    def _load(cls, folder: Path, trust_code: bool) -> Self:
+        """Read a description and build the model; `InputError` where this cannot be, or lacks consent to run code."""
+        file = folder / "config.json"
+        if not file.exists():
+            raise InputError(f"{folder}: no config.json, this is not a saved model")
+        with reading(file, "not a model this version can build"):
+            config = read_description(file)
+            with trusting(trust_code):
+                check_trusted(config, file)
+            with naming_own_code():
+                model = cls._build(config, folder)
+            if config.get("preprocessing") != model._description().get("preprocessing"):
+                raise ValueError("it was made for images that were read in another way; train or fit it again")
+        return model
 
     def encode(self, modality: str, items: "Items", progress: Progress = no_progress) -> PackedCodes:
         """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8; arguments and errors as in `outputs`."""
@@ -70,31 +119,6 @@ class Model(QueryEncoder, Protocol):
     def encode_texts(self, texts: Sequence[str]) -> PackedCodes:
         """Encode texts as packed codes ``(n, ceil(k / 8))`` uint8."""
         return self.encode("text", texts)
-
-
-def outputs_by_batches(
-    compute: Callable[[Any], Any],
-    modality: str,
-    items: Any,
-    problem: str,
-    progress: Progress = no_progress,
-    batch_size: int = 256,
-) -> list[Any]:
-    """Compute outputs ``(n, k)`` of raw items batch by batch; `JobError` with ``problem`` if one is not finite.
-
-    >>> outputs_by_batches(lambda texts: np.ones((len(texts), 2)), "text", ["a dog"], "not finite")
-    [array([[1., 1.]])]
-    """
-    batches = []
-    for start in range(0, len(items), batch_size):
-        batches.append(compute(items[start : start + batch_size]))
-        broken = np.flatnonzero(~np.isfinite(np.asarray(batches[-1])).all(axis=1))
-        if len(broken):
-            row = start + int(broken[0])
-            name = f" ({items[row]})" if isinstance(items[row], str | Path) else ""
-            raise JobError(f"{modality} in row {row}{name}: {problem}")
-        progress(min(start + batch_size, len(items)), len(items))
-    return batches
 
 
 def fingerprint_of(description: Mapping[str, Any], weights: Mapping[str, NDArray[Any]] | None = None) -> str:
@@ -207,10 +231,7 @@ _CHECKSUM = "checksum"
 
 def read_description(path: Path) -> dict[str, Any]:
     """Read a ``config.json``; one that a person has edited may have no checksum."""
-    with reading(path, "is damaged", "restore it, or save the model again"):
-        description = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(description, dict):
-            raise ValueError("not an object")
+    description = read_json(path, "is damaged", "restore it, or save the model again")
     if description.pop(_CHECKSUM, None) not in (None, fingerprint_of(description)):
         raise InputError(
             f"{path}: has changed since it was saved; restore it or, if you have edited it, remove its {_CHECKSUM!r}"
@@ -278,14 +299,22 @@ def write_model(folder: Path, save: Callable[..., bytes], weights: Mapping[str, 
     write_text(folder / "config.json", json.dumps(description | {_CHECKSUM: fingerprint_of(description)}, indent=2))
 
 
-def read_checked(path: Path) -> bytes:
-    """Read the safetensors file of a saved model, which says its `_weights_checksum`."""
+@contextmanager
+def reading_weights(path: Path) -> Iterator[None]:
+    """Raise what goes wrong with a file of weights in the block as `InputError`, or `JobError` if handles are short."""
     try:
-        content = path.read_bytes()
+        open(path, "rb").close()  # libraries call a file missing where no handle is left
     except OSError as error:
         check_exhausted(error, path)
         raise InputError(f"{path}: weights cannot be read ({error.strerror})") from None
     with reading(path, "weights cannot be read"):
+        yield
+
+
+def read_checked(path: Path) -> bytes:
+    """Read the safetensors file of a saved model, which says its `_weights_checksum`."""
+    with reading_weights(path):
+        content = path.read_bytes()
         checksum = _weights_checksum(content)
         length = int.from_bytes(content[:8], "little")
         expected = json.loads(content[8 : 8 + length]).get("__metadata__", {}).get(_CHECKSUM)
@@ -315,7 +344,7 @@ def damaged_files(folder: Path) -> list[str]:
                 read(path)
             else:
                 files.append(f"{name}: is missing")
-        except (InputError, ValueError, RecursionError, OSError) as error:
+        except (InputError, OSError) as error:
             if isinstance(error, OSError):
                 check_exhausted(error, path)
             files.append(f"{name}: {str(error).removeprefix(f'{path}: ')}")

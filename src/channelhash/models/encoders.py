@@ -127,15 +127,14 @@ def _openclip(source: str) -> Encoder:
     weights.
     """
     with naming_extra("clip"):
-        from channelhash.models.backbones import Frozen, PromptTokens, fixed_random_weights, load_open_clip
+        from channelhash.models.backbones import Frozen, fixed_random_weights, load_open_clip
 
     name, weights = _split_open_clip(source)
     with fixed_random_weights(Path(name).name):
-        clip = load_open_clip(name, weights)
-    word, width = str(absolute_word(f"openclip:{source}")), clip.n_features
-    sides, texts = {}, PromptTokens("{}", clip.tokenize)
-    for modality, prepare, network in (("image", clip.resize, clip.image), ("text", texts, clip.text)):
-        frozen = Frozen(network, f"{word}, {modality}", str(clip.resize), width)
+        towers, width = load_open_clip(name, weights)
+    sides, word, inputs = {}, str(absolute_word(f"openclip:{source}")), str(towers["image"][0])
+    for modality, (prepare, network) in towers.items():
+        frozen = Frozen(network, f"{word}, {modality}", inputs, width)
         sides[modality] = Side(prepare, _FrozenNetwork(frozen), width, frozen.identity())
     return Encoder(word, sides, one_space=True)
 

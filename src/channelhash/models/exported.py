@@ -18,11 +18,10 @@ from PIL import Image
 from channelhash.codes import binarize
 from channelhash.data.images import resize_of
 from channelhash.errors import InputError, JobError
-from channelhash.models.description import QueryEncoder, outputs_by_batches
+from channelhash.models.description import QueryEncoder
 from channelhash.text.tokens import Vocabulary
-from channelhash.utils.files import file_hash, one_line, reading, sync, temporary_folder
+from channelhash.utils.files import file_hash, one_line, read_json, reading, sync, temporary_folder
 from channelhash.utils.optional_imports import library, naming_extra, onnx_runtime
-from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 #: The file that describes the others, and the folder of a run or a store that `channelhash export` writes by default.
 DESCRIPTION, FOLDER = "export.json", "onnx"
 
-_BATCH = 32
 #: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
 _TOLERANCE = 1e-4
 
@@ -44,7 +42,6 @@ _BITS = {
 }
 _DAMAGED = "not what `channelhash export` wrote"
 _AGAIN = "export the model again"
-_NOT_FINITE = f"the exported model's output is not finite; {_AGAIN}"
 
 _Prepare = Callable[[Sequence[Any]], NDArray[Any]]
 
@@ -56,13 +53,16 @@ class ExportedModel(QueryEncoder):
     those of the model's store, but for bits whose output is next to 0.
     """
 
+    batch_size = 32
+    not_finite = f"the exported model's output is not finite; {_AGAIN}"
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         file = folder / DESCRIPTION
         if not file.exists():
             raise InputError(f"{file}: no such file; write it with `channelhash export RUN --onnx`")
+        description = read_json(file, _DAMAGED, _AGAIN)
         with reading(file, _DAMAGED, _AGAIN):
-            description = json.loads(file.read_text(encoding="utf-8"))
             self.name, self.n_bits = str(description["model"]), int(description["n_bits"])
             self.extends = tuple(map(str, description.get("extends", ())))
             self.code_spaces = tuple(str(word) for word in description["comparable_with"] if word not in self.extends)
@@ -93,15 +93,12 @@ class ExportedModel(QueryEncoder):
             names = " and ".join(self.modalities)
             raise InputError(f"{self.folder}: encodes {names}, not {min(missing)}; export the model with it, too")
 
-    def outputs(self, modality: str, items: Sequence[Any], progress: Progress = no_progress) -> NDArray[np.float32]:
-        """Compute real-valued outputs ``(n, k)`` of raw items: images (files or opened), strings, or rows of
-        features.
-        """
+    def outputs_of_batch(self, modality: str, items: Sequence[Any]) -> NDArray[np.float32]:
+        """Compute outputs of images (files or opened), strings, or rows of features."""
         self.check_encodes([modality])
         if modality not in self._sides:
             self._sides[modality] = _open_side(self.folder, modality, self._entries[modality], self._sha256)
-        rows = outputs_by_batches(self._sides[modality], modality, items, _NOT_FINITE, progress, _BATCH)
-        return np.concatenate([np.empty((0, self.n_bits), np.float32), *rows])
+        return self._sides[modality](items)
 
 
 def _open_side(folder: Path, modality: str, entry: Mapping[str, Any], sha256: Mapping[str, str]) -> _Prepare:

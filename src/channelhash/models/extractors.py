@@ -83,8 +83,9 @@ def _open_clip(argument: str) -> _Source:
     def load(modality: str) -> _Extract:
         from channelhash.models.backbones import load_open_clip
 
-        clip = load_open_clip(name, pretrained)
-        return _by_batches(clip.image, clip.resize) if modality == "image" else _by_batches(clip.text, clip.tokenize)
+        towers, _ = load_open_clip(name, pretrained)
+        prepare, network = towers[modality]
+        return _by_batches(network, prepare)
 
     return _Source(f"{name}/{pretrained}", load, file)
 

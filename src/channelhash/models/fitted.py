@@ -20,12 +20,10 @@ from channelhash.models import description
 from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.extractors import FeatureRows
 from channelhash.models.photo import Head
-from channelhash.utils.files import reading, write_text
+from channelhash.utils.files import write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.machine import one_blas_thread
-from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
-from channelhash.utils.typed_settings import check_trusted, naming_own_code, trusting
 
 _Array = NDArray[np.float64]
 _Rows = NDArray[np.floating[Any]]
@@ -183,6 +181,7 @@ class FittedModel(description.Model):
     """
 
     name = "fitted"
+    not_finite = "the output is not finite; the weights are damaged, fit again"
 
     def __init__(self, encoder: Encoder, architecture: dict[str, Any], maps: Mapping[str, _LinearMap]) -> None:
         self.encoder, self.architecture, self._maps = encoder, architecture, maps
@@ -214,16 +213,6 @@ class FittedModel(description.Model):
         """Compute outputs ``(n, k)`` of inputs that `prepare` returned."""
         with one_blas_thread():
             return {name: self.project(name, self.encoder.sides[name].features(rows)) for name, rows in inputs.items()}
-
-    def outputs(self, modality: str, items: Items, progress: Progress = no_progress) -> NDArray[np.float32]:
-        """Compute outputs ``(n, k)`` of raw items, as `HashModel.outputs` does."""
-
-        def compute(batch: Items) -> NDArray[np.float32]:
-            return self.outputs_prepared({modality: self.prepare(modality, batch)})[modality]
-
-        problem = "the output is not finite; the weights are damaged, fit again"
-        rows = description.outputs_by_batches(compute, modality, items, problem, progress)
-        return np.concatenate(rows) if rows else np.empty((0, self.n_bits), np.float32)
 
     def fingerprint(self) -> str:
         """Hash encoder and weights; see `HashModel.fingerprint`."""
@@ -268,33 +257,27 @@ class FittedModel(description.Model):
     @classmethod
     def load(cls, folder: Path, trust_code: bool = False) -> "FittedModel":
         """Read a model that was saved; its encoder has to be here, and the same."""
-        file = folder / "config.json"
-        with reading(file, "not a model this version can build"):
-            config = description.read_description(file)
-            with trusting(trust_code):
-                check_trusted(config, file)
-            form = dict(config["architecture"])
-            word, widths = form.get("extractors") or form["encoder"], form["widths"]
-            with naming_own_code():
-                encoder = open_encoder(word, widths, form.get("seen"))
-            arrays = description.read_arrays(folder / "model.safetensors")
-            heads = Head.read_all(arrays)
-            sides = {name: side._replace(head=heads.get(name)) for name, side in encoder.sides.items()}
-            maps = {
-                name: _LinearMap(arrays[f"{name}.map.mean"], arrays[f"{name}.map.weights"])
-                for name in form["widths"]
-                if f"{name}.map.mean" in arrays
-            }
-            model = cls(replace(encoder, sides=sides), form, maps)
-            if config.get("preprocessing") != model._description().get("preprocessing"):
-                raise ValueError("it was made for images that were read in another way; fit it again")
+        return cls._load(folder, trust_code)
+
+    @classmethod
+    def _build(cls, config: dict[str, Any], folder: Path) -> "FittedModel":
+        form = dict(config["architecture"])
+        encoder = open_encoder(form.get("extractors") or form["encoder"], form["widths"], form.get("seen"))
+        arrays = description.read_arrays(folder / "model.safetensors")
+        heads = Head.read_all(arrays)
+        sides = {name: side._replace(head=heads.get(name)) for name, side in encoder.sides.items()}
+        maps = {
+            name: _LinearMap(arrays[f"{name}.map.mean"], arrays[f"{name}.map.weights"])
+            for name in form["widths"]
+            if f"{name}.map.mean" in arrays
+        }
         for name, saved in config["backbones"].items():
             if saved != (side := dict(sides[name].identity)):
                 raise InputError(
-                    f"{file}: fitted to {saved['name']} with weights {saved['weights']}, but here are {side['name']} "
-                    f"with {side['weights']}; give the same weights, or make it again"
+                    f"{folder / 'config.json'}: fitted to {saved['name']} with weights {saved['weights']}, but here "
+                    f"are {side['name']} with {side['weights']}; give the same weights, or make it again"
                 )
-        return model
+        return cls(replace(encoder, sides=sides), form, maps)
 
 
 def fit_codes(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -20,11 +19,10 @@ from channelhash.errors import InputError, JobError
 from channelhash.models import description
 from channelhash.models.backbones import Frozen, Precision, load_weights
 from channelhash.models.extractors import FeatureRows, check_rows
-from channelhash.utils.files import reading
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, no_progress
-from channelhash.utils.typed_settings import check_trusted, naming_own_code, read_settings, settings_of, trusting
+from channelhash.utils.typed_settings import read_settings, settings_of
 
 _ENCODE_BATCH = 256
 _DAMAGED = "weights are damaged or the training broke, train again"
@@ -111,6 +109,8 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
     (('image',), (2, 1))
     """
 
+    not_finite = f"the model's output is not finite; its {_DAMAGED}"
+
     def __init__(
         self,
         name: str,
@@ -181,8 +181,7 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         for modality in self.modalities:
             branch = self.branch(modality)
             if branch.fixed:
-                rows = partial(feature_rows, modality=modality, width=branch.fixed.n_features)
-                branch = Branch(rows, nn.Identity(), branch.head)
+                branch = Branch(FeatureRows(modality, branch.fixed.n_features), nn.Identity(), branch.head)
             branches[modality] = branch
         origin = self.backbones(), self.code_spaces, self.extends
         return HashModel(self.name, self.n_bits, self.architecture, branches, *origin)
@@ -219,13 +218,7 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
             InputError: an item cannot be read, or the model cannot take this modality.
             JobError: an output is NaN or infinite.
         """
-
-        def compute(batch: Items) -> Tensor:
-            return self.outputs_prepared({modality: self.prepare(modality, batch)})[modality]
-
-        problem = f"the model's output is not finite; its {_DAMAGED}"
-        rows = description.outputs_by_batches(compute, modality, items, problem, progress)
-        return torch.cat(rows) if rows else torch.empty(0, self.n_bits)
+        return torch.from_numpy(super().outputs(modality, items, progress))
 
     @torch.no_grad()
     def outputs_prepared(self, inputs: Mapping[str, Tensor | NDArray[Any]]) -> dict[str, Tensor]:
@@ -262,14 +255,10 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
 
     def _description(self) -> dict[str, Any]:
         required = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
-        spaces = " ".join(self.code_spaces)
-        optional = {"backbones": self.backbones(), "code_space": spaces, "preprocessing": self._preprocessing}
+        optional: dict[str, Any] = {"backbones": self.backbones(), "code_space": " ".join(self.code_spaces)}
+        if "image" in self.branches and self.name != "features":
+            optional["preprocessing"] = PREPROCESSING
         return required | {key: value for key, value in optional.items() if value}
-
-    @property
-    def _preprocessing(self) -> int | None:
-        """Version of what happens to pixels, None for a model that reads no images."""
-        return PREPROCESSING if "image" in self.branches and self.name != "features" else None
 
     def _save_pretrained(self, save_directory: Path) -> None:
         weights = {name: values.contiguous() for name, values in self.trained_state().items()}
@@ -288,40 +277,34 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
         if not folder.is_dir():
             keys = ("revision", "cache_dir", "force_download", "local_files_only", "token")
             folder = Path(snapshot_download(model_id, **{key: hub[key] for key in keys if key in hub}))
-        return cls._from_folder(folder, trust_code)
+        return cls._load(folder, trust_code)
 
     @classmethod
-    def _from_folder(cls, folder: Path, trust_code: bool = False) -> Self:
-        from channelhash.models import resolve_model  # the registry imports the model files, which import this one
-
-        if not (folder / "config.json").exists():
-            raise InputError(f"{folder}: no config.json, this is not a saved model")
-        with reading(folder / "config.json", "not a model this version can build"):
-            config = description.read_description(folder / "config.json")
-            name, n_bits, architecture = (config[key] for key in ("name", "n_bits", "architecture"))
-            with trusting(trust_code):
-                check_trusted(config, folder / "config.json")
-            if not isinstance(n_bits, int) or architecture.get("n_bits", n_bits) != n_bits:
-                raise ValueError(f"n_bits is {n_bits!r}, in its architecture {architecture.get('n_bits')!r}")
-            build = resolve_model(name).build
-            fields = settings_of(build)  # what it annotates is checked against these types
-            arguments = {key: value for key, value in architecture.items() if key in fields.model_fields}
-            try:
-                settings = vars(read_settings(fields, arguments, "architecture"))
-                with naming_own_code():
-                    branches = build(**architecture | settings)
-            except InputError as error:
-                raise ValueError(str(error)) from error
-            if not branches:
-                raise ValueError("it encodes no modality")
-            spaces, extends = str(config.get("code_space", "")).split(), map(str, config.get("extends", ()))
-            model = cls(name, n_bits, architecture, branches, None, spaces, tuple(extends))
-            if config.get("preprocessing") != model._preprocessing:
-                raise ValueError("it was made for images that were read in another way; train or fit it again")
-            model._check_backbones(config.get("backbones", {}), folder)
-        file = folder / "model.safetensors"
+    def _load(cls, folder: Path, trust_code: bool) -> Self:
+        model, file = super()._load(folder, trust_code), folder / "model.safetensors"
         load_weights(model.trained_state(), load(description.read_checked(file)), str(file))
         return model.eval()
+
+    @classmethod
+    def _build(cls, config: dict[str, Any], folder: Path) -> Self:
+        from channelhash.models import resolve_model  # the registry imports the model files, which import this one
+
+        name, n_bits, architecture = (config[key] for key in ("name", "n_bits", "architecture"))
+        if not isinstance(n_bits, int) or architecture.get("n_bits", n_bits) != n_bits:
+            raise ValueError(f"n_bits is {n_bits!r}, in its architecture {architecture.get('n_bits')!r}")
+        build = resolve_model(name).build
+        fields = settings_of(build)  # what it annotates is checked against these types
+        arguments = {key: value for key, value in architecture.items() if key in fields.model_fields}
+        try:
+            branches = build(**architecture | vars(read_settings(fields, arguments, "architecture")))
+        except InputError as error:
+            raise ValueError(str(error)) from error
+        if not branches:
+            raise ValueError("it encodes no modality")
+        spaces, extends = str(config.get("code_space", "")).split(), map(str, config.get("extends", ()))
+        model = cls(name, n_bits, architecture, branches, None, spaces, tuple(extends))
+        model._check_backbones(config.get("backbones", {}), folder)
+        return model
 
     def _check_backbones(self, saved: dict[str, dict[str, str]], folder: Path) -> None:
         for modality, identity in saved.items():

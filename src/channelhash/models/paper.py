@@ -4,7 +4,7 @@
 for the two towers of an OpenCLIP model.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
@@ -372,20 +372,17 @@ def build_cliphash_branches(
     frozen = freeze_backbone and not unfreeze_blocks
     weights = pretrained if frozen or untrained else None
     with backbones.fixed_random_weights(backbone) if frozen and weights is None else nullcontext():
-        clip = backbones.load_open_clip(backbone, weights, preprocess)
-    head = hash_head([clip.n_features, *hidden, n_bits], dropout)
-    sides: dict[str, tuple[Callable[[Any], Tensor], nn.Module, str]] = {
-        "image": (clip.resize, clip.image, str(clip.resize)),
-        "text": (backbones.PromptTokens(prompt, clip.tokenize), clip.text, f"prompt {prompt!r}"),
-    }
+        towers, width = backbones.load_open_clip(backbone, weights, preprocess, prompt)
+    head = hash_head([width, *hidden, n_bits], dropout)
     branches = {}
     for modality in modalities:
-        prepare, encoder, inputs = sides[modality]
+        prepare, encoder = towers[modality]
+        inputs = str(prepare) if modality == "image" else f"prompt {prompt!r}"
         if normalize:
             encoder, inputs = nn.Sequential(encoder, UnitLength()), f"{inputs}, unit length"
         if frozen:
             name = f"open_clip {backbone} {pretrained}, {modality}"
-            encoder = backbones.Frozen(encoder, name, inputs, clip.n_features)
+            encoder = backbones.Frozen(encoder, name, inputs, width)
         elif unfreeze_blocks:
             encoder = PartlyFrozen(encoder, unfreeze_blocks)
         branches[modality] = Branch(prepare, encoder, head, pretrained=True)

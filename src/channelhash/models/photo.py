@@ -121,7 +121,7 @@ def _text_features(inputs: NDArray[np.uint8]) -> _Array:
 
 def _join_features(english: _Array, general: _Array) -> _Array:
     """Put features ``(n, 384)`` and ``(n, 512)`` side by side; those predicted where the first are far from them."""
-    weights = _prediction()
+    weights = _arrays(_PREDICTION)
     predicted = general @ weights["matrix"] + weights["offset"]
     predicted /= np.linalg.norm(predicted, axis=1, keepdims=True)
     read = (english * predicted).sum(axis=1, keepdims=True) >= _READ
@@ -129,9 +129,10 @@ def _join_features(english: _Array, general: _Array) -> _Array:
 
 
 @cache
-def _prediction() -> Mapping[str, _Array]:
-    with np.load(_file(_PREDICTION)) as file:
-        return {name: file[name].astype(np.float32) for name in file.files}
+def _arrays(address: tuple[str, str, str]) -> Mapping[str, _Array]:
+    """Read the arrays of a file but for tables, of which a sentence needs a few."""
+    with np.load(_file(address)) as file:
+        return {name: file[name].astype(np.float32) for name in file.files if not name.startswith("q")}
 
 
 def _token_rows(texts: Sequence[str]) -> NDArray[np.int32]:
@@ -249,7 +250,7 @@ _TABLES, _WINDOWS = 17, {2: 0, 3: 1, 5: 2}
 
 def _use(tokens: Sequence[int]) -> _Array:
     """Compute the features ``(512,)`` of a sentence: convolutions over its tokens, their sum, and dense layers."""
-    w, ids = _use_weights(), np.array(tokens)
+    w, ids = _arrays(_USE), np.array(tokens)
     table, row = ids % _TABLES, ids // _TABLES
     embedded = np.stack([_use_table(t)[r] for t, r in zip(table.tolist(), row.tolist(), strict=True)])
     embedded = embedded * w["scale"][table, None] + w["lo"][table, None]
@@ -274,14 +275,8 @@ def _windows(x: _Array, width: int, before: int) -> _Array:
 
 
 @cache
-def _use_weights() -> Mapping[str, _Array]:
-    with np.load(_file(_USE)) as file:
-        return {name: file[name] for name in file.files if not name.startswith("q")}
-
-
-@cache
 def _use_table(number: int) -> NDArray[np.uint8]:
-    # Alone: all of them take 65 MB and 0.3 s, and a sentence needs a few. The file is opened anew, as others fork.
+    # Alone: all of them take 65 MB and 0.3 s. The file is opened anew, as others fork.
     with np.load(_file(_USE)) as file:
         return cast(NDArray[np.uint8], file[f"q{number + 1}"])
 

@@ -260,8 +260,7 @@ def _refuse_missing_files(grid: Grid) -> None:
                 f"model.word_vectors: {words}: no such file; give the word vectors of Google News, or others in "
                 "word2vec's format, with --set model.word_vectors=FILE"
             )
-        if pretrained := getattr(run.config.model, "pretrained", None):
-            weights_source(pretrained)
+        weights_source(getattr(run.config.model, "pretrained", None))
 
 
 def _refuse_other_runs(grid: Grid, folder: Path) -> None:
