@@ -15,9 +15,9 @@ from PIL import Image
 from typer.main import get_command
 
 import channelhash as ch
-from channelhash.cli import main, train as train_command
+from channelhash.cli import main
 from channelhash.cli.main import app
-from channelhash.config import read_config
+from channelhash.config import read_config, read_sections
 from channelhash.data import DATA_KINDS
 from channelhash.lab import demo, download
 from channelhash.lab.experiments.studies import EXPERIMENTS
@@ -25,7 +25,7 @@ from channelhash.losses import LOSSES
 from channelhash.models import MODELS, load_model
 from channelhash.models.description import ENCODER_FORMS
 from channelhash.models.encoders import _ENCODERS
-from channelhash.presets import preset_path, presets
+from channelhash.presets import preset_path, presets, short_overrides
 from channelhash.search import STORES
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
@@ -385,13 +385,13 @@ def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
     assert read_config(tmp_path / "run" / "config.yaml") == read_config(config, keys)
     odd = {"i.csv": "pictures", "a: b.csv": "2024", "[x], 'y\"\\.csv": "1e4", "größe #1.csv": "~"}
     for table, pictures in odd.items():
-        keys = train_command._short_overrides(preset_path("table"), Path(table), Path(pictures), 4)
+        keys = short_overrides(read_sections(preset_path("table")), Path(table), Path(pictures), 4)
         found = read_config(preset_path("table"), keys)
         paths = Path(table).absolute(), Path(pictures).absolute()
         assert (found.source.path, found.source.root, found.train.epochs) == (*paths, 4)
     assert_refused(capsys, "train", "--data", "i.json", says="--data i.json: a file ends in .csv, .tsv, .jsonl")
     for preset, keys in {"wikipedia": ['data.root="./."'], "mirflickr-tags": ['data.path="./."']}.items():
-        assert train_command._short_overrides(preset_path(preset), Path(), None, None) == keys
+        assert short_overrides(read_sections(preset_path(preset)), Path()) == keys
 
 
 @pytest.mark.parametrize("group", ["", "index", "data", "config"])

@@ -1,12 +1,12 @@
 """``channelhash index``"""
 
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import channelhash as ch
 from channelhash.cli import same_command, shared
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 app = shared.command_group("Create stores of codes, add items and delete them; check, repair and back up.")
 
 _CodesMethod = Literal["auto", "learned", "sign", "itq", "cca-itq"]
+_Ocr = Annotated[
+    bool | None,
+    typer.Option(help="Read the text in pictures, stored ones, too; by default in a folder's new ones, if installed."),
+]
 _STORE = typer.Argument(..., help="A store's folder, its pictures' folder, or postgresql://… or milvus+http://….")
 _FOLDER = typer.Argument(..., help="A store's folder.")
 _SOURCE = "Folder of pictures (any depth), table, file of features or codes, or a YAML configuration (section data)."
@@ -35,7 +39,7 @@ def _create(
     root: shared.TableRoot = None,
     exclude: shared.Exclude = [],
     captions: shared.Captions = None,
-    ocr: shared.Ocr = None,
+    ocr: _Ocr = None,
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -44,7 +48,6 @@ def _create(
     Example: channelhash index create photos.store photos --captions captions.csv
     """
     from channelhash.models.description import extra_of, read_words
-    from channelhash.search import holds_files, kind_of
 
     how = model or encoder or root or captions or exclude or projections or ocr
     if _put_codes(store, source, True, how, as_json):
@@ -53,14 +56,14 @@ def _create(
     with naming_extra("train" if model else extra_of(read)):
         from channelhash.photos.stores import NewCodes, create_store, default_address, read_again
 
-    if source is None and holds_files(store):  # pictures, then, whose store lies with them
+    if source is None and ch.search.holds_files(store):  # pictures, then, whose store lies with them
         source, store = Path(store), default_address(Path(store))
     if model is not None and encoder:
         raise InputError("--model: names a run, and --encoder another encoder; give one of them")
     new = NewCodes(str(model) if model is not None else read, codes, bits, seed)
 
     def go_on() -> list[str]:
-        if source is None or not ("://" in store or kind_of(Path(store)) == "store"):
+        if source is None or not ("://" in store or ch.search.kind_of(Path(store)) == "store"):
             return same_command()
         options: list[tuple[str, object]] = [("--model", model), ("--root", root), ("--captions", captions)]
         options += [("--exclude", pattern) for pattern in exclude]
@@ -85,7 +88,7 @@ def _add(
     root: shared.TableRoot = None,
     exclude: shared.Exclude = [],
     captions: shared.Captions = None,
-    ocr: shared.Ocr = None,
+    ocr: _Ocr = None,
     prune: bool = typer.Option(False, "--prune", help="Remove items whose picture is no longer in the folder."),
     trust_code: shared.TrustCode = False,
     as_json: shared.AsJson = False,
@@ -117,17 +120,14 @@ def _delete(
 
     Example: channelhash index delete photos.store 2019/beach.jpg 2019/dog.jpg
     """
-    from channelhash.search import open_filled_store
-
     if bool(ids) == (where is not None):
         raise InputError("give the ids of the items to delete, or --where with a filter")
-    opened = open_filled_store(store)
-    unknown = [name for name in ids or [] if name not in opened]
-    deleted = opened.delete(list(dict.fromkeys(ids)) if ids else opened.ids(where))
+    with ch.search.open_filled_store(store) as opened:
+        unknown = [name for name in ids or [] if name not in opened]
+        deleted = opened.delete(list(dict.fromkeys(ids)) if ids else opened.ids(where))
+        n_items = len(opened)
     for name in unknown:
         shared.say(f"no item has the id {name}")
-    n_items = len(opened)
-    opened.close()
     result = {"deleted": deleted, "unknown": unknown, "items": n_items}
     shared.show(result, as_json, f"{deleted} items deleted, {n_items} left in {store}")
 
@@ -139,12 +139,10 @@ def _info(store: shared.SearchableStore, as_json: shared.AsJson = False) -> None
     Example: channelhash index info photos.store
     """
     from channelhash.models.description import fit_facts
-    from channelhash.search import open_filled_store
     from channelhash.search.match import described_fit
 
-    opened = open_filled_store(store)
-    facts = {**opened.info(), **fit_facts(described_fit(opened)), "labels": opened.label_counts()}
-    opened.close()
+    with ch.search.open_filled_store(store) as opened:
+        facts = {**opened.info(), **fit_facts(described_fit(opened)), "labels": opened.label_counts()}
     rows = [[name, _in_words(value)] for name, value in facts.items() if name != "address"]
     shared.print_either(facts, as_json, shared.print_table, str(facts["address"]), ["", ""], rows)
 
@@ -182,9 +180,9 @@ def _export_faiss(
 
     Example: channelhash index export-faiss photos.store photos.faiss
     """
-    from channelhash.search import open_store, transfer
+    from channelhash.search import transfer
 
-    with shared.progress_bars(f"{out} is not half written") as progress, closing(open_store(store)) as opened:
+    with shared.progress_bars(f"{out} is not half written") as progress, ch.open_store(store) as opened:
         count = transfer.export_faiss(opened, out, modality, progress("export"))
     result = {"out": str(out), "items_file": str(transfer.items_file(out)), "items": count}
     shared.show(result, as_json, f"{count} codes in {out}, their ids in {transfer.items_file(out)}")
@@ -300,8 +298,6 @@ def _report(store: str, done: "Indexed", as_json: bool) -> None:
 def _folder(store: str) -> Path:
     if "://" in store:
         raise InputError(f"{store}: only a store in a folder is checked, repaired and backed up here; ask its server")
-    from channelhash.search import find_or_keep
-
-    if not (path := find_or_keep(Path(store))).is_dir():
+    if not (path := ch.search.find_or_keep(Path(store))).is_dir():
         raise InputError(f"{store}: not the folder of a store; a file of codes is checked whenever it is read")
     return path

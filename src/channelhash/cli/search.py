@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+import channelhash as ch
 from channelhash.cli import shared
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
     from channelhash.explanation.api import Explanation
-    from channelhash.photos.encode import Indexed
     from channelhash.photos.stores import Index
     from channelhash.search.duplicates import DuplicateGroup
     from channelhash.search.hits import Hits, SearchOptions
     from channelhash.search.sqlite.decisions import Moved
-    from channelhash.search.store import Store
 
 _By = Literal["all", "image", "text", "words"]
+_Modality = Literal["image", "text"]
 # Typer takes no list of literals.
 _Side = StrEnum("_Side", ["image", "text"])
 _Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
@@ -59,7 +59,7 @@ def search(
     minus: list[str] = typer.Option([], help="Words or a picture that are not wanted. May be repeated."),
     minus_like: list[str] = typer.Option([], help="Id of an item that is not wanted. May be repeated."),
     by: _By | None = typer.Option(None, help="Search codes, words or all. With --like alone: by which code."),
-    modality: shared.Modality | None = typer.Option(None, help="Modality to search; images if there are any."),
+    modality: _Modality | None = typer.Option(None, help="Modality to search; images if there are any."),
     k: int = typer.Option(10, "-k", help="Number of results."),
     radius: int | None = typer.Option(None, help="Return all items within this many bits, instead of -k."),
     where: shared.Where = None,
@@ -227,7 +227,7 @@ def _print_explanation(explanation: "Explanation") -> None:
         typer.echo(f"({remark})")
 
 
-def _open_searched(store: str, making: Making, words_alone: bool = False) -> tuple["Store", Sequence[str]]:
+def _open_searched(store: str, making: Making, words_alone: bool = False) -> tuple["ch.Store", Sequence[str]]:
     """Return a store that has items, and what cannot be read.
 
     The store of a plain folder is brought up to date first.
@@ -236,12 +236,11 @@ def _open_searched(store: str, making: Making, words_alone: bool = False) -> tup
 
     Other arguments and errors as in `bring_up_to_date`; or there is nothing to search.
     """
-    from channelhash.search import find_store, open_filled_store
-
-    if words_alone and not any(making[1:]) and find_store(Path(store)):
-        return open_filled_store(store), ()
-    photos = bring_up_to_date(store, making)
-    return (photos.store, photos.indexed.problems) if photos and len(photos.store) else (open_filled_store(store), ())
+    as_it_is = words_alone and not any(making[1:]) and ch.search.find_store(Path(store))
+    photos = None if as_it_is else bring_up_to_date(store, making)
+    if photos and len(photos.store):
+        return photos.store, photos.indexed.problems
+    return ch.search.open_filled_store(store), ()
 
 
 def bring_up_to_date(store: str, making: Making) -> "Index | None":
@@ -252,15 +251,14 @@ def bring_up_to_date(store: str, making: Making) -> "Index | None":
         InputError: an encoder, captions or exclusions are given for anything but a plain folder; or as
             `photos.stores.index`.
     """
-    from channelhash.search import find_store, holds_files
     from channelhash.search.sqlite.folder import StoreFolder
 
-    if not holds_files(store):
+    if not ch.search.holds_files(store):
         for name, value in making._replace(model=None)._asdict().items():
             if value:
                 raise InputError(f"--{name}: goes with a plain folder of pictures, {store} is none; leave it out")
         return None
-    place = find_store(Path(store))
+    place = ch.search.find_store(Path(store))
     if place is not None and not StoreFolder(place).writable:
         shared.say(f"{place}: can only be read, so that new pictures are not found")
         return None
@@ -273,23 +271,16 @@ def bring_up_to_date(store: str, making: Making) -> "Index | None":
     with shared.progress_bars(f"{store} keeps the items indexed so far") as progress:
         photos = index(store, **making._asdict() | {"encoder": word}, prune=True, progress=progress)
     shared.say_left_out(photos.indexed.problems, _MOST)
-    if changes := describe_changes(photos.indexed, photos.store.address):
+    if changes := photos.indexed.changes(photos.store.address):
         shared.say_left_out([f"{count:,} × {reason}" for reason, count in photos.indexed.skipped.items()])
         shared.say(changes)
     return photos
 
 
-def describe_changes(done: "Indexed", address: str) -> str:
-    """Return what has changed in a store, if anything."""
-    counts = {"added": done.added, "changed": done.replaced, "moved": done.moved, "removed": done.pruned}
-    changed = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    return changed and f"{changed}: {done.items:,} pictures in {address} ({done.seconds:.0f} s)"
-
-
 def duplicates(
     store: shared.SearchableStore,
     radius: int | None = typer.Option(None, help="Bits in which codes differ at most; any where pictures decide."),
-    modality: shared.Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
+    modality: _Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
     where: shared.Where = None,
     pictures: bool = typer.Option(True, help="Compare pictures; without, near codes are enough."),
     rest: bool = typer.Option(False, "--rest", help="Print the paths of all but the one to keep of each group."),

@@ -8,24 +8,18 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import typer
 
-from channelhash._version import __version__
+import channelhash as ch
 from channelhash.cli import shared, when_stopped
-from channelhash.cli.search import Making, StoreModel, bring_up_to_date, describe_changes
+from channelhash.cli.search import Making, StoreModel, bring_up_to_date
 from channelhash.errors import InputError, JobError
-from channelhash.utils.image_files import decode, jpeg, open_image
 from channelhash.utils.optional_imports import naming_extra
+from channelhash.utils.progress import StageProgress
 from channelhash.utils.typed_settings import trusting
-
-if TYPE_CHECKING:
-    from mcp.server.mcpserver import MCPServer
-
-    from channelhash.search.store import Store
-    from channelhash.utils.progress import StageProgress
-    from channelhash.utils.watch import Report
+from channelhash.utils.watch import Report, Watch
 
 _LogLevel = Literal["error", "warning", "info"]
 _PURPOSE = (
@@ -60,7 +54,6 @@ def serve(
     """
     from channelhash.serve import Limits, server
     from channelhash.serve.app import open_app
-    from channelhash.utils.watch import Report
 
     # Between two questions, PyTorch's threads would keep a core busy with waiting.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -88,7 +81,7 @@ def serve(
 
 
 def _watch_store(
-    store: str, report: "Report", trust_code: bool, making: Making, watch: bool = True
+    store: str, report: Report, trust_code: bool, making: Making, watch: bool = True
 ) -> AbstractContextManager[None]:
     """Bring a store of photographs up to date, and again within the block that is returned whenever they change.
 
@@ -100,8 +93,6 @@ def _watch_store(
         with _watch_store("photos", report, False, Making()):
             run_server(app, listening, ready)
     """
-    from channelhash.utils.watch import Watch
-
     watched = _watched(store) if watch else None
     photos = None if watched and not any(making) else bring_up_to_date(store, making)
     if photos:
@@ -117,21 +108,20 @@ def _watched(store: str) -> tuple[Path, Path] | None:
     can be watched, or the store can only be read.
     """
     from channelhash.photos.source import PhotoSource
-    from channelhash.search import find_or_keep
     from channelhash.search.sqlite.folder import StoreFolder
 
-    place = find_or_keep(Path(store))
+    place = ch.search.find_or_keep(Path(store))
     photos = None if "://" in store or not StoreFolder(place).writable else PhotoSource.read(place)
     return None if photos is None else (photos.folder, place)
 
 
-def _index_again(store: str, trust_code: bool, progress: "StageProgress") -> tuple[Sequence[str], str]:
+def _index_again(store: str, trust_code: bool, progress: StageProgress) -> tuple[Sequence[str], str]:
     """Bring a store of photographs up to date by what it was made of; return what was left out and what has changed."""
     with trusting(trust_code), naming_extra("photos"):
         from channelhash.photos.stores import add_to_store, read_again
 
         done = add_to_store(store, read_again(store, None), None, progress, prune=True)
-    return done.problems, describe_changes(done, store)
+    return done.problems, done.changes(store)
 
 
 def _say_problems(encoding: Future[Any]) -> None:
@@ -155,33 +145,21 @@ def mcp(
 
     Programs that use language models start it. Example: channelhash mcp photos
     """
-    from mcp.server.mcpserver import MCPServer
-
-    from channelhash.search import open_filled_store
-    from channelhash.utils.watch import Report
-
-    server: MCPServer[None] = MCPServer("channelhash", version=__version__, instructions=_PURPOSE, log_level="WARNING")
-    making = Making(model, encoder, exclude=exclude)
-    with _watch_store(store, Report.new(), trust_code, making), closing(open_filled_store(store)) as opened:
-        _add_tools(server, opened, model)
-        server.run()
-
-
-def _add_tools(server: "MCPServer[None]", store: "Store", model: Path | None) -> None:
-    """Let a server search a store, with its own model or another one."""
-    from mcp.server.mcpserver import Image
+    from mcp.server.mcpserver import Image, MCPServer
 
     from channelhash.search.duplicates import find_duplicates
     from channelhash.search.hits import SearchOptions
     from channelhash.search.query import load_query_encoder, search_store
 
-    load = cache(lambda: load_query_encoder(store, model))
+    version = ch.__version__
+    server: MCPServer[None] = MCPServer("channelhash", version=version, instructions=_PURPOSE, log_level="WARNING")
+    load = cache(lambda: load_query_encoder(opened, model))
 
     @server.tool()
     @_one_at_a_time()
     def search(text: str, k: int = 10, where: str | None = None) -> dict[str, Any]:
         """Find the k photographs that a text describes, best first; -word is not wanted."""
-        hits = search_store(store, SearchOptions(k, where=where), text=text, model=load())
+        hits = search_store(opened, SearchOptions(k, where=where), text=text, model=load())
         remarks = {"close": hits.close, "did_you_mean": hits.suggestion, "note": hits.note}
         return {"results": [hit.as_dict() for hit in hits], **remarks}
 
@@ -189,22 +167,26 @@ def _add_tools(server: "MCPServer[None]", store: "Store", model: Path | None) ->
     @_one_at_a_time()
     def similar(id: str, k: int = 10) -> dict[str, Any]:
         """Find the k photographs most like one of them."""
-        hits = search_store(store, replace(SearchOptions(k), k=k + 1), like=id)
+        hits = search_store(opened, replace(SearchOptions(k), k=k + 1), like=id)
         return {"results": [hit.as_dict() for hit in hits if hit.id != id][:k]}
 
     @server.tool()
     @_one_at_a_time()
     def duplicates(k: int = 10) -> dict[str, Any]:
         """Return the ids of the first k groups of near-duplicates, and how many groups there are."""
-        groups = find_duplicates(store)
+        groups = find_duplicates(opened)
         return {"groups": [list(group.ids) for group in groups[: SearchOptions(k).k]], "found": len(groups)}
 
     @server.tool(structured_output=False)
     @_one_at_a_time()
     def show(id: str) -> list[Any]:
         """Return what is known of a photograph, and the photograph, its long side at most 1024 pixels."""
-        facts = {"id": id, **store.get([id])[0].metadata}
+        facts = {"id": id, **opened.get([id])[0].metadata}
         return [facts, Image(data=_draw(str(facts["image"])), format="jpeg")] if facts.get("image") else [facts]
+
+    making = Making(model, encoder, exclude=exclude)
+    with _watch_store(store, Report.new(), trust_code, making), closing(ch.search.open_filled_store(store)) as opened:
+        server.run()
 
 
 _calls = Lock()
@@ -224,6 +206,8 @@ def _one_at_a_time() -> Iterator[None]:
 
 def _draw(path: str) -> bytes:
     """Return a photograph as a JPEG file to look at."""
+    from channelhash.utils.image_files import decode, jpeg, open_image
+
     try:
         with open_image(path) as opened:
             return jpeg(decode(opened, 2 * _SIDE), _SIDE)

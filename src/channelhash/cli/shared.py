@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,8 +21,6 @@ from typer.core import TyperGroup
 
 from channelhash.cli import same_command, when_stopped
 from channelhash.utils.progress import StageProgress
-
-Modality = Literal["image", "text"]
 
 
 def _consent(context: typer.Context, trust_code: bool) -> bool:
@@ -47,10 +45,6 @@ Encoder = Annotated[
 ]
 Exclude = Annotated[
     list[str], typer.Option(metavar="PATTERN", help="Leave out such files of a folder, as in a .gitignore: 'raw/'.")
-]
-Ocr = Annotated[
-    bool | None,
-    typer.Option(help="Read the text in pictures, stored ones, too; by default in a folder's new ones, if installed."),
 ]
 Overrides = Annotated[list[str], typer.Option("--set", help="Override a key: section.key=value. May be repeated.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Use a small data set and few epochs, only to try it out.")]

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from channelhash import models
 from channelhash.cli import same_command, shared
 from channelhash.cli.shared import percent
 from channelhash.errors import InputError
 from channelhash.utils.progress import StageProgress
-from channelhash.utils.typed_settings import path_override, python_names
+from channelhash.utils.typed_settings import python_names
 
 _Modalities = Annotated[list[str], typer.Option(help="Modality to include; all by default. May be repeated.")]
 _Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")]
@@ -101,12 +102,12 @@ def train(
 
     Example: channelhash train --data features.npz --set loss.name=sch --epochs 10
     """
-    from channelhash.config import read_config
-    from channelhash.presets import configuration_path, preset_path
+    from channelhash.config import read_config, read_sections
+    from channelhash.presets import configuration_path, preset_path, short_overrides
     from channelhash.runs.train import plan_run, start_run
 
     config = configuration_path(config, preset) or preset_path("recommended")
-    short = _short_overrides(config, data, images, epochs)
+    short = short_overrides(read_sections(config), data, images, epochs)  # --set comes after them and prevails
     resolved = read_config(config, [*short, *_read_overrides(settings, skip_bad)])
     if dry_run:
         plan = plan_run(resolved)
@@ -137,18 +138,6 @@ def _print_trained(result: Mapping[str, Any], folder: Path) -> None:
         shared.print_table(f"Validation, {measure} in %", ["task", measure.removeprefix("tie-aware ")], rows)
     trust = " --trust-code" if python_names(read_sections(folder / "config.yaml")) else ""
     typer.echo(f"Next: channelhash evaluate {folder}{trust}")
-
-
-def _short_overrides(config: Path, data: Path | None, images: Path | None, epochs: int | None) -> list[str]:
-    """Return the keys that the short options stand for; ``--set`` comes after them and prevails."""
-    from channelhash.config import read_sections
-    from channelhash.presets import data_overrides
-
-    return [
-        *(data_overrides(data, read_sections(config)) if data else []),
-        *([path_override("data.root", images)] if images else []),
-        *([f"train.epochs={epochs}"] if epochs else []),
-    ]
 
 
 def extend(
@@ -247,11 +236,10 @@ def export(
     """
     if not onnx:
         raise InputError(f"export: name the format: channelhash export {run} --onnx")
-    from channelhash.models import load_hash_model
     from channelhash.models.exported import DESCRIPTION, FOLDER, export_onnx
 
     folder = out or run / FOLDER
-    description = export_onnx(load_hash_model(run), folder, modalities)
+    description = export_onnx(models.load_hash_model(run), folder, modalities)
     entries = description["modalities"]
     files = {modality: str(folder / entry["file"]) for modality, entry in entries.items()}
     differences = {modality: entry["largest_difference"] for modality, entry in entries.items()}
@@ -326,9 +314,7 @@ def _meanings(kind: _Kind) -> dict[str, str]:
 
         modules = {name: loss.__module__ for name, loss in LOSSES.items()}
     elif kind == "models":
-        from channelhash.models import MODELS
-
-        modules = {name: model.create.__module__ for name, model in MODELS.items()}
+        modules = {name: model.create.__module__ for name, model in models.MODELS.items()}
     else:
         from channelhash.data import DATA_KINDS
 

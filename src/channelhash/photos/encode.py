@@ -77,6 +77,16 @@ class Indexed:
     moved: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
 
+    def changes(self, address: str) -> str:
+        """Return what has changed in a store of pictures, if anything.
+
+        >>> Indexed(added=3, items=3).changes("photos")
+        '3 added: 3 pictures in photos (0 s)'
+        """
+        counts = {"added": self.added, "changed": self.replaced, "moved": self.moved, "removed": self.pruned}
+        changed = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        return changed and f"{changed}: {self.items:,} pictures in {address} ({self.seconds:.0f} s)"
+
 
 class Batch(NamedTuple):
     """Encoded rows of a source, all of the same modalities.

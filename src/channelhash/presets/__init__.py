@@ -71,13 +71,21 @@ def data_kind(data: Path) -> str:
     return kind
 
 
-def data_overrides(data: Path, sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the keys that name a file of data, or a folder of the kind that a configuration reads,
-    ``"section.key=value"`` each.
+def short_overrides(
+    sections: Mapping[str, Mapping[str, Any]], data: Path | None, images: Path | None = None, epochs: int | None = None
+) -> list[str]:
+    """Return the keys that the short options of `channelhash train` stand for, ``"section.key=value"`` each.
 
-    >>> data_overrides(Path("f.npz"), {"model": {"name": "aligned"}})
-    ['data.path="./f.npz"', 'data.kind=features', 'model.encoder=features']
+    >>> short_overrides({"model": {"name": "aligned"}}, Path("f.npz"), epochs=3)
+    ['data.path="./f.npz"', 'data.kind=features', 'model.encoder=features', 'train.epochs=3']
     """
+    keys = _data_overrides(data, sections) if data else []
+    keys += [path_override("data.root", images)] if images else []
+    return keys + ([f"train.epochs={epochs}"] if epochs else [])
+
+
+def _data_overrides(data: Path, sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the keys that name a file of data, or a folder of the kind that a configuration reads."""
     section = sections.get("data", {})
     if data.is_dir() and section.get("kind", "table") != "table":
         return [path_override("data.root" if "root" in section else "data.path", data)]
