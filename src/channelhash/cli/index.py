@@ -9,6 +9,7 @@ import typer
 import channelhash as ch
 from channelhash.cli import same_command, shared
 from channelhash.errors import InputError
+from channelhash.models.description import extra_of, fit_facts, read_words
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ def _create(
 
     Example: channelhash index create photos.store photos --captions captions.csv
     """
-    from channelhash.models.description import extra_of, read_words
-
     how = model or encoder or root or captions or exclude or projections or ocr
     if _put_codes(store, source, True, how, as_json):
         return
@@ -138,7 +137,6 @@ def _info(store: shared.SearchableStore, as_json: shared.AsJson = False) -> None
 
     Example: channelhash index info photos.store
     """
-    from channelhash.models.description import fit_facts
     from channelhash.search.match import described_fit
 
     with ch.search.open_filled_store(store) as opened:
