@@ -125,16 +125,6 @@ def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_dry_run_prints_sizes_and_writes_nothing(tmp_path, capsys):
-    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), "tdsrdh")
-    plan = run_json(capsys, "train", config, "--out", tmp_path / "run", "--dry-run")
-    heads = (20 * 32 + 32 + 32 * 12 + 12) + (12 * 32 + 32 + 32 * 12 + 12)
-    assert plan["parameters"] == {"trainable": heads, "frozen": 0}
-    assert plan["steps"] == 6 * 2 * (120 // 32)  # two streams
-    assert plan["rows"]["validation_query"] == 40
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(("override", "says"), [
     ("train.epoch=3", "unknown key train.epoch; did you mean 'epochs'?"),
     ("loss.gama_w=2", "unknown key loss.gama_w for loss 'dsch'; did you mean 'gamma_w'?"),
@@ -361,9 +351,6 @@ def test_everything_that_can_be_named_is_listed_with_a_line(kind, expected, caps
     assert all(len(meaning) > 10 for meaning in found.values())
     shown = run_text(capsys, "list", kind)
     assert all(name in shown for name in found)
-
-
-def test_stores_and_encoders_are_listed_by_their_forms(capsys):
     assert set(_ENCODERS) <= {form.partition(":")[0] for form in ENCODER_FORMS}
     forms = run_json(capsys, "list", "stores")
     assert all(any(form.startswith(scheme) for form in forms) for scheme in STORES)
@@ -443,9 +430,10 @@ def test_mith_presets_run_dry(preset, place, write, usable, tmp_path, monkeypatc
     if preset == "mith-mirflickr25k":
         settings["data.min_tag_count"] = 2
     arguments = [f"--set={key}={value}" for key, value in settings.items()]
-    plan = run_json(capsys, "train", "--preset", preset, "--dry-run", *arguments)
+    plan = run_json(capsys, "train", "--preset", preset, "--dry-run", "--out", tmp_path / "run", *arguments)
     assert (plan["parameters"]["frozen"], plan["features"]) == (0, "online")
     assert sum(plan["rows"][part] for part in ("query", "retrieval")) == usable
+    assert not (tmp_path / "run").exists()
 
 
 # The command export

@@ -145,6 +145,7 @@ def test_an_export_that_cannot_be_scored_is_refused(tmp_path, capsys):
 
 
 def test_conventions_of_other_toolboxes_are_printed_beside_the_scores(files, capsys, tmp_path):
+    assert [name.value for name in _ConventionName] == list(_CONVENTIONS)
     sides = ["--query", files["query"], "--database", files["database"]]
     plain, both = evaluated(capsys, *sides), evaluated(capsys, *sides, "--convention", "sch", "--convention", "qinlab")
     for task, report in both["tasks"].items():
@@ -165,10 +166,6 @@ def test_conventions_of_other_toolboxes_are_printed_beside_the_scores(files, cap
     replace(code_set(4, 0), labels=None).save(tmp_path / "codes.parquet")
     sides = ["--query", tmp_path / "codes.parquet", "--database", tmp_path / "codes.parquet"]
     assert_refused(capsys, "evaluate", *sides, "--convention", "sch", says="its mAP needs labels")
-
-
-def test_the_commands_conventions_are_those_of_the_package():
-    assert [name.value for name in _ConventionName] == list(_CONVENTIONS)
 
 
 def test_items_that_search_themselves_are_left_out_of_files_shards_and_exports(tmp_path, capsys):

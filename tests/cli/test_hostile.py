@@ -281,12 +281,8 @@ def outcome_of(words: list[str], here: Path) -> tuple[str, str]:
     said = log.read_text(errors="replace") if log.exists() else ""
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
     code = process.exitcode or 0
-    if hung or code < 0:
-        return "hang" if hung or code == -24 else "signal", f"{code} {said[-2000:]}"
-    if "Traceback (most recent call last)" in said:
-        return "traceback", said[-2000:]
-    if "this is a bug" in said:
-        return "bug", said[-2000:]
+    if hung or code < 0 or "Traceback (most recent call last)" in said or "this is a bug" in said:
+        return "hang" if hung or code == -24 else "crash", f"{code} {said[-2000:]}"
     refused = len(errors) == 1 or (code == 2 and "Error: " in said)
     return "ok" if code == 0 else "refused" if refused else "mute", said[-600:]
 

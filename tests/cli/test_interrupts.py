@@ -3,7 +3,7 @@
 Commands that are stopped by SIGINT or SIGTERM end cleanly and can be continued. Each runs once in peace, then it is
 stopped three times by each signal, some before its imports are done. The end is right if the exit status is 130 or 143,
 the last line says what was kept and names a command, and that command ends well, with the same result and no temporary
-file. ``KILLS="train,index add" pytest -m slow`` names others.
+file. ``KILLS="train,index add" pytest -m slow`` names others by what they begin with.
 """
 
 import hashlib
@@ -21,7 +21,6 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from PIL import Image
@@ -36,19 +35,12 @@ STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 TEMPORARY = re.compile(r"\.tmp$|\.partial$|\.journal$")
 
 
-class Attack(NamedTuple):
-    """A command, and the pattern of the files that are its result."""
-
-    words: str
-    result: str
-
-
-#: Words are those of a command line in a folder that `write_inputs` has filled.
+#: A command line in a folder that `write_inputs` has filled -> the pattern of the files that are its result.
 ATTACKS = {
-    "train": Attack("train run.yaml --out new", "new/model/model.safetensors"),
-    "encode shards": Attack("encode shown --data images --out codes --shard-items 40", "codes/*.parquet"),
-    "index create": Attack("index create new.store INPUTS/images --model shown", "new.store/items"),
-    "index add": Attack("index add photos.store INPUTS/images", "photos.store/items"),
+    "train run.yaml --out new": "new/model/model.safetensors",
+    "encode shown --data images --out codes --shard-items 40": "codes/*.parquet",
+    "index create new.store INPUTS/images --model shown": "new.store/items",
+    "index add photos.store INPUTS/images": "photos.store/items",
 }
 
 
@@ -62,11 +54,9 @@ def write_inputs(folder: Path) -> None:
         train = {"batch_size": 32, "learning_rate": 1e-3, "validate_every": 5, "checkpoint_every": 1, "epochs": epochs}
         sections = {"data": data, "model": {"name": model, "n_bits": 16}, "train": train, "loss": {"name": "dsch"}}
         (folder / f"{name}.yaml").write_text(json.dumps(sections))
-    create = f"index create photos.store {folder}/images --model shown"
-    for words in ("train shown.yaml --out shown", create):
+    for words in ("train shown.yaml --out shown", f"index create photos.store {folder}/images --model shown"):
         done = _run(words, folder)
-        if done.returncode:
-            raise SystemExit(f"{words}: {done.stderr}")
+        assert done.returncode == 0, f"{words}: {done.stderr}"
     for image in sorted((folder / "images").iterdir())[:100]:  # changed: `index add` has something to do
         Image.open(image).rotate(90).save(image)
 
@@ -92,17 +82,12 @@ def _copy(inputs: Path, folder: Path) -> Path:
     return shutil.copytree(inputs, folder, ignore=shutil.ignore_patterns("cache"))
 
 
-def _result(attack: Attack, folder: Path) -> dict[str, str]:
+def _result(pattern: str, folder: Path) -> dict[str, str]:
     """Return the hash of each file of the result; of a store, the code of each item."""
-    if attack.result.endswith(".store/items"):
-        with open_store(folder / attack.result.removesuffix("/items")) as store:
+    if pattern.endswith(".store/items"):
+        with open_store(folder / pattern.removesuffix("/items")) as store:
             return {item.id: item.codes["image"].tobytes().hex() for item in store.get(store.ids())}
-    files = sorted(folder.glob(attack.result))
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def _leftovers(folder: Path) -> list[str]:
-    return [str(path.relative_to(folder)) for path in folder.rglob("*") if TEMPORARY.search(path.name)]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob(pattern)}
 
 
 def obeys(process: "subprocess.Popen[str]") -> bool:
@@ -146,19 +131,20 @@ def test_a_stopped_command_goes_on_to_the_same_result(name, tmp_path):
     inputs, work, draws, n_stopped = tmp_path / "inputs", tmp_path / "work", random.Random(f"0 {name}"), 0
     inputs.mkdir()
     write_inputs(inputs)
-    attack = ATTACKS[name]
-    attack = attack._replace(words=attack.words.replace("INPUTS", str(inputs)))
+    attack, pattern = next(pair for pair in ATTACKS.items() if pair[0].startswith(name))
+    command = attack.replace("INPUTS", str(inputs))
     began = time.monotonic()
-    done = _run(attack.words, _copy(inputs, work))
-    seconds, whole = time.monotonic() - began, _result(attack, work)
+    done = _run(command, _copy(inputs, work))
+    seconds, whole = time.monotonic() - began, _result(pattern, work)
     assert (done.returncode, bool(whole)) == (0, True), done.stderr
     for number, place in itertools.product(STATUS, range(3)):
         folder = _copy(inputs, work)
         share = draws.uniform(0.05, 1.0) if place else 0.0
-        if words := stop(attack.words, folder, number, share * seconds, twice=place == 2):
+        if words := stop(command, folder, number, share * seconds, twice=place == 2):
             done = _run(words, folder)
             assert done.returncode == 0, f"{words}: {done.stderr}"
-            assert (_result(attack, folder), _leftovers(folder)) == (whole, [])
+            leftovers = [path for path in folder.rglob("*") if TEMPORARY.search(path.name)]
+            assert (_result(pattern, folder), leftovers) == (whole, [])
             n_stopped += 1
     assert n_stopped
 
@@ -192,8 +178,8 @@ def assert_stopped(process: subprocess.Popen[str], number: signal.Signals, out: 
     """Send a signal; the process ends by it, or by the first one, and says what was kept and how to go on."""
     process.send_signal(number)
     printed, error = process.communicate(timeout=60)
-    status, name = {signal.SIGINT: (130, "Ctrl-C"), signal.SIGTERM: (143, "SIGTERM")}[first or number]
-    assert (process.returncode, printed) == (status, out)
+    assert (process.returncode, printed) == (STATUS[first or number], out)
+    name = "Ctrl-C" if (first or number) == signal.SIGINT else "SIGTERM"
     assert error == f"stopped by {name}: the half is kept; continue with: channelhash wait\n"
 
 

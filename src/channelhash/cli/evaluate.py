@@ -120,14 +120,12 @@ def evaluate(
 
     Example: channelhash evaluate --query q.parquet --database shards --engine ray
     """
-    _check_sources(
-        {"a run's folder": run, "--query and --database": query or database, "--codes": codes},
-        {
-            "a run's folder": {"--split": split, "--checkpoint": checkpoint, "--leak-free": leak_free},
-            "--query and --database": {"--engine": engine, "--workers": workers},
-            "--codes": {"--array": array, "--task": task},
-        },
-    )
+    sources: dict[str, tuple[object, dict[str, object]]] = {
+        "a run's folder": (run, {"--split": split, "--checkpoint": checkpoint, "--leak-free": leak_free}),
+        "--query and --database": (query or database, {"--engine": engine, "--workers": workers}),
+        "--codes": (codes, {"--array": array, "--task": task}),
+    }
+    _check_sources(sources)
     if out and out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file; name a folder")
     if run and out:
@@ -193,13 +191,13 @@ def _print_result(result: dict[str, Any], title: str, files_line: str) -> None:
         typer.echo(files_line)
 
 
-def _check_sources(sources: Mapping[str, object], options: Mapping[str, Mapping[str, object]]) -> None:
+def _check_sources(sources: Mapping[str, tuple[object, Mapping[str, object]]]) -> None:
     """Check that exactly one source is given, and no option that belongs to another one."""
-    named = [name for name, value in sources.items() if value]
+    named = [name for name, (value, _) in sources.items() if value]
     if len(named) != 1:
         raise InputError(f"give one of {'; '.join(sources)}. Given: {'; '.join(named) or 'none'}")
-    for source, belonging in options.items():
-        for option, value in belonging.items():
+    for source, (_, options) in sources.items():
+        for option, value in options.items():
             if value and source != named[0]:
                 raise InputError(f"{option}: belongs to {source}, not to {named[0]}; leave it out")
 
@@ -208,8 +206,8 @@ def _pairs(assignments: list[str]) -> dict[str, str]:
     """Return ``NAME=ARRAY`` options as name -> array."""
     pairs = {}
     for assignment in assignments:
-        name, equals, array = assignment.partition("=")
-        if not (name and equals and array):
+        name, _, array = assignment.partition("=")
+        if not (name and array):
             raise InputError(f"--array {assignment}: write it as NAME=ARRAY, such as B_q=codes_test")
         pairs[name] = array
     return pairs

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -186,7 +186,7 @@ def mcp(
         return [facts, Image(data=_draw(str(facts["image"])), format="jpeg")] if facts.get("image") else [facts]
 
     making = Making(model, encoder, exclude=exclude)
-    with _watch_store(store, Report.new(), trust_code, making), closing(ch.search.open_filled_store(store)) as opened:
+    with _watch_store(store, Report.new(), trust_code, making), ch.search.open_filled_store(store) as opened:
         server.run()
 
 

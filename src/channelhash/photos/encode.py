@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -253,14 +253,12 @@ def _read_images(source: Source, model: Model, batches: Sequence[list[int]]) -> 
     try:
         if reads_text:
             open_reader()  # once, before threads need it
-        waiting = (
+        begun = (
             [threads.submit(_read_image, model, Path(source.records.items["image"][row]), reads_text) for row in rows]
-            for rows in batches
+            for rows in (*batches, ())
         )
-        ahead = list(islice(waiting, 1))
-        while ahead:
-            ahead += islice(waiting, 1)
-            yield [future.result() for future in ahead.pop(0)]
+        for batch, _ in pairwise(begun):  # the next one is begun, too
+            yield [future.result() for future in batch]
     finally:
         threads.shutdown(cancel_futures=True)
 
@@ -319,13 +317,13 @@ def _is_moved(item: Listed, state: str, source: Source, row: int) -> bool:
 
 
 def _rename(store: Store, source: Source, pairs: Sequence[tuple[Listed, int, str]]) -> None:
-    items = store.get([item.id for item, _, _ in pairs])
-    renamed = []
-    for item, (_, row, state) in zip(items, pairs, strict=True):
-        metadata = {**item.metadata, **source.metadata[row], _STATE: state}
-        renamed.append(replace(item, id=source.records.ids[row], metadata=metadata))
+    former = [item.id for item, _, _ in pairs]
+    renamed = [
+        replace(item, id=source.records.ids[row], metadata={**item.metadata, **source.metadata[row], _STATE: state})
+        for item, (_, row, state) in zip(store.get(former), pairs, strict=True)
+    ]
     upsert_items(store, renamed)
-    store.delete([item.id for item in items])
+    store.delete(former)
 
 
 def _find_changes(

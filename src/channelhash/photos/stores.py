@@ -5,7 +5,7 @@ Files of codes, as `CodeSet.save` writes them, go into stores, too: nothing is e
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
@@ -24,7 +24,7 @@ from channelhash.models.encoders import Encoder, absolute_word, is_encoder, open
 from channelhash.photos.encode import Batch, Indexed, encode_batches, index_source
 from channelhash.photos.metadata import open_reader
 from channelhash.photos.source import PhotoSource, Source
-from channelhash.search import STORES, choose_place, find_or_keep, find_store, kind_of, open_store
+from channelhash.search import STORES, Item, Store, choose_place, find_or_keep, find_store, kind_of, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
 from channelhash.search.items import NoStoreError, check_ids
@@ -32,7 +32,6 @@ from channelhash.search.match import described_fit
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.sqlite.database import metadata_of
 from channelhash.search.sqlite.folder import StoreFolder
-from channelhash.search.store import Item, Store
 from channelhash.utils.progress import Progress, StageProgress, no_progress, no_stage_progress
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import trusting
@@ -276,7 +275,7 @@ def _holds_items(address: str) -> bool:
     if not address.startswith(tuple(STORES)):
         return kind_of(Path(address)) == "store"
     try:
-        with closing(open_store(address)) as store:
+        with open_store(address) as store:
             return len(store) > 0
     except NoStoreError:
         return False
@@ -284,7 +283,7 @@ def _holds_items(address: str) -> bool:
 
 def _check_encoder(address: str, word: Word) -> None:
     """Refuse an encoder to whose features the codes of a store were not fitted."""
-    with closing(open_store(address)) as store:
+    with open_store(address) as store:
         present = fit_facts(described_fit(store)).get("encoder", "a run")
     if present != (name := in_one_word(absolute_word(word))):
         line = f"{address}: holds codes of {present}, not of {name}; leave the encoder out, or make another store"
@@ -352,7 +351,7 @@ def add_to_store(
 def _add_to_store(
     address: str, source: Source, model: Path | Model | None, progress: StageProgress, prune: bool
 ) -> Indexed:
-    with closing(open_store(address)) as store:
+    with open_store(address) as store:
         if not store.writable:
             raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
         description = described_fit(store)
@@ -380,7 +379,7 @@ def _add(
     prune: bool = False,
     ready: Sequence[Batch] = (),
 ) -> Indexed:
-    with closing(store):
+    with store:
         photos = None if store.address.startswith(tuple(STORES)) else source.photos
         if photos is not None:  # a job that is killed goes on with it
             photos.write(find_or_keep(Path(store.address)))
@@ -408,7 +407,7 @@ def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress
         _check_free(address)
     else:
         _check_store(address, str(file))
-    with closing(open_store(address, codes.n_bits, codes.model)) as store:
+    with open_store(address, codes.n_bits, codes.model) as store:
         if is_new:
             store.make()
         elif store.model and not codes.model:
