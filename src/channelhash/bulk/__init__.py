@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from channelhash.bulk.workers import Workers
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet
 from channelhash.data.bulk import KINDS, Shard, input_files
 from channelhash.data.records import Features, Records
 from channelhash.errors import InputError, JobError, naming
@@ -28,6 +28,7 @@ from channelhash.models.hash_model import encode_records
 from channelhash.utils.addresses import Place, RemotePath, folder_of, list_files, place, whole_file
 from channelhash.utils.files import locked_folder, reading, sweep
 from channelhash.utils.image_files import ImageError, open_image
+from channelhash.utils.machine import pick_device
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import python_names, read_settings, settings_of, trusting
 

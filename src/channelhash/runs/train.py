@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from channelhash.codes import unpack
-from channelhash.codes.code_set import CodeSet
+from channelhash.codes import CodeSet, unpack
 from channelhash.config import ExtendSettings, RunConfig, make_config, read_config, read_run_config, read_sections
 from channelhash.data.collection import Collection, labels_as
 from channelhash.data.records import Items, Records
