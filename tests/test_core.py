@@ -36,7 +36,8 @@ for line in sys.argv[2:]:
     print("$", line, flush=True)
     try:
         if line.startswith("POST"):
-            with TestClient(channelhash.serve.app.create_app(channelhash.open_store("a.store"), None)) as client:
+            service = channelhash.serve.service.Service(channelhash.open_store("a.store"))
+            with TestClient(channelhash.serve.app.create_app(service)) as client:
                 answer = client.post("/search", json={"id": line.split()[1], "k": 1}, headers={"Host": "localhost"})
                 sys.exit(print(answer.text))
         main()

@@ -29,7 +29,8 @@ from channelhash.photos.metadata import (
 from channelhash.photos.source import Source
 from channelhash.photos.stores import NewCodes, add_to_store, create_store, read_again
 from channelhash.search.items import check_metadata
-from channelhash.serve import create_app
+from channelhash.serve.app import create_app
+from channelhash.serve.service import Service
 from channelhash.utils.image_files import decode, open_image, raw_problem
 from refusals import check_refusal
 from small_stores import encode_into, picture_folder, small_model
@@ -322,7 +323,7 @@ def test_raw_photographs_are_seen_by_their_preview_unless_another_picture_shows_
     said = {"taken": "2019-07-14 10:20:30", "camera": "EOS 5D", "lens": "EF50mm", "focal_length": 50.0, **IN_PORTO}
     assert tags_of(tmp_path / "2.DNG") == (said, [])
     assert decode(open_image(tmp_path / "2.DNG")).getpixel((4, 4))[2] > 200
-    with TestClient(create_app(store, model, None, None, {"testserver"}, tmp_path / "pictures")) as client:
+    with TestClient(create_app(Service(store, lambda: model, hosts={"testserver"}))) as client:
         for address in ("originals/2.DNG", "images/2.DNG"):
             assert Image.open(io.BytesIO(client.get(address).content)).size == (48, 64)
         pair = {"first": {"text": "blue"}, "second": {"id": "2.DNG", "modality": "image"}, "maps": False}

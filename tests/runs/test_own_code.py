@@ -16,7 +16,7 @@ from channelhash.runs.evaluate import evaluate
 from channelhash.runs.folder import open_run
 from channelhash.runs.train import start_run
 from channelhash.search import open_store
-from channelhash.serve import create_app
+from channelhash.serve.service import Service
 from channelhash.utils import watch
 from channelhash.utils.typed_settings import check_trusted, python_names, resolve, trusting
 from channelhash.utils.watch import Report
@@ -219,7 +219,7 @@ def test_an_error_in_ones_own_code_has_its_line_in_another_process(broken, monke
     fail, worker, store = resolve("python:broken_code:encoder"), _Worker(), open_store(broken.parent / "store", 8)
     worker._work = lambda task: fail()
     monkeypatch.setattr(watch, "_report", Report.new(), raising=False)
-    service = create_app(store, None, load=fail).state.service
+    service = Service(store, fail)
     for call in (service.encoding.result, partial(worker.work, [], 0), partial(watch._work, lambda progress: fail())):
         check_refusal(f"^in {broken}, line 35, in encoder: KeyError: 'side'; your python:", call, error=JobError)
     service.close()

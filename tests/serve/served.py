@@ -19,8 +19,9 @@ from PIL import Image
 
 from channelhash.models import MODELS, HashModel
 from channelhash.search import Store, open_store
-from channelhash.serve import Limits, create_app
+from channelhash.serve.app import create_app
 from channelhash.serve.server import _server_config, format_address, listen
+from channelhash.serve.service import Service
 from picture_runs import picture_records
 
 TOKEN = "a-token-of-some-length"
@@ -68,16 +69,21 @@ def store_of_copies(folder: Path) -> Store:
     return store
 
 
+def app_of(store: Store, model: HashModel | None = None, **options: Any) -> FastAPI:
+    """The application over a store, with a model that is loaded."""
+    service = Service(store, lambda: model, **options)
+    service.encoding.result()
+    return create_app(service)
+
+
 @contextmanager
-def serving(
-    folder: Path, limits: Limits | None = None, token: str | None = TOKEN, model: HashModel | None = None
-) -> Iterator[TestClient]:
-    """A client of an application over `small_store`."""
-    encoder = model or small_model(folder)
-    store = small_store(folder, encoder)
-    hosts = {"testserver", "127.0.0.1", "localhost"}
-    app = create_app(store, encoder, limits, token, hosts, folder / "store" / "pictures")
-    with TestClient(app, raise_server_exceptions=False) as client:
+def serving(folder: Path, model: HashModel | None = None, **options: Any) -> Iterator[TestClient]:
+    """A client of an application over `small_store`, which takes writes unless ``token`` is None."""
+    model = model or small_model(folder)
+    store = small_store(folder, model)
+    usual = {"token": TOKEN, "hosts": {"testserver", "127.0.0.1", "localhost"}}
+    usual["image_folder"] = folder / "store" / "pictures"
+    with TestClient(app_of(store, model, **usual | options), raise_server_exceptions=False) as client:
         client.app_store = store  # type: ignore[attr-defined]
         yield client
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from channelhash.serve import Limits, create_app
 from channelhash.serve.app import open_app
+from channelhash.serve.service import Limits
 from refusals import check_refusal
-from serve.served import ODD_ID, TOKEN, WRITER, refused, serving, small_store
+from serve.served import ODD_ID, TOKEN, WRITER, app_of, refused, serving, small_store
 
 READ_TOKEN = "another-token-to-read"
 READER = {"Authorization": f"Bearer {READ_TOKEN}"}
@@ -22,11 +22,7 @@ PAGE += ("/duplicates.js", "/icon.svg")
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory, model):
     """A client of a server whose every call needs a token."""
-    folder = tmp_path_factory.mktemp("guarded")
-    store = small_store(folder, model)
-    app = create_app(store, model, Limits(), TOKEN, None, folder / "pictures", READ_TOKEN)
-    with TestClient(app, raise_server_exceptions=False) as client:
-        client.app_store = store
+    with serving(tmp_path_factory.mktemp("guarded"), model=model, read_token=READ_TOKEN) as client:
         yield client
 
 
@@ -122,7 +118,7 @@ def test_where_files_lie_is_for_the_page_on_this_machine(tmp_path, model, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     store = small_store(tmp_path, model)
     path = store.get(["item001"])[0].metadata["image"]
-    app = create_app(store, model, hosts=host and {"127.0.0.1", host})
+    app = app_of(store, model, hosts=host and {"127.0.0.1", host})
     app.state.service.report.problem = b"/home/me/photos: no pictures"
     with TestClient(app, "http://127.0.0.1:8080", client=(client, 50_000)) as asking:
         ask = partial(asking.post, "/reveal", headers=headers)

@@ -11,8 +11,8 @@ from channelhash.explanation import MapSettings
 from channelhash.explanation.api import BitLabels, Side, explain_pair
 from channelhash.search import open_store
 from channelhash.search.query import encode_items
-from channelhash.serve import Limits, create_app
-from serve.served import N_BITS, ODD_ID, refused, serving
+from channelhash.serve.service import Limits
+from serve.served import N_BITS, ODD_ID, app_of, refused, serving
 
 SMALL = {"cells": 3, "patch": 1}
 
@@ -82,7 +82,7 @@ def test_what_cannot_be_explained_is_refused(client, body, status, says):
 
 
 def test_a_picture_that_has_gone_and_limits_are_said(tmp_path, model):
-    with serving(tmp_path, Limits(patches=11, words=1), model=model) as client:
+    with serving(tmp_path, limits=Limits(patches=11, words=1), model=model) as client:
         (tmp_path / "images" / "3.png").unlink()
         found = asked(client, {"text": "dark red"}, {"id": "item003", "modality": "image"})
         assert len(found["sides"][0]["words"]) == 1
@@ -95,11 +95,11 @@ def test_a_picture_that_has_gone_and_limits_are_said(tmp_path, model):
 
 def test_an_empty_store_explains_codes_and_a_server_without_model_too(tmp_path, model, folder):
     store = open_store(tmp_path / "empty", N_BITS, model.fingerprint())
-    with TestClient(create_app(store, model)) as client:
+    with TestClient(app_of(store, model)) as client:
         assert asked(client, {"code": "fff0"}, {"code": "0000"})["distance"] == N_BITS
     image, path = np.zeros((1, 2), np.uint8), str(folder / "images" / "1.png")
     CodeSet(["a"], {"image": image}, None, N_BITS, images=[path]).save(tmp_path / "codes.parquet")
-    with TestClient(create_app(open_store(tmp_path / "codes.parquet"), None)) as client:
+    with TestClient(app_of(open_store(tmp_path / "codes.parquet"), None)) as client:
         found = asked(client, {"id": "a"}, {"code": "8000"})
         assert (found["distance"], len(found["remarks"])) == (1, 2)
         answer = client.post("/explain", json={"first": {"id": "a"}, "second": {"text": "red"}})

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from channelhash.serve import Limits, create_app
 from channelhash.serve.app import _read_token
 from channelhash.serve.items import _image_copy
+from channelhash.serve.service import Limits
 from refusals import check_refusal
-from serve.served import ODD_ID, WRITER, on_loopback, refused, serving, small_store
+from serve.served import ODD_ID, WRITER, app_of, on_loopback, refused, serving, small_store
 from serve.test_search import picture
 
 
@@ -143,7 +143,7 @@ def test_pictures_follow_the_file_and_thumbnails_are_opaque(tmp_path, model):
 
 
 def test_stored_pictures_of_more_pixels_than_uploads_have_thumbnails(tmp_path, model, monkeypatch):
-    with serving(tmp_path, Limits(pixels=1000), model=model) as client:
+    with serving(tmp_path, limits=Limits(pixels=1000), model=model) as client:
         path = tmp_path / "images" / "0.png"
         for file_format in ("JPEG", "PNG"):
             Image.new("RGB", (80, 40), "red").save(path, file_format)
@@ -206,7 +206,7 @@ def test_probes_answer_under_any_name_and_nothing_else_does(client):
 
 
 def test_a_real_connection_goes_on_after_answers_without_body(tmp_path, model):
-    with on_loopback(create_app(small_store(tmp_path, model, n=3), None)) as address:
+    with on_loopback(app_of(small_store(tmp_path, model, n=3), None)) as address:
         connection = http.client.HTTPConnection(address.split("/")[2], timeout=30)
         for method, headers, status in (("HEAD", {}, 200), ("GET", {"If-None-Match": "*"}, 304), ("GET", {}, 200)) * 2:
             connection.request(method, "/images/item000", headers=headers)

@@ -10,8 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, Route, expect, sync_playwright
 
-from channelhash.serve import Limits, create_app, items
-from serve.served import ODD_ID, TOKEN, on_loopback, small_model, small_store, store_of_copies
+from channelhash.serve import items
+from channelhash.serve.service import Limits
+from serve.served import ODD_ID, TOKEN, app_of, on_loopback, small_model, small_store, store_of_copies
 
 pytestmark = pytest.mark.browser
 
@@ -35,7 +36,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def address(folder, model):
-    app = create_app(small_store(folder, model), model, Limits(upload_bytes=200_000))
+    app = app_of(small_store(folder, model), model, limits=Limits(upload_bytes=200_000))
     with on_loopback(app) as address:
         yield address
 
@@ -101,7 +102,7 @@ def test_photographs_come_first_with_captions_and_in_an_order(page, address):
 
 def test_rows_are_justified_and_endless(page, tmp_path):
     model = small_model(tmp_path, 150)
-    with on_loopback(create_app(small_store(tmp_path, model, 150), model)) as address:
+    with on_loopback(app_of(small_store(tmp_path, model, 150), model)) as address:
         page.goto(f"{address}?order=name")
         ids(page)
         places = "all => all.map(one => [one.offsetTop, one.offsetLeft + one.offsetWidth])"
@@ -387,7 +388,7 @@ def test_texts_are_text_and_odd_ids_are_found(page, address):
 
 
 def test_a_server_that_is_gone_is_said(page, model, tmp_path):
-    with on_loopback(create_app(small_store(tmp_path, model), model)) as address:
+    with on_loopback(app_of(small_store(tmp_path, model), model)) as address:
         page.goto(address)
         ids(page)
     page.fill("#words", "red")
@@ -397,7 +398,7 @@ def test_a_server_that_is_gone_is_said(page, model, tmp_path):
 
 def test_where_reading_needs_a_token_the_page_asks_for_it_once(page, model, tmp_path):
     token = "a-token-to-read-with"
-    with on_loopback(create_app(small_store(tmp_path, model), model, read_token=token)) as address:
+    with on_loopback(app_of(small_store(tmp_path, model), model, read_token=token)) as address:
         page.goto(f"{address}?q=picture")
         for given in ("not-the-token-at-all", token):
             expect(page.locator("#token")).to_be_visible()
@@ -414,7 +415,7 @@ def test_where_reading_needs_a_token_the_page_asks_for_it_once(page, model, tmp_
 
 def test_answers_of_words_alone_show_no_distance_and_lead_on(page, tmp_path):
     model = small_model(tmp_path, of_texts=False)
-    with on_loopback(create_app(small_store(tmp_path, model), model)) as address:
+    with on_loopback(app_of(small_store(tmp_path, model), model)) as address:
         page.goto(f"{address}?q=red&codes=1")
         expect(page.locator("#status")).to_contain_text("by words alone")
         ids(page)
@@ -478,7 +479,7 @@ def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(p
 
 def test_new_photographs_appear_and_people_at_the_machine_see_where(page, address, model, tmp_path, monkeypatch):
     monkeypatch.setattr(items, "_runs", lambda _: False)  # no window opens
-    app = create_app(small_store(tmp_path, model), model, hosts={"127.0.0.1"})
+    app = app_of(small_store(tmp_path, model), model, hosts={"127.0.0.1"})
     report = app.state.service.report
     with on_loopback(app) as here:
         report.progress("encode")(12, 1000)
@@ -504,7 +505,7 @@ def test_new_photographs_appear_and_people_at_the_machine_see_where(page, addres
 def test_copies_stand_side_by_side_and_a_person_moves_one_and_moves_it_back(page, tmp_path):
     store = store_of_copies(tmp_path)
     moved = tmp_path / "photos duplicates" / "a.png"
-    with on_loopback(create_app(store, None, token=TOKEN)) as address:
+    with on_loopback(app_of(store, None, token=TOKEN)) as address:
         page.goto(f"{address}duplicates.html")
         row = page.locator("#groups li")
         expect(row).to_have_count(1)

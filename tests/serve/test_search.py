@@ -18,10 +18,11 @@ from channelhash.search.duplicates import find_duplicates
 from channelhash.search.hits import DEPTH, Query, SearchOptions, answer
 from channelhash.search.query import search_store
 from channelhash.search.sqlite.store import open_codes
-from channelhash.serve import Limits, create_app, search
+from channelhash.serve import search
+from channelhash.serve.service import Limits
 from channelhash.utils.seeds import generator
 from serve import served
-from serve.served import N_BITS, ODD_ID, WRITER, serving, small_model, small_store
+from serve.served import N_BITS, ODD_ID, WRITER, app_of, serving, small_model, small_store
 
 
 def found(answer) -> list[tuple[int, str]]:
@@ -195,7 +196,7 @@ BAD_PICTURES = {
 def cautious(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cautious")
     limits = Limits(pixels=400_000, side=1000, upload_bytes=1_000_000)
-    with serving(folder, limits, model=small_model(folder)) as client:
+    with serving(folder, limits=limits, model=small_model(folder)) as client:
         yield client
 
 
@@ -233,7 +234,7 @@ def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_so(cautious):
 
 
 def test_a_server_without_a_model_searches_by_id_and_says_why_words_do_not(tmp_path):
-    with TestClient(create_app(small_store(tmp_path, small_model(tmp_path)), None)) as client:
+    with TestClient(app_of(small_store(tmp_path, small_model(tmp_path)), None)) as client:
         assert client.get("/info").json()["asks"] == []
         assert client.post("/search", json={"id": "item001"}).status_code == 200
         served.refused(client.post("/search", json={"text": "a"}), 422, says="--model")
@@ -241,7 +242,7 @@ def test_a_server_without_a_model_searches_by_id_and_says_why_words_do_not(tmp_p
 
 def test_without_a_model_of_texts_words_answer_and_a_note_says_why(tmp_path, client):
     model = small_model(tmp_path, of_texts=False)
-    with closing(small_store(tmp_path, model)) as store, TestClient(create_app(store, model)) as alone:
+    with closing(small_store(tmp_path, model)) as store, TestClient(app_of(store, model)) as alone:
         assert (alone.get("/info").json()["words_alone"], client.get("/info").json()["words_alone"]) == (True, False)
         expected = [(None, name) for name in store.search_words("red picture", without=["dark"]).ids]
         for body in ({"text": "red picture -dark"}, {"text": "red picture -dark", "by": "words"}):
@@ -262,7 +263,7 @@ def test_an_item_asks_with_its_projection_where_the_store_keeps_them(tmp_path):
     outputs = np.where(np.arange(30)[:, None] < 15, np.abs(outputs), outputs)  # half of them have one code
     with closing(open_store(tmp_path / "s", N_BITS, model.fingerprint(), projections=True)) as store:
         store.add(names, pack(binarize(outputs)), "image", projections=outputs)
-        with TestClient(create_app(store, model)) as client:
+        with TestClient(app_of(store, model)) as client:
             minus = ({"minus_ids": ["20"]}, {"minus_like": ["20"]})
             for more, asked in (({}, {}), minus):
                 body, asked = {"id": "03"} | more, {"like": "03"} | asked
@@ -273,7 +274,7 @@ def test_an_item_asks_with_its_projection_where_the_store_keeps_them(tmp_path):
 
 def test_an_empty_store_answers_with_nothing(tmp_path):
     model = small_model(tmp_path)
-    with TestClient(create_app(open_store(tmp_path / "store", model.n_bits), model)) as client:
+    with TestClient(app_of(open_store(tmp_path / "store", model.n_bits), model)) as client:
         assert client.post("/search", json={"text": "a red picture"}).json()["results"] == []
         assert (client.get("/labels").json(), client.get("/info").json()["items"]) == ({"labels": {}}, 0)
         assert client.post("/search", json={"id": "x"}).status_code == 404
@@ -349,7 +350,7 @@ def test_items_whose_pictures_differ_are_no_duplicates(client):
 
 def test_copies_are_decided_about_and_moved_and_moved_back(tmp_path):
     store = served.store_of_copies(tmp_path)
-    with TestClient(create_app(store, None, token=served.TOKEN)) as client:
+    with TestClient(app_of(store, None, token=served.TOKEN)) as client:
 
         def post(what, **body):
             return client.post(f"/duplicates/{what}", json=body, headers={"Authorization": f"Bearer {served.TOKEN}"})

@@ -25,12 +25,22 @@ from uvicorn.server import ServerState
 from channelhash.codes import CodeSet
 from channelhash.errors import InputError
 from channelhash.search import open_store
-from channelhash.serve import Limits, create_app, routing, server
+from channelhash.serve import routing, server
 from channelhash.serve.app import open_app
 from channelhash.serve.server import allowed_hosts, listen
-from channelhash.serve.service import _Batcher
+from channelhash.serve.service import Limits, _Batcher
 from refusals import check_refusal
-from serve.served import TOKEN, model_and_token, on_loopback, refused, serving, small_model, small_store, started
+from serve.served import (
+    TOKEN,
+    app_of,
+    model_and_token,
+    on_loopback,
+    refused,
+    serving,
+    small_model,
+    small_store,
+    started,
+)
 from serve.test_attack_requests import head
 from small_runs import assert_refused
 from utils.test_watch import until
@@ -67,7 +77,7 @@ def test_items_that_come_while_the_model_is_busy_are_encoded_together_and_fail_a
 
 def test_more_requests_than_allowed_at_one_time_are_refused_but_health_is_not(tmp_path, model):
     store = small_store(tmp_path, model)
-    app = create_app(store, model, Limits(concurrency=2))
+    app = app_of(store, model, limits=Limits(concurrency=2))
     inside, go_on = threading.Semaphore(0), threading.Event()
     counted = store.label_counts
 
@@ -206,7 +216,10 @@ def test_a_client_that_reads_nothing_is_left(client, monkeypatch, reads):
 
 
 def test_half_sent_bodies_take_no_place(tmp_path, model):
-    with serving(tmp_path, Limits(concurrency=1), model=model) as client, on_loopback(client.app, "off") as address:
+    with (
+        serving(tmp_path, limits=Limits(concurrency=1), model=model) as client,
+        on_loopback(client.app, "off") as address,
+    ):
         connections = [socket.create_connection(place_of(address)) for _ in range(80)]
         for connection in connections:
             connection.sendall(HALF)
@@ -259,7 +272,7 @@ def test_a_file_of_codes_is_served_with_its_model_and_takes_no_token(tmp_path, m
     with TestClient(open_app(str(path), tmp_path / "model", Limits(), None, None)) as client:
         assert client.get("/info").json()["codes"] == {"text": 2}
         assert client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
-    with TestClient(create_app(open_store(path), model, token=TOKEN)) as client:
+    with TestClient(app_of(open_store(path), model, token=TOKEN)) as client:
         refused(client.delete("/items/a", headers={"Authorization": f"Bearer {TOKEN}"}), 403, says="only be read")
     (tmp_path / "token").write_text(TOKEN)
     check_refusal("can only be read", open_app, str(path), None, Limits(), tmp_path / "token", None)
@@ -283,7 +296,7 @@ def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_
     fail = Mock(side_effect=InputError("a line in the log"))
     steps = {"one": lambda: asked.wait(30), "two": fail, "three": list}
     model = small_model(tmp_path)
-    app = create_app(small_store(tmp_path, model), model)
+    app = app_of(small_store(tmp_path, model), model)
     app.state.service.steps = steps
     with TestClient(app) as client:
         assert client.get("/info").json()["loading"] == ["one", "two", "three"]

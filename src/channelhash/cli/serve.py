@@ -51,8 +51,10 @@ def serve(
 
     Example: channelhash serve photos --port 8080
     """
-    from channelhash.serve import Limits, server
+    from channelhash.serve import server
     from channelhash.serve.app import open_app
+    from channelhash.serve.service import Limits
+    from channelhash.utils.watch import Report
 
     # Between two questions, PyTorch's threads would keep a core busy with waiting.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -178,14 +178,7 @@ class Hit:
     quote: str = ""
 
     @classmethod
-    def of(
-        cls,
-        item: Item,
-        modality: str = DEFAULT_MODALITY,
-        distance: int | None = None,
-        match: float | None = None,
-        fit: float | None = None,
-    ) -> "Hit":
+    def of(cls, item: Item, modality: str = DEFAULT_MODALITY, distance: int | None = None, **judged: Any) -> "Hit":
         """Return an item as what was found, with its code of a modality, or of another one if it has none of that.
 
         >>> Hit.of(Item("a", {"image": np.array([7], np.uint8)}, {"text": "a dog"})).text
@@ -195,7 +188,7 @@ class Hit:
         text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
         shown = str(text or ""), list(labels) if isinstance(labels, list) else [], str(image or "")
         code = _code_of(item, modality)
-        return cls(item.id, distance, *shown, metadata, code, tuple(sorted(item.codes)), match, fit)
+        return cls(item.id, distance, *shown, metadata, code, tuple(sorted(item.codes)), **judged)
 
     @property
     def fits(self) -> bool:
@@ -321,7 +314,8 @@ def _judge_hits(store: Store, query: Query, modality: str, ids: Sequence[str], n
     if fits:
         close = any(fit >= _FITS for fit in fits.values())
     judged = zip(items, distances, matches, strict=True)
-    return Hits((Hit.of(item, modality, bits, match, fits.get(item.id)) for item, bits, match in judged), close)
+    hits = (Hit.of(item, modality, bits, match=match, fit=fits.get(item.id)) for item, bits, match in judged)
+    return Hits(hits, close)
 
 
 def _collapse(store: Store, hits: Sequence[Hit], options: SearchOptions, modality: str, most: int | None) -> list[Hit]:

@@ -1,7 +1,7 @@
 """The web application: all routes, those of the server's state and of the page's files among them, and its lifetime."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -29,23 +29,8 @@ _TOKEN = re.compile(r"[!-~]{16,}")
 _BEARER = HTTPBearer(auto_error=False, description="The token in the file of --token-file or --read-token-file.")
 
 
-def create_app(
-    store: Store,
-    model: QueryEncoder | None,
-    limits: Limits | None = None,
-    token: str | None = None,
-    hosts: Collection[str] | None = None,
-    image_folder: Path | None = None,
-    read_token: str | None = None,
-    load: Callable[[], QueryEncoder] | None = None,
-    report: Report | None = None,
-) -> FastAPI:
+def create_app(service: Service) -> FastAPI:
     """Create a web application that searches a store, and closes the store when it ends."""
-    is_local = hosts is not None and all(map(middleware.is_loopback, hosts))
-    limits, report = limits or Limits(), report or Report.new()
-    service = Service(store, limits, token, read_token, image_folder, load or (lambda: model), report, is_local)
-    if load is None:
-        service.encoding.result()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -54,7 +39,7 @@ def create_app(
         service.close()
 
     needs_token: dict[str, Any] = {"dependencies": [Depends(_BEARER)], "responses": middleware.TOKEN_PROBLEM}
-    of_readers = needs_token if read_token else {}
+    of_readers = needs_token if service.read_token else {}
     readers = (search.router, items.readers, _router, _metrics_router)
     routers = [*((router, of_readers) for router in readers), (items.writers, needs_token)]
     routers += [(router, {}) for router in (_health_router, _make_page_router())]
@@ -71,7 +56,7 @@ def create_app(
     app.state.service = service
     for router, options in routers:
         app.include_router(router, **options)
-    app.add_middleware(middleware.surround, metrics=service.metrics, hosts=hosts)
+    app.add_middleware(middleware.surround, metrics=service.metrics, hosts=service.hosts)
     return app
 
 
@@ -100,8 +85,9 @@ def open_app(
     folder = model or store.model_folder
     # Uploaded images are kept beside the codes where the store is a folder of its own.
     image_folder = find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
-    load = partial(_load, store, folder, token is not None) if folder else None
-    return create_app(store, None, limits, token, hosts, image_folder, read_token, load, report)
+    load = partial(_load, store, folder, token is not None) if folder else lambda: None
+    report = report or Report.new()
+    return create_app(Service(store, load, limits, token, read_token, image_folder, hosts, report))
 
 
 def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:

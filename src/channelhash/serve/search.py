@@ -79,9 +79,7 @@ async def search_by_image(service: CurrentService, request: Annotated[schemas.Im
     """Return the items nearest to an uploaded picture, and to words if there are any. The picture is not kept."""
     question = await _read(service, request)
     async with service.open_image(request.image) as (opened, _):
-        minus = (queries.Part(words, -1.0) for words in request.minus)
-        parts = [queries.Part(opened), *question.words, *minus]
-        return await _search_parts(service, question, queries.check_parts(parts))
+        return await _search_parts(service, question, [queries.Part(opened), *question.words])
 
 
 def _unpack_hex(service: Service, code: str) -> PackedCodes:
@@ -118,12 +116,13 @@ def _parts(service: Service, request: schemas.SearchRequest, words: list[queries
     for item_id in request.minus_ids:
         item = service.get_item(item_id)
         parts.append(queries.Part(Query.of_item(item, min(item.codes)).as_outputs(n_bits), -1.0))
-    return queries.check_parts([*parts, *(queries.Part(words, -1.0) for words in request.minus)])
+    return parts
 
 
 async def _search_parts(service: Service, question: _Question, parts: list[queries.Part]) -> Response:
-    """Encode the parts in batches shared with other requests, and search with their sum."""
+    """Encode the parts, and unwanted words, in batches shared with other requests, and search with their sum."""
     options, narrowed, words, _ = question
+    parts = queries.check_parts([*parts, *(queries.Part(unwanted, -1.0) for unwanted in options.minus)])
 
     async def outputs_of(part: queries.Part) -> Outputs | None:
         modality = part.modality

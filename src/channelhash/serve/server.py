@@ -103,11 +103,6 @@ class _Connection(H11Protocol):
         super().data_received(data)
         self._watch()
 
-    def on_response_complete(self) -> None:
-        """Wait for the next request."""
-        super().on_response_complete()
-        self._watch()
-
     def pause_writing(self) -> None:
         """Wait for the client to read."""
         super().pause_writing()

@@ -5,13 +5,12 @@ import hmac
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
@@ -176,14 +175,14 @@ class Service:
 
     Attributes:
         store: the store to search.
+        load: returns the model, or None if there is none; called in the background, and its error is that of
+            ``encoding``.
         limits: limits of one request.
         token: token of requests that write, and may read too; None forbids writing.
         read_token: token of requests that read; None allows everybody to read.
         image_folder: folder of the copies of uploaded images; None keeps none.
-        load: returns the model, or None if there is none; called in the background, and its error is that of
-            ``encoding``.
+        hosts: host names that requests may name; None for any.
         report: of the indexing of the folder that is watched, if one is.
-        local: whether only this machine has access, under its own names.
         metrics: counters.
         thread: thread that runs the model.
         search_thread: thread of quick searches.
@@ -207,13 +206,13 @@ class Service:
     """
 
     store: Store
-    limits: Limits
-    token: str | None
-    read_token: str | None
-    image_folder: Path | None
-    load: Callable[[], QueryEncoder | None]
-    report: Report
-    local: bool
+    load: Callable[[], QueryEncoder | None] = lambda: None
+    limits: Limits = Limits()
+    token: str | None = None
+    read_token: str | None = None
+    image_folder: Path | None = None
+    hosts: Collection[str] | None = None
+    report: Report = field(default_factory=Report.new)
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
@@ -277,16 +276,13 @@ class Service:
         texts = [text for words in done if isinstance(words, Words) for text in words.texts]
         model = self.encoding.result().model if texts else None
         rows = iter(self._encode_batch(model, "text", texts) if model else ())
-        return [each.answer(list(islice(rows, len(each.texts)))) if isinstance(each, Words) else each for each in done]
+        return [each.answer([next(rows) for _ in each.texts]) if isinstance(each, Words) else each for each in done]
 
     def _find_references(self) -> None:
         """Find out what fits the questions that can be encoded; see `channelhash.search.match`."""
-        if self.encoding.exception():  # the server stops, and says why
+        if self.encoding.exception() or not self.store.modalities:  # the server stops, and says why; or it is empty
             return
-        encoding = self.encoding.result()
-        if encoding.model is None or not self.store.modalities:
-            return
-        for modality in encoding.batchers:
+        for modality in self.encoding.result().batchers:
             find_reference(self.store, modality, self.store.choose_modality())
 
     def _make_ready(self) -> None:
@@ -323,8 +319,9 @@ class Service:
 
     def is_local(self, request: Request) -> bool:
         """Return whether a request comes from this machine, to a server that no other one reaches."""
+        is_local = self.hosts is not None and all(map(is_loopback, self.hosts))
         forwarded = any(name in request.headers for name in _FORWARDED)
-        return self.local and not forwarded and is_loopback(request.client.host if request.client else "")
+        return is_local and not forwarded and is_loopback(request.client.host if request.client else "")
 
     async def get_encoding(self) -> _Encoding:
         """Return how new items become codes, once the model is there; raise what its loading raised."""
@@ -420,23 +417,23 @@ class _Browser:
         self._store = store
         self._lock = threading.Lock()
         self._catalogue: Catalogue | None = None
-        self._version, self._built, self._seconds = -1, 0.0, 0.0
+        self._version, self._due = -1, 0.0
 
     def catalogue(self) -> Catalogue:
         """Return the catalogue as of now; of a large store that is being written to, as of some seconds ago."""
         with self._lock:
             version = self._store.version
-            due = self._seconds < _QUICK or time.monotonic() - self._built > _TIMES * self._seconds
-            if self._catalogue is None or (version != self._version and due):
+            if self._catalogue is None or (version != self._version and time.monotonic() >= self._due):
                 start = time.thread_time()  # of this thread: a busy machine does not make a store large
                 self._catalogue = Catalogue.of((item.id, item.metadata) for item in self._store.listed())
-                self._version, self._built, self._seconds = version, time.monotonic(), time.thread_time() - start
+                seconds = time.thread_time() - start
+                self._version, self._due = version, time.monotonic() + (0 if seconds < _QUICK else _TIMES * seconds)
             return self._catalogue
 
     def forget(self) -> None:
         """Make the catalogue again at its next use."""
         with self._lock:
-            self._version, self._seconds = -1, 0.0
+            self._version, self._due = -1, 0.0
 
     def select(self, where: str | None, order: Order, seed: int, part: slice) -> tuple[int, list[str]]:
         """Return how many items pass a filter, and the ids of some of them in an order; see `Catalogue.places`."""
