@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -129,10 +129,6 @@ def at_once(*requests: Request) -> Attack:
     return attack
 
 
-def in_turn(*requests: Request) -> Attack:
-    return lambda server: Counter(server.ask(*request) for request in requests)
-
-
 def raw_at_once(server: Server, n: int, content: bytes) -> Counter[str]:
     with ThreadPoolExecutor(n) as clients:
         return Counter(clients.map(server.raw, [content] * n))
@@ -175,15 +171,15 @@ def attacks() -> dict[str, Attack]:
     colour = ("POST", picture, *upload(png(6300, 6300, 24)))
     found = {
         "a million unknown keys, 4 at once": at_once(*[("POST", post, keys, JSON)] * 4),
-        "a million unknown keys, with the token": in_turn(("POST", "/items", keys, write)),
-        "4 million empty items, with the token": in_turn(("POST", "/items", items, write)),
+        "a million unknown keys, with the token": at_once(("POST", "/items", keys, write)),
+        "4 million empty items, with the token": at_once(("POST", "/items", items, write)),
         "4 million empty items, no token, 4 at once": at_once(*[("POST", "/items", items, JSON)] * 4),
         "64 of the largest searches at once": at_once(*[("POST", post, large, JSON)] * 64),
         "a write of 1000 long texts, 4 at once": at_once(*[("POST", "/items", texts, write)] * 4),
         "picture: 1 x 40,000,000, 4 at once": at_once(*[("POST", picture, *upload(png(1, 40 * MB)))] * 4),
         "picture: 6,300 x 6,300 in colour, 32 at once": at_once(*[colour] * 32),
-        "form: breaks that are none": in_turn(("POST", picture, *upload(b"\r\n--xxx" * (15 * MB // 7)))),
-        "form: a header of 15 MB": in_turn(("POST", picture, *form([("X: " + "y" * 15 * MB, b"")]))),
+        "form: breaks that are none": at_once(("POST", picture, *upload(b"\r\n--xxx" * (15 * MB // 7)))),
+        "form: a header of 15 MB": at_once(("POST", picture, *form([("X: " + "y" * 15 * MB, b"")]))),
         "80 half-sent bodies": partial(hold, n=80, start=half, seconds=25),
         "80 half-sent pictures of 14 MB": partial(hold, n=80, start=half_picture, seconds=25),
         "300 half-sent headers": partial(hold, n=300, start=b"GET /info HTTP/1.1\r\nHost: loc", seconds=25),
@@ -192,23 +188,17 @@ def attacks() -> dict[str, Attack]:
         "chunks of one byte, 8 at once": partial(raw_at_once, n=8, content=chunked + b"1\r\n \r\n" * 200_000),
     }
     bodies = json_bodies(15 * MB).items()
-    return found | {f"15 MB: {name}": in_turn(("POST", post, body, JSON)) for name, body in bodies}
+    return found | {f"15 MB: {name}": at_once(("POST", post, body, JSON)) for name, body in bodies}
 
 
-@contextmanager
-def real_server(folder: Path):
-    """`channelhash serve` on a store of 2000 items, with its model and a token, in a process of its own."""
-    if not (folder / "store").exists():
-        model = small_model(folder)
-        store = small_store(folder, model)
-        ids, texts = [f"item{i:03d}" for i in range(30, 2000)], ["a red picture", "a blue picture"] * 985
-        codes = model.encode_texts(texts)
+def served_of_2000_items(folder: Path) -> tuple[object, ...]:
+    """What `channelhash serve` takes: a store of 2000 items, its model and a token."""
+    model = small_model(folder)
+    ids, texts = [f"item{i:03d}" for i in range(30, 2000)], ["a red picture", "a blue picture"] * 985
+    codes = model.encode_texts(texts)
+    with small_store(folder, model) as store:
         store.add(ids, {"text": codes, "image": codes}, metadata=[{"text": text} for text in texts])
-        store.close()
-        model_and_token(folder, model)
-    options = ["--model", folder / "model", "--token-file", folder / "token"]
-    with open(folder / "log.txt", "a") as log, started(folder / "store", *options, log=log) as (process, address):
-        yield Server(psutil.Process(process.pid), int(address.strip("/").rpartition(":")[2]))
+    return folder / "store", *model_and_token(folder, model)
 
 
 def measure(server: Server, attack: Attack) -> dict[str, object]:
@@ -264,8 +254,10 @@ def test_forms_of_many_parts_are_refused(client, parts):
 def test_a_server_answers_others_during_every_attack(tmp_path):
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    arguments = served_of_2000_items(tmp_path)
     for name, attack in attacks().items():
-        with real_server(tmp_path) as server:
+        with open(tmp_path / "log.txt", "a") as log, started(*arguments, log=log) as (process, address):
+            server = Server(psutil.Process(process.pid), int(address.strip("/").rpartition(":")[2]))
             server.ask("POST", "/search", b'{"text":"a red picture"}', JSON)
             result = measure(server, attack)
         print(name, result)

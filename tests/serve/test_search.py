@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -194,9 +195,8 @@ BAD_PICTURES = {
 
 @pytest.fixture(scope="module")
 def cautious(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cautious")
     limits = Limits(pixels=400_000, side=1000, upload_bytes=1_000_000)
-    with serving(folder, limits=limits, model=small_model(folder)) as client:
+    with serving(tmp_path_factory.mktemp("cautious"), limits=limits) as client:
         yield client
 
 
@@ -225,16 +225,12 @@ def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_so(cautious):
     refused(cautious, cautious.post("/search", json={"text": "a" * 260_000}), 413, "larger than 0.064 MB")
     refused(cautious, cautious.post("/search/image", files={"image": bytes(1_100_000)}), 413, "larger than 1 MB")
 
-    def chunks():
-        for _ in range(12):
-            yield bytes(100_000)
-
-    headers = {"Content-Type": "application/json"}
-    refused(cautious, cautious.post("/search", content=chunks(), headers=headers), 413, "larger than 0.064 MB")
+    headers, chunks = {"Content-Type": "application/json"}, (bytes(100_000) for _ in range(12))
+    refused(cautious, cautious.post("/search", content=chunks, headers=headers), 413, "larger than 0.064 MB")
 
 
-def test_a_server_without_a_model_searches_by_id_and_says_why_words_do_not(tmp_path):
-    with TestClient(app_of(small_store(tmp_path, small_model(tmp_path)), None)) as client:
+def test_a_server_without_a_model_searches_by_id_and_says_why_words_do_not(tmp_path, model):
+    with TestClient(app_of(small_store(tmp_path, model))) as client:
         assert client.get("/info").json()["asks"] == []
         assert client.post("/search", json={"id": "item001"}).status_code == 200
         served.refused(client.post("/search", json={"text": "a"}), 422, says="--model")
@@ -257,23 +253,20 @@ def test_without_a_model_of_texts_words_answer_and_a_note_says_why(tmp_path, cli
     assert client.post("/search", json={"text": "red"}).json()["note"] == ""
 
 
-def test_an_item_asks_with_its_projection_where_the_store_keeps_them(tmp_path):
-    model, names = small_model(tmp_path), [f"{n:02}" for n in range(30)]
+def test_an_item_asks_with_its_projection_where_the_store_keeps_them(tmp_path, model):
+    names = [f"{n:02}" for n in range(30)]
     outputs = np.random.default_rng(0).standard_normal((30, N_BITS)).astype(np.float32)
     outputs = np.where(np.arange(30)[:, None] < 15, np.abs(outputs), outputs)  # half of them have one code
     with closing(open_store(tmp_path / "s", N_BITS, model.fingerprint(), projections=True)) as store:
         store.add(names, pack(binarize(outputs)), "image", projections=outputs)
         with TestClient(app_of(store, model)) as client:
-            minus = ({"minus_ids": ["20"]}, {"minus_like": ["20"]})
-            for more, asked in (({}, {}), minus):
-                body, asked = {"id": "03"} | more, {"like": "03"} | asked
-                expected = [(hit.distance, hit.id) for hit in search_store(store, **asked)]
-                assert found(client.post("/search", json=body)) == expected
+            for minus in ([], ["20"]):
+                expected = [(hit.distance, hit.id) for hit in search_store(store, like="03", minus_like=minus)]
+                assert found(client.post("/search", json={"id": "03", "minus_ids": minus})) == expected
     assert expected != sorted(expected)
 
 
-def test_an_empty_store_answers_with_nothing(tmp_path):
-    model = small_model(tmp_path)
+def test_an_empty_store_answers_with_nothing(tmp_path, model):
     with TestClient(app_of(open_store(tmp_path / "store", model.n_bits), model)) as client:
         assert client.post("/search", json={"text": "a red picture"}).json()["results"] == []
         assert (client.get("/labels").json(), client.get("/info").json()["items"]) == ({"labels": {}}, 0)
@@ -281,28 +274,25 @@ def test_an_empty_store_answers_with_nothing(tmp_path):
         assert client.post("/search", json={"code": "00"}).status_code == 422
 
 
-def page_of(client, **request):
-    answer = client.post("/search", json=request)
+def page_of(client, image: bytes = b"", **request):
+    files = {"image": image}
+    answer = client.post("/search/image", data=request, files=files) if image else client.post("/search", json=request)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-@pytest.mark.parametrize("query", [{"text": "a red picture"}, {"id": "item003"}, {"text": "red", "id": "item004"}])
+@pytest.mark.parametrize("query", [
+    {"text": "a red picture"},
+    {"id": "item003"},
+    {"text": "red", "id": "item004"},
+    {"text": "red -blue", "image": picture()},
+])  # fmt: skip
 def test_pages_go_on_where_the_last_one_ended(client, query):
     whole = page_of(client, **query, k=32)["results"]
     pages = [page_of(client, **query, k=8, offset=offset) for offset in range(0, 32, 8)]
     assert [result for page in pages for result in page["results"]] == whole
     assert [page["offset"] for page in pages] == [0, 8, 16, 24]
     assert page_of(client, **query, offset=900)["results"] == []
-
-
-def test_a_picture_and_words_are_paged_together(client, folder):
-    files = {"image": (folder / "images" / "0.png").read_bytes()}
-    forms = [{"text": "red -blue", "k": 10, "offset": offset} for offset in (0, 10)]
-    pages = [client.post("/search/image", data=form, files=files).json() for form in forms]
-    assert len({result["id"] for page in pages for result in page["results"]}) == 20
-    understood = [(part["kind"], part["value"]) for part in pages[0]["understood"]]
-    assert understood == [("image", ""), ("words", "red"), ("without", "blue")]
 
 
 def test_an_item_that_asks_can_be_left_out_with_what_is_like_it(client):
@@ -323,29 +313,31 @@ def test_all_that_was_asked_is_told_part_by_part(client):
         ("without", "night", 1), ("without_item", ODD_ID, 1), ("label", "red", 1), ("label", "blue", 1),
         ("folder", "2019", 1), ("where", "year > 3", 1),
     ]  # fmt: skip
+    of_image = page_of(client, image=picture(), text="red -blue")["understood"]
+    assert [(part["kind"], part["value"]) for part in of_image] == [
+        ("image", ""),
+        ("words", "red"),
+        ("without", "blue"),
+    ]
 
 
 def test_groups_of_duplicates_are_those_of_the_store(client):
+    """By pictures there are none, which are noise of a few colours, until two of them become one."""
     groups = find_duplicates(client.app_store, 2, pictures=False)
-    assert groups
     answer = client.get("/duplicates", params={"radius": 2, "k": 1, "pictures": False}).json()
     assert (answer["found"], answer["sizes"]) == (len(groups), [len(groups[0].ids)])
     assert (answer["groups"], answer["distances"]) == ([groups[0].ids], [groups[0].distances])
     everything = client.get("/duplicates", params={"where": "year < 2010", "modality": "text"}).json()
     expected = find_duplicates(client.app_store, modality="text", where="year < 2010")
-    assert everything["groups"] == [group.ids for group in expected]
-    assert everything["radius"] is None
+    assert (everything["groups"], everything["radius"]) == ([group.ids for group in expected], None)
     wide = client.get("/duplicates", params={"radius": N_BITS, "pictures": False}).json()
     assert (wide["radius"], wide["sizes"]) == (N_BITS, [len(client.app_store.codes("image")[0])])
-
-
-def test_items_whose_pictures_differ_are_no_duplicates(client):
-    """The pictures are noise of a few colours; two of them become one."""
     assert client.get("/duplicates").json()["groups"] == []
-    names = find_duplicates(client.app_store, 2, pictures=False)[0].ids[:2]
-    first, second = (item.metadata["image"] for item in client.app_store.get(names))
-    shutil.copyfile(first, second)
+    names = groups[0].ids[:2]
+    shutil.copyfile(*(item.metadata["image"] for item in client.app_store.get(names)))
     assert client.get("/duplicates").json()["groups"] == [names]
+    for params, says in (({"k": 100_000}, "k"), ({"where": "colour = 1"}, "colour")):
+        served.refused(client.get("/duplicates", params=params), 422, says=says)
 
 
 def test_copies_are_decided_about_and_moved_and_moved_back(tmp_path):
@@ -353,7 +345,7 @@ def test_copies_are_decided_about_and_moved_and_moved_back(tmp_path):
     with TestClient(app_of(store, None, token=served.TOKEN)) as client:
 
         def post(what, **body):
-            return client.post(f"/duplicates/{what}", json=body, headers={"Authorization": f"Bearer {served.TOKEN}"})
+            return client.post(f"/duplicates/{what}", json=body, headers=WRITER)
 
         found = client.get("/duplicates").json()
         facts = found["groups"], found["keepers"], found["reasons"]
@@ -374,11 +366,6 @@ def test_copies_are_decided_about_and_moved_and_moved_back(tmp_path):
         assert post("undo").json()["kind"] == "keep"
         served.refused(post("undo"), 404, says="no decision")
         served.refused(client.post("/duplicates/undo"), 401, says="writing needs")
-
-
-@pytest.mark.parametrize(("params", "problem"), [({"k": 100_000}, "k"), ({"where": "colour = 1"}, "colour")])
-def test_duplicates_beyond_the_limits_are_refused(client, params, problem):
-    served.refused(client.get("/duplicates", params=params), 422, says=problem)
 
 
 # Pages of answers against one long ranking
@@ -420,39 +407,38 @@ QUESTIONS = {
 @pytest.mark.parametrize("k", [60, DEPTH])
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("leave_out", [None, "000"])
-def test_pages_are_cut_out_of_one_ranking_with_every_answer_once(ranked, question, k, leave_out):
+def test_pages_are_cut_out_of_one_ranking_with_every_answer_once(ranked, question, k, leave_out, monkeypatch):
+    monkeypatch.setitem(search.schemas.MOST, "k", MOST)
     words, bits_alone, options = QUESTIONS[question]
     query, found = ask(ranked, words, bits_alone), []
     for offset in range(0, MOST, k):
         of_page = min(k, MOST - offset)
-        asked = SearchOptions(**{**vars(options), "k": of_page})
-        page = search.answer_page(ranked, query, asked, offset, MOST, leave_out)
+        page = search.answer_page(ranked, query, replace(options, k=of_page), offset, leave_out)
         assert len(page.hits) <= of_page
         found += [hit.id for hit in page.hits]
     assert len(set(found)) == len(found)
-    whole = search.answer_page(ranked, query, SearchOptions(**{**vars(options), "k": MOST}), 0, MOST, leave_out)
+    whole = search.answer_page(ranked, query, replace(options, k=MOST), 0, leave_out)
     assert [hit.id for hit in whole.hits] == found
-    limited = SearchOptions(**{**vars(options), "k": DEPTH, "limit": DEPTH})
-    best = [hit.id for hit in answer(ranked, query, limited) if hit.id != leave_out]
     if options.collapse is None:
+        best = [hit.id for hit in answer(ranked, query, replace(options, k=DEPTH, limit=DEPTH)) if hit.id != leave_out]
         assert found[: len(best)] == best
-        everything = SearchOptions(**{**vars(options), "k": MOST, "limit": MOST})
-        assert set(found) >= {hit.id for hit in answer(ranked, query, everything)} - {leave_out}
+        everything = answer(ranked, query, replace(options, k=MOST, limit=MOST))
+        assert set(found) >= {hit.id for hit in everything} - {leave_out}
 
 
 def test_an_item_that_is_left_out_takes_its_near_duplicates_along(ranked):
-    query = ask(ranked)
-    page = search.answer_page(ranked, query, SearchOptions(k=10, collapse=0), leave_out="001")
-    assert page.alike == ["000"]
-    assert not {"000", "001"} & {hit.id for hit in page.hits}
-    assert len(page.hits) == 10
-    assert search.answer_page(ranked, query, SearchOptions(k=10), leave_out="001").alike is None
-    assert search.answer_page(ranked, query, SearchOptions(k=10), leave_out="001").hits[0].id == "000"
+    folded, plain = (
+        search.answer_page(ranked, ask(ranked), SearchOptions(k=10, collapse=collapse), leave_out="001")
+        for collapse in (0, None)
+    )
+    assert (folded.alike, len(folded.hits)) == (["000"], 10)
+    assert not {"000", "001"} & {hit.id for hit in folded.hits}
+    assert (plain.alike, plain.hits[0].id) == (None, "000")
 
 
 def test_behind_more_duplicates_than_are_looked_at_first_come_the_others():
     codes = np.array([[0]] * DEPTH + [[15], [240], [255]], np.uint8)
     ids = [f"{n:03}" for n in range(len(codes))]
     with open_codes(CodeSet(ids, {"image": codes, "text": codes}, None, n_bits=8)) as store:
-        page = search.answer_page(store, Query(codes[0], words="sea"), SearchOptions(collapse=0, k=10), most=MOST)
+        page = search.answer_page(store, Query(codes[0], words="sea"), SearchOptions(collapse=0, k=10))
         assert [hit.id for hit in page.hits] == ["000", *ids[DEPTH:]]

@@ -1,7 +1,6 @@
 """Batches, guards, counters, and a real process: started, asked, stopped."""
 
 import asyncio
-import json
 import os
 import re
 import signal
@@ -10,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +30,7 @@ from channelhash.serve.service import Limits, _Batcher
 from refusals import check_refusal
 from serve.served import (
     TOKEN,
+    WRITER,
     app_of,
     model_and_token,
     on_loopback,
@@ -76,33 +75,20 @@ def test_items_that_come_while_the_model_is_busy_are_encoded_together_and_fail_a
 
 
 def test_more_requests_than_allowed_at_one_time_are_refused_but_health_is_not(tmp_path, model):
-    store = small_store(tmp_path, model)
-    app = app_of(store, model, limits=Limits(concurrency=2))
-    inside, go_on = threading.Semaphore(0), threading.Event()
-    counted = store.label_counts
+    with serving(tmp_path, model, limits=Limits(concurrency=2)) as client:
+        counted, answers = client.app_store.label_counts, []
+        within = iter([["/labels"], ["/info", "/health", "/metrics"]])  # the first request, and the second
 
-    def slow():
-        inside.release()
-        assert go_on.wait(30)
-        return counted()
+        def ask_within():
+            answers.append([client.get(path) for path in next(within)])
+            return counted()
 
-    store.label_counts = slow
-
-    async def ask():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://testserver") as client:
-            held = [asyncio.create_task(client.get("/labels")) for _ in range(2)]
-            for _ in held:
-                await asyncio.to_thread(inside.acquire)
-            refused = await client.get("/info")
-            healthy = await client.get("/health")
-            go_on.set()
-            return refused, healthy, [await answer for answer in held], await client.get("/info")
-
-    refused, healthy, held, after = asyncio.run(ask())
+        client.app_store.label_counts = ask_within
+        others = client.get("/labels"), client.get("/info")
+    [refused, *healthy], second = answers
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     assert "too many requests" in refused.json()["error"]
-    assert [answer.status_code for answer in (healthy, *held, after)] == [200] * 4
-    store.close()
+    assert [answer.status_code for answer in (*healthy, *second, *others)] == [200] * 5
 
 
 def test_every_answer_forbids_other_hosts_and_guessing(client):
@@ -113,9 +99,14 @@ def test_every_answer_forbids_other_hosts_and_guessing(client):
         assert "access-control-allow-origin" not in headers
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[::2]"])
-def test_another_host_name_is_refused(client, host):
-    refused(client.get("/info", headers={"Host": host}), 400, says="Host")
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::2]", "10.0.3.7:8080"])
+def test_another_host_name_is_refused_but_to_probes(client, host):
+    headers = {"Host": host}
+    for path in ("/", "/info", "/health/", "/ready/", "/items"):
+        refused(client.get(path, headers=headers), 400, says="Host")
+    for method in ("GET", "HEAD"):
+        assert client.request(method, "/health", headers=headers).status_code == 200
+        assert client.request(method, "/ready", headers=headers).status_code in (200, 503)
     assert client.get("/info", headers={"Host": "127.0.0.1:8080"}).status_code == 200
 
 
@@ -249,7 +240,7 @@ def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
     small_store(tmp_path, model).close()
     options = model_and_token(tmp_path, model)
     with started(tmp_path / "store", *options, "--log-level", "info") as (process, address):
-        assert ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}, TOKEN) == {"items": 1}
+        assert ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}) == {"items": 1}
         question = b'{"id": "item001"}'
         with socket.create_connection(place_of(address), timeout=60) as connection:  # a request under way is answered
             length = f"Content-Length: {len(question)}"
@@ -273,7 +264,7 @@ def test_a_file_of_codes_is_served_with_its_model_and_takes_no_token(tmp_path, m
         assert client.get("/info").json()["codes"] == {"text": 2}
         assert client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
     with TestClient(app_of(open_store(path), model, token=TOKEN)) as client:
-        refused(client.delete("/items/a", headers={"Authorization": f"Bearer {TOKEN}"}), 403, says="only be read")
+        refused(client.delete("/items/a", headers=WRITER), 403, says="only be read")
     (tmp_path / "token").write_text(TOKEN)
     check_refusal("can only be read", open_app, str(path), None, Limits(), tmp_path / "token", None)
 
@@ -291,13 +282,11 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
     assert_refused(capsys, "serve", tmp_path / "store", "--host", "192.0.2.1", "--port", 0, says="cannot listen")
 
 
-def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_path):
+def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_path, model):
     asked = threading.Event()
     fail = Mock(side_effect=InputError("a line in the log"))
-    steps = {"one": lambda: asked.wait(30), "two": fail, "three": list}
-    model = small_model(tmp_path)
-    app = app_of(small_store(tmp_path, model), model)
-    app.state.service.steps = steps
+    app = app_of(small_store(tmp_path, model))
+    app.state.service.steps = {"one": lambda: asked.wait(30), "two": fail, "three": list}
     with TestClient(app) as client:
         assert client.get("/info").json()["loading"] == ["one", "two", "three"]
         early = client.get("/ready")
@@ -312,12 +301,10 @@ def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_
         assert (client.head("/ready").status_code, client.head("/ready").content) == (200, b"")
 
 
-def ask(address: str, path: str, body: object = None, token: str = "") -> dict:
+def ask(address: str, path: str, body: object = None) -> dict:
     """Answer of a server over a connection of its own."""
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    request = urllib.request.Request(address + path, body and json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.loads(answer.read())
+    answer = httpx.request("POST" if body else "GET", address + path, json=body, headers=WRITER, timeout=60)
+    return answer.raise_for_status().json()
 
 
 def children(pid: int) -> list[int]:
@@ -327,14 +314,10 @@ def children(pid: int) -> list[int]:
     return [child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
-def metrics_of(address: str) -> str:
-    return urllib.request.urlopen(f"{address}metrics", timeout=60).read().decode()
-
-
 def searches_counted(address: str) -> float:
     """Number of searches that were answered, by the server's counters."""
-    counted = re.search(r'requests_total\{method="POST",route="/search",status="200"\} (\S+)', metrics_of(address))
-    return float(counted[1])
+    metrics = httpx.get(f"{address}metrics", timeout=60).text
+    return float(re.search(r'requests_total\{method="POST",route="/search",status="200"\} (\S+)', metrics)[1])
 
 
 @pytest.mark.slow
@@ -353,7 +336,7 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
         n_items = len(before[0])
         maps = [Path(f"/proc/{pid}/maps") for pid in workers]
         until(lambda: all("snapshot-" in each.read_text(encoding="utf-8") for each in maps))  # codes are in the files
-        ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}, TOKEN)
+        ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]})
         more = [n_items + 1] * 4  # the workers are asked in turn
         until(lambda: [len(ask(address, "search", question)["results"]) for _ in range(4)] == more)
         until(lambda: searches_counted(address) >= 8)  # each is counted a moment after its answer was sent
@@ -362,14 +345,13 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
         for _ in range(20):  # the one that is there, then both
             assert ask(address, "health") == {"status": "ok", "items": n_items + 1}
         assert searches_counted(address) >= 8  # those of the killed one, too
-        metrics = metrics_of(address)
+        metrics = httpx.get(f"{address}metrics", timeout=60).text
         assert f"channelhash_items {n_items + 1}.0" in metrics
         assert "channelhash_running_requests 1.0" in metrics
         process.send_signal(signal.SIGTERM)
         written = check_order(process)
-        assert all(
-            line in written for line in ("another one takes its place", " INFO method=POST path=/search status=200")
-        )
+        assert "another one takes its place" in written
+        assert " INFO method=POST path=/search status=200" in written
     assert "late" in open_store(tmp_path / "store")
 
 

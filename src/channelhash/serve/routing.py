@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar
 
-import anyio.to_thread
+from anyio.to_thread import run_sync
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 from starlette.datastructures import FormData
@@ -20,14 +20,8 @@ from channelhash.serve.service import Service
 
 # A form has a picture and a few fields; more are refused while they are read.
 _MAX_FILES, _MAX_FIELDS = 2, 32
-
-
 _SLICE = 65536
-
-
 _MAX_KEYS = 1000
-
-
 # Seconds that a large body waits for others.
 _UPLOAD_WAIT = 10
 
@@ -69,7 +63,7 @@ class Route(APIRoute):
             limit, seconds = limits.question_bytes, limits.question_seconds
         try:
             async with asyncio.timeout(seconds):
-                return _Received(request, await _receive_body(request, limit, service, stack), service.reading_forms)
+                return _Received(request, await _receive_body(request, limit, service, stack))
         except TimeoutError:
             line = f"the body did not arrive within {seconds:g} seconds"
             raise HTTPException(408, line, {"Connection": "close"}) from None
@@ -118,10 +112,9 @@ def _check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 class _Received(Request):
     """A request whose body is there; a form is read in a worker thread, not many at one time."""
 
-    def __init__(self, request: Request, body: bytes, limiter: anyio.CapacityLimiter) -> None:
+    def __init__(self, request: Request, body: bytes) -> None:
         super().__init__(request.scope, request.receive)
         self._body = body
-        self._limiter = limiter
 
     async def stream(self) -> AsyncIterator[bytes]:  # type: ignore[override]
         """Yield the body in slices, so that a reader of forms does not hold the interpreter for long."""
@@ -139,4 +132,4 @@ class _Received(Request):
         async def read() -> FormData:
             return await super(_Received, self).form(max_files=_MAX_FILES, max_fields=_MAX_FIELDS)
 
-        return await anyio.to_thread.run_sync(lambda: asyncio.run(read()), limiter=self._limiter)
+        return await run_sync(lambda: asyncio.run(read()), limiter=self.app.state.service.reading_forms)

@@ -150,7 +150,7 @@ async def _search_parts(service: Service, question: _Question, parts: list[queri
 def _is_plain(service: Service, request: schemas.SearchRequest) -> bool:
     """Return whether a search is for words alone, by their codes, and takes milliseconds unless they name a date."""
     others = (request.id, request.code, request.minus, request.minus_ids)
-    if not (request.text or "").strip() or any(others) or request.by == "words" or not _is_quick(request):
+    if not request.text or any(others) or request.by == "words" or not _is_quick(request):
         return False
     return service.encoding.done() and not service.encoding.exception() and service.encoding.result().quick
 
@@ -161,13 +161,13 @@ def _plain_words(service: Service, request: schemas.SearchRequest, start: float)
     model = service.encoding.result().model
     if narrowed is None or queries.has_unknown_words(model, narrowed.text):
         return None
-    question = _Question(request, narrowed, queries.parse_question(narrowed.text), start)
-    parts, note = queries.check_parts(question.words), queries.unread(model, narrowed.text)
+    words, note = queries.parse_question(narrowed.text), queries.unread(model, narrowed.text)
+    question = _Question(request, narrowed, words, start)
 
     def answer_with(outputs: list[Outputs]) -> Response:
-        return _search(service, question, queries.make_query(parts, outputs), "text", note)
+        return _search(service, question, queries.make_query(words, outputs), "text", note)
 
-    return Words([part.content for part in parts], answer_with)
+    return Words([part.content for part in words], answer_with)
 
 
 def _is_quick(options: schemas.SearchOptions) -> bool:
@@ -191,17 +191,12 @@ class _Page(NamedTuple):
 
 
 def answer_page(
-    store: Store,
-    query: Query,
-    options: SearchOptions,
-    offset: int = 0,
-    most: int = schemas.MOST["k"],
-    leave_out: str | None = None,
+    store: Store, query: Query, options: SearchOptions, offset: int = 0, leave_out: str | None = None
 ) -> _Page:
     """Return ``options.k`` answers to a query from ``offset`` on; over all offsets, each comes once.
 
-    The ranking is that of `answer` for its `DEPTH` best, behind which come those that the same
-    finds among its ``most`` best: what fused rankings say of the first hundred depends on how deep they go.
+    The ranking is that of `answer` for its `DEPTH` best, behind which come those that the same finds among all that a
+    request may ask for: what fused rankings say of the first hundred depends on how deep they go.
 
     >>> import numpy as np, channelhash as ch
     >>> from channelhash.search.sqlite.store import open_codes
@@ -216,7 +211,7 @@ def answer_page(
     hits = answer(store, query, replace(options, k=first, limit=first))
     if len(hits) < end and (len(hits) == DEPTH or options.collapse is not None):
         seen = {name for hit in hits for name in (hit.id, *(hit.duplicates or ()))}
-        rest = most + (leave_out is not None)
+        rest = schemas.MOST["k"] + (leave_out is not None)
         further = answer(store, query, replace(options, k=rest, limit=rest))
         hits += [hit for hit in further if seen.isdisjoint((hit.id, *(hit.duplicates or ())))]
     groups = [(hit.id, *(hit.duplicates or ())) for hit in hits if leave_out in (hit.id, *(hit.duplicates or ()))]
@@ -282,7 +277,7 @@ def _answer(service: Service, question: _Question, query: Query, other: _Other |
     if by_date:
         store_options = replace(store_options, k=schemas.MOST["k"])
     offset = 0 if by_date else options.offset
-    page = answer_page(service.store, query, store_options, offset, leave_out=left_out)
+    page = answer_page(service.store, query, store_options, offset, left_out)
     hits = [hit for hit in page.hits if hit.fits or not options.fitting]
     unlikely = len(hits) < len(page.hits)
     if by_date:
