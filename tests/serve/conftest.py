@@ -17,5 +17,5 @@ def model(folder):
 
 @pytest.fixture(scope="module")
 def client(folder, model):
-    with serving(folder, model=model) as client:
+    with serving(folder, model) as client:
         yield client

@@ -67,7 +67,7 @@ def test_one_token_for_both_is_refused(tmp_path, model):
 
 
 def test_a_store_that_was_removed_takes_no_write_and_the_server_still_ends(tmp_path, model):
-    with serving(tmp_path, model=model) as client:
+    with serving(tmp_path, model) as client:
         shutil.rmtree(tmp_path / "store")
         new = {"items": [{"id": "lost", "text": "a"}]}
         refused(client.post("/items", json=new, headers=WRITER), 500, says="was removed")

@@ -1,6 +1,5 @@
 """Attacks by requests: what they get, how long others wait meanwhile, and what they cost the server."""
 
-import http.client
 import json
 import re
 import resource
@@ -94,25 +93,18 @@ class Server(NamedTuple):
 
     def ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> str:
         """Send one request on a connection of its own; return the status, or why there is none."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
-        try:
-            with suppress(BrokenPipeError, ConnectionResetError):  # refused before all was sent
-                connection.request(method, path, body or None, headers)
-            answer = connection.getresponse()
-            answer.read()
-            return str(answer.status)
-        except (OSError, http.client.HTTPException) as error:
-            return type(error).__name__
-        finally:
-            connection.close()
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        return self.raw(head(method, path, *lines, f"Content-Length: {len(body)}", "Connection: close") + body)
 
     def raw(self, content: bytes) -> str:
         """Send bytes; return the first status, or why there is none."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=90) as connection:
-                with suppress(BrokenPipeError, ConnectionResetError):
+                with suppress(BrokenPipeError, ConnectionResetError):  # refused before all was sent
                     connection.sendall(content)
                 answer = connection.recv(100)
+                while connection.recv(MB):  # until it is closed
+                    pass
                 return answer.split()[1].decode() if answer else "closed"
         except OSError as error:
             return type(error).__name__

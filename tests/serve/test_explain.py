@@ -75,7 +75,7 @@ def test_what_cannot_be_explained_is_refused(client, body, status, says):
 
 
 def test_a_picture_that_has_gone_and_limits_are_said(tmp_path, model):
-    with serving(tmp_path, limits=Limits(patches=11, words=1), model=model) as client:
+    with serving(tmp_path, model, limits=Limits(patches=11, words=1)) as client:
         (tmp_path / "images" / "3.png").unlink()
         found = asked(client, {"text": "dark red"}, {"id": "item003", "modality": "image"})
         assert len(found["sides"][0]["words"]) == 1

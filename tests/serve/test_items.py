@@ -91,7 +91,7 @@ def test_metadata_of_a_picture_that_cannot_be_stored_is_refused(client, metadata
 
 
 def test_without_a_token_file_nobody_writes_and_the_answer_says_how_to(tmp_path, model):
-    with serving(tmp_path, token=None, model=model) as client:
+    with serving(tmp_path, model, token=None) as client:
         refused(client.delete("/items/item001", headers=WRITER), 403, says="--token-file")
         assert client.get("/info").json()["writable"] is False
         assert client.get("/items/item001").status_code == 200
@@ -130,7 +130,7 @@ def test_an_original_is_the_file_as_it_is_stored_if_it_is_a_picture(client, fold
 
 
 def test_pictures_follow_the_file_and_thumbnails_are_opaque(tmp_path, model):
-    with serving(tmp_path, model=model) as client:
+    with serving(tmp_path, model) as client:
         before = client.get("/images/item000?size=64").content
         Image.new("RGBA", (64, 64), (0, 0, 0, 0)).save(tmp_path / "images" / "0.png")
         after = client.get("/images/item000?size=64").content
@@ -143,7 +143,7 @@ def test_pictures_follow_the_file_and_thumbnails_are_opaque(tmp_path, model):
 
 
 def test_stored_pictures_of_more_pixels_than_uploads_have_thumbnails(tmp_path, model, monkeypatch):
-    with serving(tmp_path, limits=Limits(pixels=1000), model=model) as client:
+    with serving(tmp_path, model, limits=Limits(pixels=1000)) as client:
         path = tmp_path / "images" / "0.png"
         for file_format in ("JPEG", "PNG"):
             Image.new("RGB", (80, 40), "red").save(path, file_format)

@@ -15,21 +15,17 @@ from channelhash.serve.service import Limits
 from serve.served import ODD_ID, TOKEN, app_of, on_loopback, small_model, small_store, store_of_copies
 
 pytestmark = pytest.mark.browser
-
-
-def chromium() -> str:
-    """The browser. Fails, and does not skip, where there is none."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = next(filter(None, map(shutil.which, names)), None)
-    if path is None:
-        pytest.fail("these tests drive Chromium: install it (Debian: apt-get install chromium), or -m 'not browser'")
-    return path
+OURS = re.compile(r"blob:|data:|http://127\.0\.0\.1[:/]")
 
 
 @pytest.fixture(scope="module")
 def browser():
+    """The browser. Fails, and does not skip, where there is none."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.fail("these tests drive Chromium: install it (Debian: apt-get install chromium), or -m 'not browser'")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()
 
@@ -50,15 +46,11 @@ def page(browser):
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda line: wrong.append(line.text) if "Content Security Policy" in line.text else None)
-    page.on("request", lambda request: wrong.append(request.url) if _foreign(request.url) else None)
+    page.on("request", lambda request: None if OURS.match(request.url) else wrong.append(request.url))
     yield page
     page.unroute_all(behavior="ignoreErrors")
     page.close()
     assert not wrong
-
-
-def _foreign(url: str) -> bool:
-    return urlsplit(url).scheme not in ("blob", "data") and urlsplit(url).hostname != "127.0.0.1"
 
 
 def asked(page: Page) -> dict[str, list[str]]:

@@ -29,7 +29,6 @@ from channelhash.serve.server import allowed_hosts, listen
 from channelhash.serve.service import Limits, _Batcher
 from refusals import check_refusal
 from serve.served import (
-    TOKEN,
     WRITER,
     app_of,
     model_and_token,
@@ -207,10 +206,7 @@ def test_a_client_that_reads_nothing_is_left(client, monkeypatch, reads):
 
 
 def test_half_sent_bodies_take_no_place(tmp_path, model):
-    with (
-        serving(tmp_path, limits=Limits(concurrency=1), model=model) as client,
-        on_loopback(client.app, "off") as address,
-    ):
+    with serving(tmp_path, model, limits=Limits(concurrency=1)) as client, on_loopback(client.app, "off") as address:
         connections = [socket.create_connection(place_of(address)) for _ in range(80)]
         for connection in connections:
             connection.sendall(HALF)
@@ -221,7 +217,7 @@ def test_half_sent_bodies_take_no_place(tmp_path, model):
 
 def test_uploads_beyond_their_places_are_refused(tmp_path, model, monkeypatch):
     monkeypatch.setattr(routing, "_UPLOAD_WAIT", 0.01)
-    with serving(tmp_path, model=model) as client:
+    with serving(tmp_path, model) as client:
         client.app.state.service.uploading = asyncio.Semaphore(0)
         answer = client.post("/search/image", files={"image": bytes(100_000)})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
@@ -259,14 +255,13 @@ def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
 def test_a_file_of_codes_is_served_with_its_model_and_takes_no_token(tmp_path, model):
     codes = CodeSet(["a", "b"], {"text": model.encode_texts(["red", "blue"])}, None, 12, model=model.fingerprint())
     codes.save(path := tmp_path / "codes.parquet")
-    model.save_pretrained(tmp_path / "model")
+    *_, token = model_and_token(tmp_path, model)
     with TestClient(open_app(str(path), tmp_path / "model", Limits(), None, None)) as client:
         assert client.get("/info").json()["codes"] == {"text": 2}
         assert client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
-    with TestClient(app_of(open_store(path), model, token=TOKEN)) as client:
-        refused(client.delete("/items/a", headers=WRITER), 403, says="only be read")
-    (tmp_path / "token").write_text(TOKEN)
-    check_refusal("can only be read", open_app, str(path), None, Limits(), tmp_path / "token", None)
+    with TestClient(app_of(open_store(path), model, token=token.read_text())) as client:
+        refused(client.delete("/items/a", headers=WRITER), 403, says="this store can only be read")
+    check_refusal("can only be read", open_app, str(path), None, Limits(), token, None)
 
 
 def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
