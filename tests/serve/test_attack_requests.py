@@ -1,13 +1,12 @@
 """Attacks by requests: what they get, how long others wait meanwhile, and what they cost the server."""
 
+import io
 import json
 import re
 import resource
 import socket
-import struct
 import threading
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +17,12 @@ from typing import NamedTuple
 
 import psutil
 import pytest
+from PIL import Image
 
 from serve.served import WRITER, model_and_token, refused, small_model, small_store, started
 
 MB = 1_000_000
 JSON = {"Content-Type": "application/json"}
-Request = tuple[str, str, bytes, dict[str, str]]
 
 
 def json_bodies(size: int) -> dict[str, bytes]:
@@ -67,22 +66,21 @@ def upload(content: bytes) -> tuple[bytes, dict[str, str]]:
     return form([('Content-Disposition: form-data; name="image"; filename="a.png"', content)])
 
 
-def png(width: int, height: int, depth: int = 1) -> bytes:
-    """A black PNG of any size in few bytes, written without ever holding its pixels."""
-    packer, row = zlib.compressobj(9), bytes(1 + -(-width * depth // 8))
-    rows = max(1, MB // len(row))
-    packed = b"".join(packer.compress(row * min(rows, height - done)) for done in range(0, height, rows))
-    header = struct.pack(">IIBBBBB", width, height, min(depth, 8), 2 if depth == 24 else 0, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", packed + packer.flush()), (b"IEND", b""))
-    written = b"\x89PNG\r\n\x1a\n"
-    for name, content in chunks:
-        written += struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-    return written
+def png(mode: str, *size: int) -> bytes:
+    """A black PNG of any size in few bytes."""
+    Image.new(mode, size).save(out := io.BytesIO(), "PNG")
+    return out.getvalue()
 
 
 def head(method: str, path: str, *lines: str) -> bytes:
     """The start of a request, up to its body."""
     return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
+
+
+def request(method: str, path: str, body: bytes = b"", headers: dict[str, str] = JSON) -> bytes:
+    """A request after whose answer the connection ends."""
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    return head(method, path, *lines, f"Content-Length: {len(body)}", "Connection: close") + body
 
 
 class Server(NamedTuple):
@@ -91,13 +89,8 @@ class Server(NamedTuple):
     process: psutil.Process
     port: int
 
-    def ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> str:
-        """Send one request on a connection of its own; return the status, or why there is none."""
-        lines = [f"{name}: {value}" for name, value in headers.items()]
-        return self.raw(head(method, path, *lines, f"Content-Length: {len(body)}", "Connection: close") + body)
-
-    def raw(self, content: bytes) -> str:
-        """Send bytes; return the first status, or why there is none."""
+    def ask(self, content: bytes) -> str:
+        """Send a request on a connection of its own; return the status, or why there is none."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=90) as connection:
                 with suppress(BrokenPipeError, ConnectionResetError):  # refused before all was sent
@@ -113,17 +106,12 @@ class Server(NamedTuple):
 Attack = Callable[[Server], Counter[str]]
 
 
-def at_once(*requests: Request) -> Attack:
+def at_once(*requests: bytes) -> Attack:
     def attack(server: Server) -> Counter[str]:
         with ThreadPoolExecutor(len(requests)) as clients:
-            return Counter(clients.map(lambda request: server.ask(*request), requests))
+            return Counter(clients.map(server.ask, requests))
 
     return attack
-
-
-def raw_at_once(server: Server, n: int, content: bytes) -> Counter[str]:
-    with ThreadPoolExecutor(n) as clients:
-        return Counter(clients.map(server.raw, [content] * n))
 
 
 def hold(server: Server, n: int, start: bytes, seconds: float) -> Counter[str]:
@@ -160,27 +148,27 @@ def attacks() -> dict[str, Attack]:
     half_picture = head("POST", picture, "Content-Type: multipart/form-data; boundary=xxxx", "Content-Length: 15000000")
     half_picture += bytes(14 * MB)
     chunked = head("POST", post, "Content-Type: application/json", "Transfer-Encoding: chunked")
-    colour = ("POST", picture, *upload(png(6300, 6300, 24)))
+    colour = request("POST", picture, *upload(png("RGB", 6300, 6300)))
     found = {
-        "a million unknown keys, 4 at once": at_once(*[("POST", post, keys, JSON)] * 4),
-        "a million unknown keys, with the token": at_once(("POST", "/items", keys, write)),
-        "4 million empty items, with the token": at_once(("POST", "/items", items, write)),
-        "4 million empty items, no token, 4 at once": at_once(*[("POST", "/items", items, JSON)] * 4),
-        "64 of the largest searches at once": at_once(*[("POST", post, large, JSON)] * 64),
-        "a write of 1000 long texts, 4 at once": at_once(*[("POST", "/items", texts, write)] * 4),
-        "picture: 1 x 40,000,000, 4 at once": at_once(*[("POST", picture, *upload(png(1, 40 * MB)))] * 4),
+        "a million unknown keys, 4 at once": at_once(*[request("POST", post, keys)] * 4),
+        "a million unknown keys, with the token": at_once(request("POST", "/items", keys, write)),
+        "4 million empty items, with the token": at_once(request("POST", "/items", items, write)),
+        "4 million empty items, no token, 4 at once": at_once(*[request("POST", "/items", items)] * 4),
+        "64 of the largest searches at once": at_once(*[request("POST", post, large)] * 64),
+        "a write of 1000 long texts, 4 at once": at_once(*[request("POST", "/items", texts, write)] * 4),
+        "picture: 1 x 40,000,000, 4 at once": at_once(*[request("POST", picture, *upload(png("1", 1, 40 * MB)))] * 4),
         "picture: 6,300 x 6,300 in colour, 32 at once": at_once(*[colour] * 32),
-        "form: breaks that are none": at_once(("POST", picture, *upload(b"\r\n--xxx" * (15 * MB // 7)))),
-        "form: a header of 15 MB": at_once(("POST", picture, *form([("X: " + "y" * 15 * MB, b"")]))),
+        "form: breaks that are none": at_once(request("POST", picture, *upload(b"\r\n--xxx" * (15 * MB // 7)))),
+        "form: a header of 15 MB": at_once(request("POST", picture, *form([("X: " + "y" * 15 * MB, b"")]))),
         "80 half-sent bodies": partial(hold, n=80, start=half, seconds=25),
         "80 half-sent pictures of 14 MB": partial(hold, n=80, start=half_picture, seconds=25),
         "300 half-sent headers": partial(hold, n=300, start=b"GET /info HTTP/1.1\r\nHost: loc", seconds=25),
         "1500 connections that say nothing": partial(hold, n=1500, start=b"", seconds=25),
         "100 clients that ask for 200 answers and read none": partial(hold, n=100, start=search * 200, seconds=45),
-        "chunks of one byte, 8 at once": partial(raw_at_once, n=8, content=chunked + b"1\r\n \r\n" * 200_000),
+        "chunks of one byte, 8 at once": at_once(*[chunked + b"1\r\n \r\n" * 200_000] * 8),
     }
     bodies = json_bodies(15 * MB).items()
-    return found | {f"15 MB: {name}": at_once(("POST", post, body, JSON)) for name, body in bodies}
+    return found | {f"15 MB: {name}": at_once(request("POST", post, body)) for name, body in bodies}
 
 
 def served_of_2000_items(folder: Path) -> tuple[object, ...]:
@@ -200,7 +188,7 @@ def measure(server: Server, attack: Attack) -> dict[str, object]:
     def watch() -> None:
         while not ended.wait(0.05):
             start = time.perf_counter()
-            healthy[server.ask("GET", "/health", b"", {})] += 1
+            healthy[server.ask(request("GET", "/health"))] += 1
             longest[0] = max(longest[0], time.perf_counter() - start)
 
     watcher = threading.Thread(target=watch)
@@ -250,7 +238,7 @@ def test_a_server_answers_others_during_every_attack(tmp_path):
     for name, attack in attacks().items():
         with open(tmp_path / "log.txt", "a") as log, started(*arguments, log=log) as (process, address):
             server = Server(psutil.Process(process.pid), int(address.strip("/").rpartition(":")[2]))
-            server.ask("POST", "/search", b'{"text":"a red picture"}', JSON)
+            server.ask(request("POST", "/search", b'{"text":"a red picture"}'))
             result = measure(server, attack)
         print(name, result)
         assert result["alive"], name

@@ -51,14 +51,13 @@ def serve(
 
     Example: channelhash serve photos --port 8080
     """
-    from channelhash.serve import server
+    from channelhash.serve import server, service
     from channelhash.serve.app import open_app
-    from channelhash.serve.service import Limits
     from channelhash.utils.watch import Report
 
     # Between two questions, PyTorch's threads would keep a core busy with waiting.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    limits = Limits(upload_bytes=round(max_upload * 1e6))
+    limits = service.Limits(upload_bytes=round(max_upload * 1e6))
     when_stopped(f"{store} keeps every write that was answered")
     with server.listen(host, port) as listening:
         report, hosts = Report.new(), server.allowed_hosts(host, allow_host)

@@ -19,8 +19,7 @@ from channelhash.search import STORES, find_or_keep, open_store
 from channelhash.search.query import load_encoder, load_query_encoder
 from channelhash.search.store import Store
 from channelhash.serve import items, middleware, schemas, search
-from channelhash.serve.middleware import PROBLEMS
-from channelhash.serve.routing import Route
+from channelhash.serve.routing import PROBLEMS, TOKEN_PROBLEM, Route, content_tag
 from channelhash.serve.service import CurrentService, Limits, Service
 from channelhash.utils.watch import Report
 
@@ -38,7 +37,7 @@ def create_app(service: Service) -> FastAPI:
         yield
         service.close()
 
-    needs_token: dict[str, Any] = {"dependencies": [Depends(_BEARER)], "responses": middleware.TOKEN_PROBLEM}
+    needs_token: dict[str, Any] = {"dependencies": [Depends(_BEARER)], "responses": TOKEN_PROBLEM}
     of_readers = needs_token if service.read_token else {}
     readers = (search.router, items.readers, _router, _metrics_router)
     routers = [*((router, of_readers) for router in readers), (items.writers, needs_token)]
@@ -185,5 +184,5 @@ def _make_page_router() -> APIRouter:
 
 
 async def _send(content: bytes, media_type: str) -> Response:
-    headers = {"Cache-Control": "no-cache", "ETag": middleware.content_tag(content)}
+    headers = {"Cache-Control": "no-cache", "ETag": content_tag(content)}
     return Response(content, media_type=media_type, headers=headers)

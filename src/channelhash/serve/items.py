@@ -28,8 +28,7 @@ from channelhash.search.duplicates import find_duplicates
 from channelhash.search.hits import Hit
 from channelhash.search.sqlite import decisions
 from channelhash.serve import schemas
-from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, content_tag
-from channelhash.serve.routing import Route, WriteRoute
+from channelhash.serve.routing import PROBLEMS, WRITE_PROBLEMS, Route, WriteRoute, content_tag
 from channelhash.serve.service import CurrentService, Service
 from channelhash.utils.files import atomic_path
 from channelhash.utils.image_files import open_image

@@ -4,7 +4,6 @@ Prometheus's client keeps counters in files where the environment names a folder
 imported, and any process can then add up those of all.
 """
 
-import hashlib
 import ipaddress
 import logging
 import os
@@ -25,7 +24,6 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from channelhash.errors import InputError, JobError
-from channelhash.serve.schemas import Problem
 
 #: Environment variable of the folder through which processes share their counters.
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
@@ -45,29 +43,6 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64)
 #: Addresses that a balancer or a container's check asks, which knows no name of the server.
 _PROBES = ("/health", "/ready")
 _log = logging.getLogger("channelhash.serve")
-
-
-def _problems(descriptions: dict[int, str]) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": Problem, "description": line} for status, line in descriptions.items()}
-
-
-#: Error responses of every route, for the API's description.
-PROBLEMS = _problems(
-    {
-        400: "The request cannot be read.",
-        404: "There is no such item.",
-        408: "The body came too slowly.",
-        413: "The request or the picture is too large.",
-        415: "The body is of another type than this address takes.",
-        422: "Something in the request cannot be used; the line names it.",
-        500: "The model or the store failed.",
-        503: "Too many requests at one time.",
-    }
-)
-#: Error response of every route that needs a token.
-TOKEN_PROBLEM = _problems({401: "The token is missing or wrong."})
-#: Error responses of the routes that write.
-WRITE_PROBLEMS = PROBLEMS | TOKEN_PROBLEM | _problems({403: "This server can only be read."})
 
 
 def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) -> ASGIApp:
@@ -136,15 +111,6 @@ def _host(scope: Scope) -> str:
     """Return the header ``Host`` without its port: ``[::1]:80`` is ``::1``."""
     host = Headers(scope=scope).get("host", "").lower()
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-
-
-def content_tag(content: bytes) -> str:
-    """Return the header ``ETag`` of a response's content.
-
-    >>> content_tag(b"body {}")
-    '"62368a1a29259b30"'
-    """
-    return f'"{hashlib.sha256(content).hexdigest()[:16]}"'
 
 
 def _is_current(scope: Scope, start: Message) -> bool:

@@ -5,6 +5,7 @@ client that sends or reads slowly keeps none.
 """
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -16,6 +17,7 @@ from fastapi.routing import APIRoute
 from starlette.datastructures import FormData
 from starlette.requests import ClientDisconnect
 
+from channelhash.serve.schemas import Problem
 from channelhash.serve.service import Service
 
 # A form has a picture and a few fields; more are refused while they are read.
@@ -24,6 +26,29 @@ _SLICE = 65536
 _MAX_KEYS = 1000
 # Seconds that a large body waits for others.
 _UPLOAD_WAIT = 10
+
+
+def _problems(descriptions: dict[int, str]) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": Problem, "description": line} for status, line in descriptions.items()}
+
+
+#: Error responses of every route, for the API's description.
+PROBLEMS = _problems(
+    {
+        400: "The request cannot be read.",
+        404: "There is no such item.",
+        408: "The body came too slowly.",
+        413: "The request or the picture is too large.",
+        415: "The body is of another type than this address takes.",
+        422: "Something in the request cannot be used; the line names it.",
+        500: "The model or the store failed.",
+        503: "Too many requests at one time.",
+    }
+)
+#: Error response of every route that needs a token.
+TOKEN_PROBLEM = _problems({401: "The token is missing or wrong."})
+#: Error responses of the routes that write.
+WRITE_PROBLEMS = PROBLEMS | TOKEN_PROBLEM | _problems({403: "This server can only be read."})
 
 
 class Route(APIRoute):
@@ -101,6 +126,15 @@ async def _receive_body(request: Request, limit: int, service: Service, stack: A
                 line = "too many large uploads at one time; try again in a few seconds"
                 raise HTTPException(503, line, {"Retry-After": "10"}) from None
     return bytes(body)
+
+
+def content_tag(content: bytes) -> str:
+    """Return the header ``ETag`` of a response's content.
+
+    >>> content_tag(b"body {}")
+    '"62368a1a29259b30"'
+    """
+    return f'"{hashlib.sha256(content).hexdigest()[:16]}"'
 
 
 def _check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

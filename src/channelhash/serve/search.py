@@ -22,8 +22,7 @@ from channelhash.search.query import Narrowed, leave_plain, narrow
 from channelhash.search.store import Item, Store
 from channelhash.serve import schemas
 from channelhash.serve.images import open_upload
-from channelhash.serve.middleware import PROBLEMS
-from channelhash.serve.routing import Route
+from channelhash.serve.routing import PROBLEMS, Route
 from channelhash.serve.service import CurrentService, Service, Words
 from channelhash.utils.image_files import RAW_ENDINGS, STORED_FORMATS, open_image
 

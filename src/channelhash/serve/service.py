@@ -354,8 +354,8 @@ class Service:
     async def open_image(self, upload: UploadFile) -> AsyncIterator[tuple[Image.Image, bytes]]:
         """Return an uploaded image and its file's content, checked by `open_upload`, with room to decode it."""
         content = await upload.read()
-        check = partial(open_upload, content, self.limits.pixels, self.limits.side)
-        image = await to_thread.run_sync(check, limiter=self.decoding)
+        limits = self.limits
+        image = await to_thread.run_sync(open_upload, content, limits.pixels, limits.side, limiter=self.decoding)
         is_large = image.width * image.height > _LARGE_IMAGE
         async with self.large_images if is_large else nullcontext():
             yield image, content
