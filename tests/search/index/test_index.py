@@ -197,7 +197,7 @@ def test_a_scan_in_segments_gives_the_answers_of_the_plain_one(segments, density
     queries[2], queries[3] = 0, 255  # before and behind all codes
     allowed = None if density is None else np.random.default_rng(2).random(n) < density
     monkeypatch.setattr(scans, "few_words", 0)  # on all cores
-    monkeypatch.setattr(scans, "_division", lambda search: scans._Division(2 * segments, 8, segments))
+    monkeypatch.setattr(scans, "_division", lambda search: (8, segments))
     index = CodeIndex.build(packed, 64, clusters=False)
     for k in (1, 20, n):
         assert_same(index.nearest(queries, k, allowed), plainly(exact.nearest, queries, packed, k, allowed))

@@ -195,14 +195,15 @@ def test_arrays_come_back(values):
 @pytest.mark.parametrize(("content", "message"), [
     (b"", "not an array's file"),
     (b"no array", "not an array's file"),
-    (saved(np.array([{}], object), allow_pickle=True), "an array of object"),
+    (saved(np.array([{}], object), allow_pickle=True), "cannot create an OBJECT array"),
     (saved(np.asfortranarray(np.eye(3))), "of another layout"),
     (saved(np.arange(3, dtype=">i8")), "an array of >i8"),
     (saved(np.array(["a"])), "an array of <U1"),
-    (saved(np.arange(3))[:-1], "23 bytes of values where the shape is"),
-    (saved(np.arange(3)) + b"x", "25 bytes of values"),
+    (saved(np.arange(3))[:-1], "buffer size"),
+    (saved(np.arange(3)) + b"x", "buffer size"),
+    (saved(np.arange(3)) + bytes(8), "cannot reshape"),
     (saved(np.arange(3)).replace(b"(3,)", b"(-3,"), "not an array's file"),
-    (saved(np.arange(3)).replace(b"(3,), ", b"(-3,),"), "24 bytes of values where the shape is"),
+    (saved(np.arange(3)).replace(b"(3,), ", b"(-3,),"), "of another layout"),
 ])  # fmt: skip
 def test_other_files_are_refused(content, message):
     check_refusal(message, layers._array_from_npy, content, error=ValueError)

@@ -18,8 +18,6 @@ from channelhash.utils.seeds import generator
 #: Codes as words of 32 bits where one is enough, else of 64.
 Words = NDArray[Any]
 _Rows = NDArray[np.uint32]
-#: The rows that count, ``(n,)``; all if it is empty.
-_Mask = NDArray[np.bool_]
 
 _MOST_ROWS = 2**32
 
@@ -171,7 +169,7 @@ class Search(NamedTuple):
     codes: Words
     starts: _Rows
     rows: _Rows
-    allowed: _Mask
+    allowed: NDArray[np.bool_]
     k: int
     radius: int
     n_bits: int
@@ -236,7 +234,9 @@ def _scan_nearest(search: Search) -> list[Matches]:
     >>> _scan_nearest(search)[0].rows.tolist()
     [0]
     """
-    sizes = _sizes(search)
+    sizes = np.diff(search.starts.astype(np.int64))  # of each code, the rows that count
+    if len(search.allowed):
+        sizes = np.add.reduceat(search.allowed[search.rows], search.starts[:-1], dtype=np.int64)
     found = []
     for query in search.queries:
         distances = np.zeros(search.codes.shape[1], np.uint16)
@@ -247,15 +247,6 @@ def _scan_nearest(search: Search) -> list[Matches]:
         limit = min(int(np.searchsorted(met, search.k)), search.radius)
         found.append(_rows(search, distances, limit))
     return found
-
-
-def _sizes(search: Search) -> NDArray[np.int64] | None:
-    """Return the number of rows of each code that count; None where that is 1 for all."""
-    if len(search.allowed):
-        return np.add.reduceat(search.allowed[search.rows], search.starts[:-1], dtype=np.int64)
-    if len(search.rows) == search.codes.shape[1]:
-        return None
-    return search.starts[1:].astype(np.int64) - search.starts[:-1]
 
 
 def _rows(search: Search, distances: NDArray[np.uint16], limit: int) -> Matches:

@@ -81,14 +81,6 @@ def _take(distances, start, size, k, entries, counts, state, starts, rows, allow
                 _add(distances[i], c, k, entries, counts, state)
 
 
-class _Division(NamedTuple):
-    """How a scan is cut into tasks, each a group of queries in a segment of the codes."""
-
-    tasks: int
-    group: int
-    segments: int
-
-
 @inner
 def _first_limit(code, search, begin, end, distances, counts, limit):  # type: ignore[no-untyped-def]
     """Return a limit within which there are ``k`` codes, or the given one.
@@ -124,32 +116,27 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
     return limit
 
 
-@inner
-def _nearest_task(task, division, search, candidates):  # type: ignore[no-untyped-def]
-    """Add the candidates of a few queries in a segment of the codes to ``candidates[segment, query]``."""
-    queries, codes, k = search.queries, search.codes, search.k
-    first, segment = task // division.segments * division.group, task % division.segments
-    last, length = min(first + division.group, len(queries)), -(-codes.shape[1] // division.segments)
-    begin, end = segment * length, min((segment + 1) * length, codes.shape[1])
-    starts, rows, allowed = search.starts, search.rows, search.allowed
-    distances = np.empty(BLOCK, dtype=np.uint16)
-    for q in range(first, last):
-        state, counts = candidates.states[segment, q], candidates.counts[segment, q]
-        state[_LIMIT] = _first_limit(queries[q], search, begin, end, distances, counts, state[_LIMIT])
-    for start in range(begin, end, BLOCK):
-        size = min(BLOCK, end - start)
-        for q in range(first, last):
-            measure(distances, queries[q], codes, start, size)
-            entries = candidates.entries[segment, q]
-            counts = candidates.counts[segment, q]
-            state = candidates.states[segment, q]
-            _take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
-
-
 @njit(cache=True, nogil=True)
-def _nearest_tasks(first, last, division, search, candidates):  # type: ignore[no-untyped-def]
-    for task in range(first, last):
-        _nearest_task(task, division, search, candidates)
+def _nearest_tasks(first_task, last_task, group, segments, search, candidates):  # type: ignore[no-untyped-def]
+    """Add the candidates of groups of queries, each in a segment of the codes, to ``candidates[segment, query]``."""
+    queries, codes, k = search.queries, search.codes, search.k
+    starts, rows, allowed = search.starts, search.rows, search.allowed
+    length, distances = -(-codes.shape[1] // segments), np.empty(BLOCK, dtype=np.uint16)
+    for task in range(first_task, last_task):
+        first, segment = task // segments * group, task % segments
+        last, begin = min(first + group, len(queries)), segment * length
+        end = min(begin + length, codes.shape[1])
+        for q in range(first, last):
+            state, counts = candidates.states[segment, q], candidates.counts[segment, q]
+            state[_LIMIT] = _first_limit(queries[q], search, begin, end, distances, counts, state[_LIMIT])
+        for start in range(begin, end, BLOCK):
+            size = min(BLOCK, end - start)
+            for q in range(first, last):
+                measure(distances, queries[q], codes, start, size)
+                entries = candidates.entries[segment, q]
+                counts = candidates.counts[segment, q]
+                state = candidates.states[segment, q]
+                _take(distances, start, size, k, entries, counts, state, starts, rows, allowed)
 
 
 def search_all(search: Search) -> list[Matches]:
@@ -161,26 +148,25 @@ def search_all(search: Search) -> list[Matches]:
     >>> search_all(search)[0].rows.tolist()
     [0]
     """
-    division, nq, m = _division(search), len(search.queries), search.codes.shape[1]
-    room = min(2 * (search.k + _SPARE), -(-m // division.segments))
-    candidates = _no_candidates(search, division.segments, nq, room)
-    run_tasks(_nearest_tasks, division.tasks, division, search, candidates, alone=search.queries.size * m < few_words)
+    (group, segments), nq, m = _division(search), len(search.queries), search.codes.shape[1]
+    candidates = _no_candidates(search, segments, nq, min(2 * (search.k + _SPARE), -(-m // segments)))
+    tasks, alone = -(-nq // group) * segments, search.queries.size * m < few_words
+    run_tasks(_nearest_tasks, tasks, group, segments, search, candidates, alone=alone)
     rows, distances = np.empty((2, nq, search.k), dtype=np.int64)
     sizes = np.empty(nq, dtype=np.int64)
     _write_answers(candidates, search, rows, distances, sizes)
     return [Matches(rows[q, :size], distances[q, :size]) for q, size in enumerate(sizes)]
 
 
-def _division(search: Search) -> _Division:
-    """Divide a scan such that every core has some tasks, which end at about one time."""
+def _division(search: Search) -> tuple[int, int]:
+    """Return how many queries and segments of the codes make a task, so that all cores end at about one time."""
     nq = len(search.queries)
     if search.queries.size * search.codes.shape[1] < few_words:
-        return _Division(-(-nq // _GROUP), _GROUP, 1)
+        return _GROUP, 1
     threads = loop_threads()
     group = max(1, min(_GROUP, nq // (2 * threads)))
     groups = -(-nq // group)
-    segments = -(-2 * threads // groups)
-    return _Division(groups * segments, group, segments)
+    return group, -(-2 * threads // groups)
 
 
 _SIZE, _LIMIT, _WITHIN = 0, 1, 2

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sqlite3
-import uuid
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from itertools import islice
@@ -21,7 +20,7 @@ from channelhash.search.sqlite.folder import Manifest, StoreFolder, connect, ite
 from channelhash.search.sqlite.guard import Finding, check_database, compare_with_manifest, is_whole_code, readable_text
 from channelhash.search.sqlite.snapshots import check_snapshot
 from channelhash.search.sqlite.store import open_folder
-from channelhash.utils.files import locked, sync, temporary_folder, write_text
+from channelhash.utils.files import atomic_path, locked, sync, temporary_folder, write_text
 
 _BATCH = 10_000
 # Reads of a damaged table that may fail before the rest of it is given up.
@@ -178,35 +177,31 @@ def _connect_to_damaged(folder: StoreFolder) -> sqlite3.Connection:
 
 def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
     """Put a new database of all whole rows in the place of a store's, and return what is lost."""
-    new = folder.path / f".{folder.database.name}.{uuid.uuid4().hex}.tmp"
     log, copy = Path(f"{folder.database}-wal"), folder.path / f"{folder.database.name}.damaged"
     try:
-        with closing(_connect_to_damaged(folder)) as old:
-            old.execute("SELECT * FROM sqlite_master").fetchall()
-            if manifest is None:
-                raise sqlite3.DatabaseError("neither store.json nor the database says of what length codes are")
-            manifest = manifest._replace(writes=0, digest="")
-            with closing(ItemsDatabase(new, manifest=manifest)) as items:
-                names, lost = _copy_items(old, items)
-                if not names:
-                    raise sqlite3.DatabaseError("no item is whole")
-                lost += _copy_codes(old, items, names, manifest.facts)
-                _number_on(folder, old, items)
-            with suppress(sqlite3.DatabaseError):  # what is in the log goes into the damaged file
-                old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        if log.exists():  # or it would be taken for the new file's
-            os.replace(log, f"{copy}-wal")
-        shutil.copyfile(folder.database, copy)
-        os.replace(new, folder.database)
+        with atomic_path(folder.database) as new:
+            with closing(_connect_to_damaged(folder)) as old:
+                old.execute("SELECT * FROM sqlite_master").fetchall()
+                if manifest is None:
+                    raise sqlite3.DatabaseError("neither store.json nor the database says of what length codes are")
+                manifest = manifest._replace(writes=0, digest="")
+                with closing(ItemsDatabase(new, manifest=manifest)) as items:
+                    names, lost = _copy_items(old, items)
+                    if not names:
+                        raise sqlite3.DatabaseError("no item is whole")
+                    lost += _copy_codes(old, items, names, manifest.facts)
+                    _number_on(folder, old, items)
+                with suppress(sqlite3.DatabaseError):  # what is in the log goes into the damaged file
+                    old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if log.exists():  # or it would be taken for the new file's
+                os.replace(log, f"{copy}-wal")
+            shutil.copyfile(folder.database, copy)
         sync(folder.path)
     except sqlite3.DatabaseError as error:
         raise InputError(
             f"{folder.database}: nothing of it can be kept ({error}); restore it from a backup, or remove the folder"
             " and add the items again"
         ) from None
-    finally:
-        for rest in ("", "-wal", "-shm"):
-            Path(f"{new}{rest}").unlink(missing_ok=True)
     write_text(folder.description, manifest.to_json())
     for snapshot in folder.path.glob("snapshot-*"):
         shutil.rmtree(snapshot)

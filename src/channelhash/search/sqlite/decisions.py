@@ -8,14 +8,12 @@ import json
 import os
 import shutil
 import sqlite3
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from channelhash.errors import InputError
 from channelhash.search import find_or_keep
@@ -77,11 +75,11 @@ def decisions(opened: sqlite3.Connection, *kinds: _Kind) -> dict[str, set[int]]:
     ...     decisions(opened)
     {}
     """
-    numbers: dict[str, set[int]] = defaultdict(set)
+    numbers: dict[str, set[int]] = {}
     for name, number, kind in opened.execute("SELECT id, number, kind FROM decisions"):
         if kind in (kinds or ("different", "keep")):
-            numbers[name].add(number)
-    return dict(numbers)
+            numbers.setdefault(name, set()).add(number)
+    return numbers
 
 
 def decide(store: Store, kind: _Kind, ids: Sequence[str]) -> None:
@@ -186,9 +184,10 @@ def _is_hidden(path: Path) -> bool:
 
 def _log(item: Item, target: Path) -> str:
     """Return all that `undo` needs."""
-    rows: dict[str, Mapping[str, NDArray[Any]]] = {"codes": item.codes, "projections": item.projections}
-    values = {name: {key: row.tobytes().hex() for key, row in each.items()} for name, each in rows.items()}
-    return json.dumps({"target": str(target), "metadata": item.metadata, **values})
+    codes = {key: row.tobytes().hex() for key, row in item.codes.items()}
+    projections = {key: row.tobytes().hex() for key, row in item.projections.items()}
+    log = {"target": str(target), "metadata": item.metadata, "codes": codes, "projections": projections}
+    return json.dumps(log)
 
 
 def _move(path: Path, target: Path) -> None:

@@ -6,13 +6,10 @@ people. A row that is gone is missing in an index or leaves a hole in its page, 
 
 import os
 import sqlite3
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 from zlib import crc32
 
 from channelhash.errors import InputError, JobError, NoSpaceError
@@ -46,7 +43,7 @@ def connect(
     """
     name = ":memory:"
     if path is not None:
-        name = f"file:{quote(str(path.absolute()))}?mode={_read_only(path) if read_only else 'rwc' if create else 'rw'}"
+        name = f"{path.absolute().as_uri()}?mode={_read_only(path) if read_only else 'rwc' if create else 'rw'}"
     seconds = 0.0 if alone else _BUSY_SECONDS
     connection = sqlite3.connect(name, timeout=seconds, isolation_level=None, check_same_thread=False, uri=True)
     try:
@@ -156,7 +153,7 @@ def item_checksum(number: Any, item_id: Any, metadata: Any) -> float:
         name = item_id.encode()
         return crc32(b"%d %d %s%s" % (number, len(name), name, metadata.encode()))
     except (AttributeError, TypeError):
-        return nan
+        return float("nan")
 
 
 def code_checksum(item_id: Any, number: Any, serial: Any, modality: Any, code: Any, projection: Any = None) -> float:
@@ -171,7 +168,7 @@ def code_checksum(item_id: Any, number: Any, serial: Any, modality: Any, code: A
         checksum = crc32(b"%d %d %s %s%s" % (number, serial, modality.encode(), item_id.encode(), code))
         return checksum if projection is None else crc32(projection, checksum)
     except (AttributeError, TypeError):
-        return nan
+        return float("nan")
 
 
 def create_tables(connection: sqlite3.Connection, description: str) -> None:
@@ -217,7 +214,7 @@ class Manifest(NamedTuple):
     @classmethod
     def new(cls, facts: Facts) -> "Manifest":
         """Return the manifest of a store that is being made."""
-        return cls(facts, uuid.uuid4().hex)
+        return cls(facts, os.urandom(16).hex())
 
     def to_json(self) -> str:
         """Return the text of ``store.json``."""

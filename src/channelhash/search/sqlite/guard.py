@@ -5,12 +5,10 @@ Who closes the store last seals it: its description then holds the digest of the
 
 import json
 import os
-import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, nullcontext, suppress
-from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -163,11 +161,10 @@ def compare_with_manifest(folder: disk.StoreFolder) -> tuple[list["Finding"], bo
     if writes < least:
         what = f"lacks the last {least - writes:,} or more writes: its log was cut, or an old copy put back"
         return [Finding(_DATABASE, what)], False
-    if manifest is None or not digest or not manifest.digest or manifest.writes != writes:
-        return [], False
-    if digest != manifest.digest:
+    sealed = manifest.digest if manifest is not None and manifest.writes == writes else ""
+    if digest and sealed and digest != sealed:
         return [Finding(_DATABASE, "is not as it was when the store was closed")], False
-    return [], True
+    return [], bool(digest and sealed)
 
 
 class Finding(NamedTuple):
@@ -193,9 +190,10 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
     connection.text_factory = readable_text
     connection.execute("BEGIN")
     try:
-        for check in (_check_trees, _check_definitions, _check_items, partial(_check_codes, facts=facts), _check_state):
+        tables = (_check_items(connection), _check_codes(connection, facts), _check_state(connection))
+        for check in (_check_trees(connection), _check_definitions(connection), *tables):
             try:
-                yield from check(connection)
+                yield from check
             # Types are as odd as damage makes them.
             except (sqlite3.DatabaseError, AttributeError, TypeError, ValueError) as error:
                 yield Finding(_DATABASE, " ".join(str(error).split()))
@@ -292,5 +290,5 @@ def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:
         finally:
             connection.execute("ROLLBACK")
     except sqlite3.DatabaseError as error:
-        if not re.search("locked|readonly", str(error)):
+        if "locked" not in str(error) and "readonly" not in str(error):
             yield Finding(_DATABASE, f"the index of words does not agree with the items ({error})")

@@ -13,15 +13,14 @@ What names the folder thus names each byte in it. Nothing of a snapshot is used 
 import hashlib
 import io
 import json
-import math
 import mmap
 import shutil
 import uuid
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,6 @@ from channelhash.search.sqlite.folder import State, StoreFolder
 from channelhash.search.sqlite.guard import Finding
 from channelhash.utils.files import file_hash, locked, sync
 
-# Rows held as Python objects at a time while codes are read.
-_CHUNK = 1 << 16
 _ARRAYS = ("items", "serials", "names", "ends")
 _INDEX = "index/"
 _PROJECTIONS = "projections"
@@ -79,21 +76,17 @@ class SortedCodes:
     @classmethod
     def build(cls, rows: Iterable[tuple[str, int, int, bytes, bytes | None]], n_bits: int) -> "SortedCodes":
         """Build from rows in the order of their ids."""
-        numbers: list[NDArray[np.int64]] = []
+        numbers = array("q")  # of each row its item, its serial and where its id ends
         codes, names, projections = bytearray(), bytearray(), bytearray()
-        iterator = iter(rows)
-        while chunk := list(islice(iterator, _CHUNK)):
-            ids, items, serials, packed, projected = zip(*chunk, strict=True)
-            encoded = [name.encode() for name in ids]
-            numbers.append(np.array((items, serials, list(map(len, encoded))), dtype=np.int64))
-            codes += b"".join(packed)
-            names += b"".join(encoded)
-            projections += b"".join(row for row in projected if row is not None)
-        items, serials, lengths = np.concatenate([np.zeros((3, 0), np.int64), *numbers], axis=1)
-        packed_codes = np.frombuffer(bytes(codes), np.uint8).reshape(len(items), -(-n_bits // 8))
-        index = CodeIndex.build(packed_codes, n_bits)
+        for name, item, serial, code, projection in rows:
+            codes += code
+            names += name.encode()
+            projections += projection or b""
+            numbers.extend((item, serial, len(names)))
+        items, serials, ends = np.array(numbers, np.int64).reshape(-1, 3).T.copy()
+        packed = np.frombuffer(codes, np.uint8).reshape(len(items), -(-n_bits // 8))
         beside = np.frombuffer(projections, np.int8).reshape(len(items), n_bits) if projections else None
-        return cls(index, items, serials, np.frombuffer(bytes(names), np.uint8), np.cumsum(lengths), beside)
+        return cls(CodeIndex.build(packed, n_bits), items, serials, np.frombuffer(names, np.uint8), ends, beside)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, for `from_arrays`; those of the index as ``index/…``."""
@@ -418,9 +411,6 @@ def _remove_others(store: Path, name: str) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
-
 # A header is no longer than this.
 _HEADER = 1 << 16
 
@@ -431,16 +421,12 @@ def _array_from_npy(content: bytes | mmap.mmap) -> NDArray[Any]:
     Arrays are of plain numbers in this machine's byte order, row by row, as `numpy.save` writes those."""
     file = io.BytesIO(content[:_HEADER])
     try:
-        shape, by_columns, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
+        np.lib.format.read_magic(file)
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+        values = np.frombuffer(content, dtype, offset=file.tell()).reshape(shape)
     except Exception as error:  # a header is parsed as Python, and what is wrong with it comes in many kinds
         raise ValueError(f"not an array's file ({' '.join(str(error).split())[:100]})") from None
-    if dtype.kind not in "biuf" or not dtype.isnative or (by_columns and len(shape) > 1):
+    as_written = values.shape == shape and not by_columns and values.flags.aligned
+    if dtype.kind not in "biuf" or not dtype.isnative or not as_written:
         raise ValueError(f"an array of {dtype} of another layout than is written")
-    start, n_values = file.tell(), math.prod(shape)
-    if min(shape, default=0) < 0 or n_values * dtype.itemsize != len(content) - start:
-        raise ValueError(f"{len(content) - start} bytes of values where the shape is {shape} {dtype}")
-    if start % dtype.itemsize:
-        raise ValueError("values begin in the middle of a word")
-    values = np.frombuffer(content, dtype, n_values, start) if n_values else np.empty(0, dtype)
-    values.flags.writeable = False
-    return values.reshape(shape)
+    return values

@@ -7,8 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -114,8 +113,7 @@ class EmbeddedStore(Store):
     @property
     def version(self) -> int:
         """A number that grows with every write."""
-        with self._hold(self._reading) as opened:
-            return opened.reader.state().version
+        return self._ask(ItemsDatabase.state).version
 
     def __len__(self) -> int:
         return self._ask(len)
@@ -126,7 +124,7 @@ class EmbeddedStore(Store):
     def value_counts(self, key: str) -> dict[str, int]:
         version = self.version  # counting reads all items, and each search in words may ask
         if self._counted.get(key, (-1, {}))[0] != version:
-            self._counted[key] = version, self._ask(lambda items: items.value_counts(key))
+            self._counted[key] = version, self._ask(ItemsDatabase.value_counts, key)
         return self._counted[key][1]
 
     @property
@@ -164,15 +162,15 @@ class EmbeddedStore(Store):
         return self._ask(ItemsDatabase.keys)
 
     def _ids(self, where: Filter | None) -> list[str]:
-        return self._ask(lambda items: items.ids(where))
+        return self._ask(ItemsDatabase.ids, where)
 
     def _get(self, ids: list[str]) -> Mapping[str, Item]:
-        return self._ask(lambda items: items.get(ids))
+        return self._ask(ItemsDatabase.get, ids)
 
     def listed(self) -> Iterator[Listed]:
         """Yield every item without its codes, in the order of adding."""
         last = -1
-        while rows := self._ask(partial(ItemsDatabase.listed, after=last, count=_LISTED_AT_ONCE)):
+        while rows := self._ask(ItemsDatabase.listed, last, _LISTED_AT_ONCE):
             yield from (item for _, item in rows)
             last = rows[-1][0]
 
@@ -220,7 +218,7 @@ class EmbeddedStore(Store):
             first = ALL if sum(map(len, parts)) <= ALL else max(k, FIRST)
         answers = Ordered([], [], [])
         for matches, row in _first_candidates(parts, outputs, first, None):
-            scores = matches.read(np.zeros(len(matches.rows), np.float32), partial(SortedCodes.cosines, outputs=row))
+            scores = matches.read(np.zeros(len(matches.rows), np.float32), SortedCodes.cosines, row)
             matches.answer(answers, matches.best(k, -scores, matches.distances), scores)
         return answers
 
@@ -246,7 +244,7 @@ class EmbeddedStore(Store):
         return self._ask(ItemsDatabase.word_counts)
 
     def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
-        return self._ask(lambda items: items.search_words(text, without, k, where, least))
+        return self._ask(ItemsDatabase.search_words, text, without, k, where, least)
 
     def _facts(self) -> dict[str, Any]:
         """``distinct_codes`` leaves out modalities of which codes were written a short time ago."""
@@ -264,10 +262,10 @@ class EmbeddedStore(Store):
         with self._hold(self._reading) as opened:
             return opened.layers.parts(*scope)
 
-    def _ask(self, question: Callable[[ItemsDatabase], _Reply]) -> _Reply:
+    def _ask(self, question: Callable[..., _Reply], *arguments: Any) -> _Reply:
         """Return what a question to the items as they are now gives."""
         with self._hold(self._reading) as opened, opened.reader.reading():
-            return question(opened.reader)
+            return question(opened.reader, *arguments)
 
     @contextmanager
     def _hold(self, lock: threading.RLock) -> Iterator[_Opened]:
@@ -350,11 +348,7 @@ def _in_memory(facts: Facts | None) -> _Opened:
 def _in_folder(folder: StoreFolder, manifest: Manifest) -> _Opened:
     """Open the database of a store that is there, checked as `Guard` does."""
     guard = Guard(folder, manifest.facts)
-    with ExitStack() as stack:
-        reader = ItemsDatabase(folder.database, guard)
-        stack.callback(reader.close)
-        writer = ItemsDatabase(folder.database, guard)
-        stack.pop_all()
+    reader, writer = (ItemsDatabase(folder.database, guard) for _ in range(2))
     layers = CodeLayers(reader, manifest.facts.n_bits, folder)
     return _Opened(manifest.facts, reader, layers, writer, guard, os.getpid())
 
@@ -395,11 +389,11 @@ class _Candidates(NamedTuple):
         """Return some of the rows."""
         return self._replace(part=self.part[places], rows=self.rows[places], distances=self.distances[places])
 
-    def read(self, values: NDArray[Any], read: Callable[[SortedCodes, NDArray[np.int64]], Any]) -> NDArray[Any]:
-        """Write what is read of each row of a part to ``values``, and return these."""
+    def read(self, values: NDArray[Any], read: Callable[..., Any], *arguments: Any) -> NDArray[Any]:
+        """Write what ``read(codes, rows, *arguments)`` gives for the rows of each part to ``values``; return these."""
         for number, part in enumerate(self.parts):
             inside = self.part == number
-            values[inside] = read(part.codes, self.rows[inside])
+            values[inside] = read(part.codes, self.rows[inside], *arguments)
         return values
 
     def names(self) -> list[str]:

@@ -66,8 +66,6 @@ def _take_phrases(text: str) -> tuple[str, list[str]]:
     >>> words.split(), [len(phrase.split()) for phrase in phrases]
     (['a', 'cat'], [1, 2])
     """
-    if text.isascii():
-        return text, []
     text = _composed(text)
     return _RUN.sub(" ", text), [_phrase(run) for run in _RUN.findall(text)]
 
@@ -313,10 +311,9 @@ class WordIndex:
 
     def _weights(self, words: Sequence[str]) -> dict[str, float]:
         """Return the weights of those words that are somewhere, rarest first, without those that are everywhere."""
-        n_items = self._n_items
         counts = sorted((count, word) for word in words if (count := self._count(word)))
         rarest = counts[0][0] if counts else 0
-        most = max(rarest, _EVERYWHERE * n_items if n_items > _MANY else n_items)
+        most = max(rarest, _EVERYWHERE * self._n_items if self._n_items > _MANY else self._n_items)
         return {word: self._weight(count) for count, word in counts if count <= most}
 
     def _weight(self, count: int) -> float:
