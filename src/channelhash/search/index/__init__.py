@@ -234,9 +234,11 @@ def _scan_nearest(search: Search) -> list[Matches]:
     >>> _scan_nearest(search)[0].rows.tolist()
     [0]
     """
-    sizes = np.diff(search.starts.astype(np.int64))  # of each code, the rows that count
+    sizes: NDArray[np.int64] | None = None  # of each code, the rows that count; one of each
     if len(search.allowed):
         sizes = np.add.reduceat(search.allowed[search.rows], search.starts[:-1], dtype=np.int64)
+    elif len(search.rows) > search.codes.shape[1]:
+        sizes = np.diff(search.starts.astype(np.int64))
     found = []
     for query in search.queries:
         distances = np.zeros(search.codes.shape[1], np.uint16)
