@@ -17,29 +17,28 @@ import numpy as np
 from channelhash import codes, open_store
 from channelhash.search.sqlite import database as items_database, snapshots as layers
 
-#: Batches and items in each.
-BATCHES, SIZE = 6, 7
+#: Batches, items in each, and bits of their codes, as in `contract`.
+BATCHES, SIZE, N_BITS = 6, 7, 12
 
 
 def batch(number: int) -> tuple[list[str], np.ndarray, list[dict[str, object]]]:
-    """Ids, codes and metadata of a batch; no two items have the same code."""
+    """Ids, bits and metadata of a batch; no two items have the same code."""
     rows = np.arange(number * SIZE, (number + 1) * SIZE)
-    bits = (rows[:, None] >> np.arange(16)) & 1
     metadata = [{"batch": number, "labels": [f"b{number}"]} for _ in rows]
-    return [f"item {row}" for row in rows], codes.pack(bits), metadata
+    return [f"item {row}" for row in rows], (rows[:, None] >> np.arange(N_BITS)) & 1 > 0, metadata
 
 
 def fill(folder: Path, acknowledge: Callable[[str], None]) -> None:
     """Add all batches, with snapshots in between, replace the first and delete the second."""
-    store = open_store(folder, n_bits=16)
+    store = open_store(folder, n_bits=N_BITS)
     for number in range(BATCHES):
-        ids, packed, metadata = batch(number)
-        store.add(ids, {"image": packed, "text": packed}, metadata=metadata)
+        ids, bits, metadata = batch(number)
+        store.add(ids, {"image": codes.pack(bits), "text": codes.pack(bits)}, metadata=metadata)
         acknowledge(f"add {number}")
         if number == 2:
             store.close()  # makes a snapshot
-            store = open_store(folder, n_bits=16)
-    store.upsert(batch(0)[0], ~batch(0)[1])
+            store = open_store(folder, n_bits=N_BITS)
+    store.upsert(batch(0)[0], codes.pack(~batch(0)[1]))
     acknowledge("upsert 0")
     store.delete(batch(1)[0])
     acknowledge("delete 1")

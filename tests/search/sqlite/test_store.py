@@ -11,14 +11,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.search import adding_until_killed as adding
-from tests.search.contract import PROJECTED, Kind, check_any_calls, check_surest
+from tests.search import adding_until_killed as adding, contract
+from tests.search.contract import (
+    PROJECTED,
+    Expected,
+    Kind,
+    check_answers,
+    check_any_calls,
+    check_surest,
+)
 from tests.search.sqlite.damaging import change
 
 import channelhash as ch
-from channelhash.data.records import Records
 from channelhash.errors import JobError
-from channelhash.models import MODELS, load_model
+from channelhash.models import load_model
 from channelhash.search import index as code_index, items as checks
 from channelhash.search.index import CodeIndex
 from channelhash.search.rank import _quantize, cosines
@@ -33,6 +39,7 @@ from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.transfer import push
 from channelhash.utils.progress import no_progress, no_stage_progress
 from refusals import check_refusal
+from small_stores import small_model
 
 
 @pytest.fixture
@@ -48,10 +55,6 @@ def codes(n: int, seed: int = 0, n_bytes: int = 2) -> np.ndarray:
 
 def names(n: int, prefix: str = "i") -> list[str]:
     return [f"{prefix}{row}" for row in range(n)]
-
-
-def snapshots(folder: Path) -> list[Path]:
-    return sorted(folder.glob("snapshot-*"))
 
 
 @pytest.mark.usefixtures("small_layers")
@@ -77,40 +80,39 @@ def test_what_was_acknowledged_outlives_a_kill_and_nothing_is_there_by_half(tmp_
         unfinished.add(len(acknowledged))
         if (tmp_path / str(number) / "store.json").exists():
             assert check_store(tmp_path / str(number)) == []
-        check_after_kill(tmp_path / str(number), acknowledged)
+        check_after_kill(tmp_path / str(number), len(acknowledged))
     assert len(unfinished) > adding.BATCHES  # the kills fell into different calls
 
 
-def check_after_kill(folder: Path, acknowledged: list[str]) -> None:
-    with ch.open_store(folder, n_bits=16) as store:
-        there = set(store.ids())
-        codes_of: dict[str, dict[str, np.ndarray]] = {"image": {}, "text": {}}
-        added = [line for line in acknowledged if line.startswith("add")]
-        for number in range(adding.BATCHES):
-            ids, packed, metadata = adding.batch(number)
-            whole = there.issuperset(ids)
-            assert whole or not there.intersection(ids)
-            if number < len(added):
-                assert whole or (number == 1 and "upsert 0" in acknowledged)
-            else:
-                assert not whole or number == len(added)
-            if number == 1 and "delete 1" in acknowledged:
-                assert not whole
-            assert store.label_counts().get(f"b{number}", 0) == whole * adding.SIZE
-            if whole:
-                items = store.get(ids)
-                assert [item.metadata for item in items] == metadata
-                replaced = [bool((item.codes["image"] != code).any()) for item, code in zip(items, packed, strict=True)]
-                assert len(set(replaced)) == 1  # all of a batch or none
-                assert not replaced[0] or (number == 0 and len(added) == adding.BATCHES)
-                assert replaced[0] or number > 0 or "upsert 0" not in acknowledged
-                codes_of["image"].update(zip(ids, ~packed if replaced[0] else packed, strict=True))
-                codes_of["text"].update(zip(ids, packed, strict=True))
-        store.upsert(["one more"], {modality: codes(1) for modality in codes_of})
-        for modality, code in codes_of.items():
-            code["one more"] = codes(1)[0]
-            found = store.search_radius(np.stack(list(code.values())), 0, modality)
-            assert all(name in answers for name, answers in zip(code, found.ids, strict=True))
+def expected_after(n_calls: int) -> Expected:
+    """What a store holds after so many calls of `adding.fill`."""
+    items = Expected()
+    for ids, bits, metadata in map(adding.batch, range(min(n_calls, adding.BATCHES))):
+        items.write(ids, {"image": bits, "text": bits}, metadata)
+    if n_calls > adding.BATCHES:
+        items.write(adding.batch(0)[0], {"image": ~adding.batch(0)[1]}, None)
+    if n_calls > adding.BATCHES + 1:
+        items.delete(adding.batch(1)[0])
+    return items
+
+
+def check_after_kill(folder: Path, n_acknowledged: int) -> None:
+    """What the calls that returned have written is there, and the next one as a whole or not at all."""
+    with ch.open_store(folder, n_bits=adding.N_BITS) as store:
+        expected = expected_after(n_acknowledged)
+        try:
+            contract.check_contents(store, expected)
+        except AssertionError:
+            expected = expected_after(n_acknowledged + 1)
+            contract.check_contents(store, expected)
+        more = np.ones((1, adding.N_BITS), dtype=bool)
+        store.upsert(["one more"], {"image": ch.codes.pack(more), "text": ch.codes.pack(more)})
+        expected.write(["one more"], {"image": more, "text": more}, None)
+        for modality in ("image", "text"):
+            there = {name: of_item[modality] for name, of_item in expected.codes.items()}
+            queries = np.array(list(there.values()))
+            found = store.search_radius(ch.codes.pack(queries), 0, modality)
+            check_answers(PROJECTED["embedded"], found, queries, there, None, 0)
     assert check_store(folder) == []
 
 
@@ -124,7 +126,7 @@ def test_a_reader_follows_the_snapshots_of_a_writer(tmp_path):
         for store in (writer, reader) if row % 2 else (reader, writer):
             assert store.search(packed[row : row + 1], 1).distances[0].tolist() == [0]
             assert sorted(store.search_radius(packed[:1], 16).ids[0]) == sorted(names(row + 3))
-        assert len(snapshots(tmp_path / "store")) == (row > 0)
+        assert len([*(tmp_path / "store").glob("snapshot-*")]) == (row > 0)
     writer.close()
     reader.close()
 
@@ -325,9 +327,7 @@ def small_store(folder: Path) -> ch.Store:
 
 def test_a_backup_is_a_store_with_the_same_answers(tmp_path):
     store = small_store(tmp_path / "a")
-    records = Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), dtype=bool), ("any",))
-    model = MODELS["small"].create(records, 16, text_width=4, hidden=[4], min_count=1)
-    model.save_pretrained(tmp_path / "a" / "model")
+    small_model(tmp_path / "a", 16)
     assert backup_store(tmp_path / "a", tmp_path / "deep" / "b")[0] == 10  # while the store is open
     store.delete(["a3"])
     with ch.open_store(tmp_path / "deep" / "b") as copy:
