@@ -38,16 +38,13 @@ def test_level_shares_are_those_of_the_epoch(epoch):
         assert binomtest(count, N, shares[level] * share).pvalue > 1e-4
 
 
-def test_easy_picks_one_of_four_kinds_alike():
+def test_easy_picks_one_of_four_kinds_alike_or_rotates_four_sevenths_as_in_the_published_code():
     counts = Counter(name for steps in plans("easy") for name in names(steps))
     assert (sum(counts.values()), set(counts)) == (N, {"flip_horizontally", "rotate", "grayscale", "crop"})
     assert chisquare(list(counts.values())).pvalue > 1e-4
     angles = Counter(s.parameters["angle"] for steps in plans("easy") for s in steps if s.name == "rotate")
     assert set(angles) == {-90, -45, 45, 90}
     assert chisquare(list(angles.values())).pvalue > 1e-4
-
-
-def test_easy_as_in_the_published_code_gives_rotation_four_sevenths():
     rotations = sum(names(steps) == ["rotate"] for steps in plans("easy", easy_weights="angles"))
     assert binomtest(rotations, N, 4 / 7).pvalue > 1e-4
 
@@ -187,7 +184,7 @@ def test_augmentations_are_the_papers():
     assert {row.name for groups in _GROUPS.values() for group in groups for row in group.rows} == set(_OPERATIONS)
 
 
-def test_mixtures_are_the_papers():
+def test_mixtures_are_the_papers_and_scale_with_the_number_of_epochs():
     expected = [  # first epoch, last epoch, none, easy, medium, hard
         (0, 19, 1.00, 0.00, 0.00, 0.00),
         (20, 39, 0.25, 0.75, 0.00, 0.00),
@@ -200,9 +197,6 @@ def test_mixtures_are_the_papers():
     for first, last, *shares in expected:
         for epoch in range(first, last + 1):
             assert [_mixture(epoch)[level] for level in _GROUPS] == shares
-
-
-def test_mixtures_scale_with_the_number_of_epochs():
     for n_epochs in (1, 7, *range(10, 401, 10)):
         assert all(_mixture(epoch, n_epochs) == _mixture(epoch * 200 // n_epochs) for epoch in range(n_epochs))
     assert [_mixture(epoch, 30)["none"] for epoch in (2, 3)] == [1, 0.25]

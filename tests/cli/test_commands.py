@@ -137,6 +137,8 @@ def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path):
     ("train.epochs=many", "train.epochs: input should be a valid integer"),
     ("model.n_bits=0", "model.n_bits: a code has at least 1 bit, got 0"),
     ("train.batch_size=121", "train.batch_size is 121, but there are 120 training rows; choose 1 … 120"),
+    ("train.device=gpu", "device 'gpu' is not there"),
+    ("train.device=cuda:99", "device 'cuda:99' is not there"),
     ("data.queries=999", "queries: 999 asked for, but there are 240 usable rows"),
     ("train", "write it as section.key=value"),
 ])  # fmt: skip

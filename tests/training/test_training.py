@@ -140,10 +140,10 @@ def training_set(model, records, settings):
     return TrainingSet(sources, torch.from_numpy(records.labels))
 
 
-def small_training(records, settings):
+def small_training(records, settings, **model):
     """A model of features and what it is trained on."""
     torch.manual_seed(3)
-    model = MODELS["features"].create(records, 12, hidden=[16])
+    model = MODELS["features"].create(records, 12, hidden=[16], **model)
     return model, training_set(model, records, settings)
 
 
@@ -326,10 +326,9 @@ def test_a_folder_in_use_or_of_another_run_is_refused(tmp_path, capsys):
 
 
 def make_steps(records, loss=None, **settings):
-    torch.manual_seed(0)
-    model = MODELS["features"].create(records, 12, hidden=[16], dropout=0.0)
     checked = TrainSettings(**{"batch_size": 40, "learning_rate": 1e-3, "device": "cpu"} | settings)
-    return model, Steps(model, loss or DSCHLoss(12), training_set(model, records, checked), checked)
+    model, data = small_training(records, checked, dropout=0.0)
+    return model, Steps(model, loss or DSCHLoss(12), data, checked)
 
 
 def test_accumulated_gradients_are_the_mean_of_their_batches(records):
@@ -474,9 +473,3 @@ def test_a_dry_run_measures_and_writes_nothing(tmp_path, train_settings, monkeyp
     assert plan["peak_mb"] > 100
     assert not (tmp_path / "cache").exists()
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("device", ["cuda:99", "gpu"])
-def test_a_device_that_is_not_there_is_refused(tmp_path, capsys, device):
-    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), device=device)
-    assert_refused(capsys, "train", config, "--out", tmp_path / "run", says=f"device '{device}' is not there")
