@@ -29,7 +29,7 @@ from channelhash.models.hash_model import feature_rows
 from channelhash.models.heads import _Standardize as Standardize, hash_head
 from channelhash.models.paper import PartlyFrozen, _blocks as blocks
 from channelhash.runs.train import start_run
-from channelhash.training.trainer import kept_validation, read_log, selection_score
+from channelhash.training.validation import selection_score
 from channelhash.utils.typed_settings import trusting
 
 SIZE, LAST = 96, 4  # pixels, blocks
@@ -103,8 +103,8 @@ def run(seed: int, tuned: bool, backbone: float, head: float) -> tuple[float, Pa
         "train": train,
     }
     folder = Path("runs", f"{'tuned' if tuned else 'frozen'}-{backbone:g}-{head:g}-{seed}")
-    start_run(make_config(sections), folder, resume=(folder / "config.yaml").exists())
-    score = selection_score(kept_validation(read_log(folder / "log.jsonl"), "best"))
+    trained = start_run(make_config(sections), folder, resume=(folder / "config.yaml").exists())
+    score = selection_score(trained.validation)
     print(folder.name, f"validation {100 * score:.2f}", flush=True)
     return score, folder
 
