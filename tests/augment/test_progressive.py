@@ -87,8 +87,6 @@ def test_parameters_are_uniform_in_their_ranges(level):
     for group in _GROUPS[level]:
         for row in group.rows:
             ranges = {name: values for name, values in row.parameters.items() if name not in row.choices}
-            if row.name in ("crop", "erase", "picture_in_picture"):
-                ranges |= {"x": (0, 1), "y": (0, 1)}
             for name, (low, high) in ranges.items():
                 values = np.array(drawn[row.name, name])
                 if name == "ratio":
@@ -139,14 +137,14 @@ easy 1-1
   flip_horizontally
   rotate angle -90 -45 45 90
   grayscale
-  crop scale 0.5..1 ratio 1..1
+  crop scale 0.5..1 ratio 1..1 x 0..1 y 0..1
 medium 1-1
   flip_horizontally p 0.5
 medium 1-2
   rotate angle -45..45
   grayscale
-  crop scale 0.35..1.1 ratio 0.9..1.1
-  erase scale 0.02..0.05 ratio 0.333..3
+  crop scale 0.35..1.1 ratio 0.9..1.1 x 0..1 y 0..1
+  erase scale 0.02..0.05 ratio 0.333..3 x 0..1 y 0..1
   color_jitter brightness 0.8..1.2 contrast 0.8..1.2 saturation 0.8..1.2 hue -0.1..0.1
   uniform_noise blending 0..0.5
 hard 1-1
@@ -154,15 +152,15 @@ hard 1-1
 hard 1-3 80%
   rotate angle -90..90
   grayscale
-  crop scale 0.2..1.1 ratio 0.75..1.33
-  erase scale 0.05..0.15 ratio 0.25..4
+  crop scale 0.2..1.1 ratio 0.75..1.33 x 0..1 y 0..1
+  erase scale 0.05..0.15 ratio 0.25..4 x 0..1 y 0..1
   color_jitter brightness 0.5..1.5 contrast 0.5..1.5 saturation 0.5..1.5 hue -0.25..0.25
   flip_vertically
   elastic alpha 50 sigma 5
   uniform_noise blending 0..0.9
 hard 1-1 20%
   blend blending 0..0.45
-  picture_in_picture scale 0.05..0.25
+  picture_in_picture scale 0.05..0.25 x 0..1 y 0..1
 """
 
 

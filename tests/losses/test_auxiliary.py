@@ -180,10 +180,10 @@ def test_channels_are_those_of_the_loss_that_has_terms_beside_it():
     stored, channels = (*stored_codes(k, seed=5), NEW), DSCHLoss(k, alpha=2.0, gamma_l=1.5, beta=0.5)
     values = []
     for own in (channels, LossWithTerms(channels, k, Terms(average_precision=0.5))):
-        loss = ExtensionLoss(own, *stored, weight_stored=0.7)
+        loss = ExtensionLoss(own, *stored, stored=0.7)
         values.append(loss(outputs, labels, rows=rows) - own(outputs, labels))
     plain = DSCHLoss(k, alpha=2.0, gamma_l=1.5)
-    loss = ExtensionLoss(plain, *stored, weight_stored=0.7)
+    loss = ExtensionLoss(plain, *stored, stored=0.7)
     torch.testing.assert_close(values[0], values[1])
     assert not torch.isclose(values[0], loss(outputs, labels, rows=rows) - plain(outputs, labels))
     without = make_loss("sch-original", k, 5)

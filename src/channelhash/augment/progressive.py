@@ -153,8 +153,7 @@ _OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "flip_vertically": F.vertical_flip,
     **{operation.__name__.removeprefix("_"): operation for operation in _FUNCTIONS},
 }
-#: Operations with draws in addition to those of their rows: places in [0, 1], a seed, a partner.
-_PLACED = frozenset({"crop", "erase", "picture_in_picture"})
+#: Operations with draws in addition to those of their rows: a seed, a partner.
 _SEEDED = frozenset({"uniform_noise", "elastic"})
 _WITH_PARTNER = frozenset({"blend", "picture_in_picture"})
 
@@ -199,7 +198,7 @@ class _Augmentation(NamedTuple):
         return {name: values for name, values in self.parameters.items() if len(values) != 2}
 
 
-def _row(name: str, probability: float = 1.0, **parameters: tuple[float, ...]) -> _Augmentation:
+def _row(name: str, probability: float = 1.0, /, **parameters: tuple[float, ...]) -> _Augmentation:
     return _Augmentation(name, parameters, probability)
 
 
@@ -222,32 +221,34 @@ class _Group(NamedTuple):
     weight: float | None = None
 
 
+#: Where a window lies among the places that it may have.
+_PLACE: dict[str, tuple[float, ...]] = {"x": (0, 1), "y": (0, 1)}
 _FLIP_OR_NOT = _Group(1, 1, (_row("flip_horizontally", 0.5),))
 _EASY = (
     _row("flip_horizontally"),
     _row("rotate", angle=(-90, -45, 45, 90)),
     _row("grayscale"),
-    _row("crop", scale=(0.5, 1.0), ratio=(1, 1)),
+    _row("crop", scale=(0.5, 1.0), ratio=(1, 1), **_PLACE),
 )
 _MEDIUM = (
     _row("rotate", angle=(-45, 45)),
     _row("grayscale"),
-    _row("crop", scale=(0.35, 1.1), ratio=(0.9, 1.1)),
-    _row("erase", scale=(0.02, 0.05), ratio=(1 / 3, 3)),
+    _row("crop", scale=(0.35, 1.1), ratio=(0.9, 1.1), **_PLACE),
+    _row("erase", scale=(0.02, 0.05), ratio=(1 / 3, 3), **_PLACE),
     _row("color_jitter", brightness=(0.8, 1.2), contrast=(0.8, 1.2), saturation=(0.8, 1.2), hue=(-0.1, 0.1)),
     _row("uniform_noise", blending=(0.0, 0.5)),
 )
 _HARD = (
     _row("rotate", angle=(-90, 90)),
     _row("grayscale"),
-    _row("crop", scale=(0.2, 1.1), ratio=(3 / 4, 4 / 3)),
-    _row("erase", scale=(0.05, 0.15), ratio=(1 / 4, 4)),
+    _row("crop", scale=(0.2, 1.1), ratio=(3 / 4, 4 / 3), **_PLACE),
+    _row("erase", scale=(0.05, 0.15), ratio=(1 / 4, 4), **_PLACE),
     _row("color_jitter", brightness=(0.5, 1.5), contrast=(0.5, 1.5), saturation=(0.5, 1.5), hue=(-0.25, 0.25)),
     _row("flip_vertically"),
     _row("elastic", alpha=(50,), sigma=(5,)),
     _row("uniform_noise", blending=(0.0, 0.9)),
 )
-_PARTNERED = (_row("blend", blending=(0.0, 0.45)), _row("picture_in_picture", scale=(0.05, 0.25)))
+_PARTNERED = (_row("blend", blending=(0.0, 0.45)), _row("picture_in_picture", scale=(0.05, 0.25), **_PLACE))
 #: Table "Image augmentation groups by hardness level".
 _GROUPS: dict[_Level, tuple[_Group, ...]] = {
     "none": (),
@@ -366,8 +367,6 @@ def _draw(row: _Augmentation, random: np.random.Generator, sample: int, n_sample
             parameters[name] = float(np.exp(random.uniform(np.log(values[0]), np.log(values[1]))))
         else:
             parameters[name] = float(random.uniform(values[0], values[1]))
-    if row.name in _PLACED:
-        parameters |= {"x": float(random.random()), "y": float(random.random())}
     if row.name in _SEEDED:
         parameters["seed"] = int(random.integers(2**62))
     partner = None

@@ -346,14 +346,8 @@ def evaluate_shards(
     _check_gains(total, database)
     with naming(f"{query} and {database}", ValueError):
         reports = report_tasks(total, n_items, conventions=conventions)
-    result = {
-        "n_bits": queries.n_bits,
-        "query": str(query),
-        "database": str(database),
-        "items": n_items,
-        "shards": len(files),
-        "tasks": reports,
-    }
+    result: dict[str, Any] = {"n_bits": queries.n_bits, "query": str(query), "database": str(database)}
+    result |= {"items": n_items, "shards": len(files), "tasks": reports}
     save_scores(result, total, out, f"{query.name} → {database.name}")
     return result
 

@@ -59,17 +59,17 @@ class ExtensionLoss(HashLoss):
 
     Args:
         base_loss: L_own.
-        stored: codes of ±1 of c old items.
-        stored_labels: ``(c, …)`` their labels.
-        stored_rows: which of these each training row is; below 0 for a new item.
-        weight_stored: w_s.
-        weight_keep: w_k.
+        codes: stored codes of ±1 of c old items.
+        labels: ``(c, …)`` their labels.
+        rows: which of these each training row is; below 0 for a new item.
+        stored: weight w_s.
+        keep: weight w_k.
         partners: stored codes that a batch sees, at most.
         seed: of their draw.
 
     >>> from channelhash.losses import DSCHLoss
     >>> codes, labels = {"text": torch.ones(2, 4)}, torch.ones(2, 1)
-    >>> loss = ExtensionLoss(DSCHLoss(n_bits=4), codes, labels, stored_rows=torch.tensor([0, -1]))
+    >>> loss = ExtensionLoss(DSCHLoss(n_bits=4), codes, labels, rows=torch.tensor([0, -1]))
     >>> loss(codes, labels, rows=torch.tensor([0, 1])).item()  # old and new items are where the stored codes are
     0.0
     """
@@ -79,21 +79,20 @@ class ExtensionLoss(HashLoss):
     def __init__(
         self,
         base_loss: HashLoss,
-        stored: Outputs,
-        stored_labels: Tensor,
-        stored_rows: Tensor,
-        weight_stored: float = 1.0,
-        weight_keep: float = 1.0,
+        codes: Outputs,
+        labels: Tensor,
+        rows: Tensor,
+        stored: float = 1.0,
+        keep: float = 1.0,
         partners: int = 2048,
         seed: int = 0,
     ) -> None:
         super().__init__()
         if base_loss.channels is None:
             raise ValueError("this loss has no channels to place new items in; take dsch, sch, bsch or rsch")
-        self.base_loss, self.weight_stored, self.weight_keep = base_loss, weight_stored, weight_keep
-        self.partners, self.seed = partners, seed
-        constants = {f"codes_{modality}": codes for modality, codes in stored.items()}
-        constants |= {"labels": stored_labels, "rows": stored_rows}
+        self.base_loss, self.stored, self.keep, self.partners, self.seed = base_loss, stored, keep, partners, seed
+        constants = {f"codes_{modality}": values for modality, values in codes.items()}
+        constants |= {"labels": labels, "rows": rows}
         for name, values in constants.items():  # on the model's device, but in no checkpoint: they never change
             self.register_buffer(name, values, persistent=False)
 
@@ -108,14 +107,14 @@ class ExtensionLoss(HashLoss):
         total = batch.codes.sum() * 0
         if new.any():
             total = total + self.base_loss(_rows(outputs, new), labels[new])
-            if self.weight_stored:
+            if self.stored:
                 drawn = self._partners(rows)
                 stored, stored_labels = self._codes(outputs, drawn), self.get_buffer("labels")[drawn]
                 error = _stored_loss(_rows(outputs, new), labels[new], stored, stored_labels, channels)
-                total = total + self.weight_stored * error
-        if self.weight_keep and old.any():
+                total = total + self.stored * error
+        if self.keep and old.any():
             own = self._codes(outputs, stored_rows[old])
-            total = total + self.weight_keep * _keep_loss(_rows(outputs, old), own)
+            total = total + self.keep * _keep_loss(_rows(outputs, old), own)
         return total
 
     def _codes(self, outputs: Outputs, rows: Tensor) -> Outputs:

@@ -105,13 +105,12 @@ def _second_stage(query: NDArray[Any], items: NDArray[Any], pairs: NDArray[np.in
         store = open_store(Path(folder) / "pairs.store", n_bits, projections=True)
         store.add([str(row) for row in range(len(items))], _bits(items, n_bits), "image", projections=items)
         answers = store.search_projections(query, k=min(first, len(items)), modality="image", first=first).ids
-    ahead, tied, n_found = (np.ones(len(query), dtype=np.int64) for _ in range(3))
-    for row, (answer, pair) in enumerate(zip(answers, pairs, strict=True)):
+    groups = []
+    for answer, pair in zip(answers, pairs, strict=True):
         own_ids = {str(item) for item in pair if item >= 0}
-        ahead[row] = next((place for place, item in enumerate(answer) if item in own_ids), len(answer))
-        if ahead[row] == len(answer):
-            tied[row], n_found[row] = len(items) - len(answer), len(own_ids)
-    return FirstGroup(ahead, tied, n_found)
+        places = [place for place, item in enumerate(answer) if item in own_ids]
+        groups.append((places[0], 1, 1) if places else (len(answer), len(items) - len(answer), len(own_ids)))
+    return FirstGroup(*np.array(groups).T)
 
 
 def _known_rows(records: Records, run: OpenedRun | None) -> NDArray[np.bool_]:
@@ -187,13 +186,8 @@ def evaluate_run(
     database = codes.without_training_rows() if leak_free else codes.retrieval
     where = f"{folder}, {split} partition"
     tasks, histograms = evaluate_sets(codes.query, database, where, config.evaluate.cutoffs, conventions)
-    result = {
-        "n_bits": config.n_bits,
-        "split": split,
-        "checkpoint": checkpoint,
-        "leak_free": leak_free,
-        "tasks": tasks,
-    }
+    choice = {"split": split, "checkpoint": checkpoint, "leak_free": leak_free}
+    result = {"n_bits": config.n_bits, **choice, "tasks": tasks}
     if split == "test" and checkpoint == "last" and not leak_free:
         write_text(folder / "metrics.json", json.dumps(result, indent=2))
     from channelhash.metrics.plots import write_plots  # matplotlib: nothing else here needs it

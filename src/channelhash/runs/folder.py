@@ -99,8 +99,7 @@ def claim_folder(config: RunConfig, folder: Path, resume: bool) -> Iterator[bool
     ):
         if distributed.rank() == 0:
             _claim(folder, config, resume)
-        distributed.wait_for_all()
-        yield not distributed.from_first((folder / "model" / "config.json").exists())
+        yield not distributed.from_first((folder / "model" / "config.json").exists())  # which the others wait for
 
 
 def save_model(model: HashModel, config: RunConfig, folder: Path) -> None:

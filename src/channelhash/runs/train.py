@@ -250,16 +250,9 @@ def _extend(
         modality: torch.from_numpy(2 * unpack(codes, stored.n_bits).astype(np.int8) - 1)
         for modality, codes in stored.codes.items()
     }
-    joint_loss = ExtensionLoss(
-        loss,
-        signs,
-        torch.from_numpy(stored.labels),
-        torch.from_numpy(stored_rows),
-        weight_stored=settings.stored,
-        weight_keep=settings.keep,
-        partners=settings.partners,
-        seed=config.train.seed,
-    )
+    weights = settings.model_dump(include={"stored", "keep", "partners"})
+    old = signs, torch.from_numpy(stored.labels), torch.from_numpy(stored_rows)
+    joint_loss = ExtensionLoss(loss, *old, **weights, seed=config.train.seed)
     labels = torch.from_numpy(collection.records.labels[rows])
     model = trainee.fit(joint_loss, labels, splits, folder, progress)
     if rank() == 0:

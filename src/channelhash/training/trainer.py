@@ -154,14 +154,13 @@ class Steps:
         self.model, self.data, self.settings, self.device = model, data, settings, model.device
         self.loss, self.labels = loss.to(self.device), data.targets.to(self.device)
         self.anchors = model.modalities if loss.trains_anchor else ()
-        outputs = _ForwardPass(model, settings.precision)
+        self.outputs: nn.Module = _ForwardPass(model, settings.precision)
         if settings.compile:
-            outputs.compile()
-        self.outputs: nn.Module = outputs
+            self.outputs.compile()
         if distributed.world_size() > 1:
             # One stream's parameters have no gradient while the other is the anchor.
             self.outputs = DistributedDataParallel(
-                outputs, find_unused_parameters=bool(self.anchors), broadcast_buffers=False
+                self.outputs, find_unused_parameters=bool(self.anchors), broadcast_buffers=False
             )
         by_rate = _parameters_by_rate(model, loss, settings)
         self.rates = list(by_rate)
