@@ -21,16 +21,20 @@ from refusals import check_refusal
 N_LABELS = 5
 
 
+def state(loss):
+    """What a loss drew, as arrays."""
+    return {key: value.detach().double().numpy() for key, value in [*loss.named_parameters(), *loss.named_buffers()]}
+
+
 def oracle_of(name, loss, settings):
     """The transcription as a function of (batch, labels), with what the loss drew."""
-    state = {key: value.detach().double().numpy() for key, value in [*loss.named_parameters(), *loss.named_buffers()]}
-    transcription = getattr(literal, name.replace("-", "_"))
+    transcription, drawn = getattr(literal, name.replace("-", "_")), state(loss)
     keys = {"csq": ("centres", "tie_break"), "orthohash": ("centres",), "greedyhash": ("classifier.weight",)}
-    arguments = [state[key] for key in keys.get(name, ("proxies",)) if key in state]
+    arguments = [drawn[key] for key in keys.get(name, ("proxies",)) if key in drawn]
 
     def oracle(outputs, labels):
-        drawn = [loss.random_codes(torch.from_numpy(labels)).double().numpy()] if name == "dnph" else []
-        return transcription(outputs, labels, *arguments, *drawn, **settings)
+        codes = [loss.random_codes(torch.from_numpy(labels)).double().numpy()] if name == "dnph" else []
+        return transcription(outputs, labels, *arguments, *codes, **settings)
 
     return oracle
 
@@ -140,7 +144,7 @@ def test_any_labels_give_a_finite_loss_and_gradient(name, kind):
     assert all(p.grad is None or p.grad.isfinite().all() for p in loss.parameters())
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", [*BASELINES, "dsch", "sch", "bsch"])
 def test_another_code_length_and_another_number_of_labels_are_refused(name):
     says, made = "for codes of 8 bits, the outputs have 16", make_loss(name, 8, N_LABELS)
     check_refusal(says, made, *batch(16, n=5), error=ValueError)
@@ -207,18 +211,14 @@ def published(name):
     return make_loss(name, K, N_LABELS, published=True)
 
 
-def state(loss, key):
-    return {**dict(loss.named_parameters()), **dict(loss.named_buffers())}[key].detach().double().numpy()
-
-
 def test_talr_dsph_and_csq():
     image, text, labels = draw()
     assert value(published("talr"), labels, image=image) == pytest.approx(1 - authors.talr(image, labels) / N)
     loss = published("hyp2")
-    expected = authors.dsph(image, text, labels, state(loss, "proxies"), loss.zeta)
+    expected = authors.dsph(image, text, labels, state(loss)["proxies"], loss.zeta)
     assert value(loss, labels, image=image, text=text) == pytest.approx(expected)
     loss = published("csq")
-    expected = authors.csq(image, labels, state(loss, "centres"), state(loss, "tie_break"))
+    expected = authors.csq(image, labels, *(state(loss)[key] for key in ("centres", "tie_break")))
     assert value(loss, labels, image=image) == pytest.approx(expected)
 
 
