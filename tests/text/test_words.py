@@ -12,9 +12,8 @@ from hypothesis import given, settings, strategies as st
 
 from channelhash.models.photo import is_unread, spelling
 from channelhash.text import word_vectors
-from channelhash.text.spelling import Spelling, _edits
-from channelhash.text.tokens import Vocabulary, split_words
 from channelhash.text.word_vectors import WordVectors, _TextReader
+from channelhash.text.words import Spelling, Vocabulary, _edits, split_words
 from refusals import check_refusal, refusal
 from small_runs import run_json, run_text
 

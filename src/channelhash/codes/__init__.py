@@ -247,7 +247,7 @@ class CodeSet:
         """
         with naming_extra():  # PyArrow, which codes in memory and in stores do not need
             from channelhash.codes.parquet import write_codes
-        write_codes(vars(self), path)
+        write_codes(self, path)
 
     @classmethod
     def load(cls, path: "str | Place") -> "CodeSet":
@@ -268,7 +268,7 @@ class CodeSet:
         """
         with naming_extra():
             from channelhash.codes.parquet import read_codes
-        return read_codes(path, cls, rows)
+        return read_codes(path, rows)
 
 
 def boolean_labels(labels: Any) -> NDArray[np.bool_]:

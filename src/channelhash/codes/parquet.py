@@ -1,9 +1,9 @@
-"""A set of codes as a Parquet file: the fields of a `CodeSet` by name, written and read."""
+"""A set of codes as a Parquet file, written and read."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes
+from channelhash.codes import CodeSet, PackedCodes
 from channelhash.errors import InputError
 from channelhash.utils.addresses import Place, open_address, place, whole_file
 from channelhash.utils.array_files import ENDINGS
@@ -19,42 +19,41 @@ from channelhash.utils.files import dump_checked, load_checked, reading
 from channelhash.utils.plain_values import is_binary, is_list, plain_values
 
 _FORMAT = "channelhash codes 2"
-_Codes = TypeVar("_Codes")
 
 
-def write_codes(fields: Mapping[str, Any], path: str | Place) -> None:
+def write_codes(codes: CodeSet, path: str | Place) -> None:
     """Write what `CodeSet.save` describes."""
-    n_bits, labels = fields["n_bits"], fields["labels"]
-    columns: dict[str, pa.Array] = {"id": pa.array(fields["ids"], pa.string())}
-    for modality, packed in fields["codes"].items():
+    n_bits, labels = codes.n_bits, codes.labels
+    columns: dict[str, pa.Array] = {"id": pa.array(codes.ids, pa.string())}
+    for modality, packed in codes.codes.items():
         data = pa.py_buffer(np.ascontiguousarray(packed).tobytes())
         columns[f"code_{modality}"] = pa.Array.from_buffers(pa.binary(-(-n_bits // 8)), len(packed), [None, data])
     if labels is not None:
         ends = np.concatenate([[0], np.cumsum(labels.sum(axis=1))]).astype(np.int32)
         columns["labels"] = pa.ListArray.from_arrays(ends, np.nonzero(labels)[1].astype(np.int32))
-    columns |= {name: pa.array(texts, pa.string()) for name, texts in _shown(fields).items()}
+    columns |= {name: pa.array(texts, pa.string()) for name, texts in _shown(codes).items()}
     table = pa.table(columns)
     description = {
         "n_bits": n_bits,
         "n_labels": None if labels is None else labels.shape[1],
-        "label_names": list(fields["label_names"]),
-        "model": fields["model"],
-        "columns": _checksums(fields),
+        "label_names": list(codes.label_names),
+        "model": codes.model,
+        "columns": _checksums(codes),
     }
     metadata = {"channelhash.format": _FORMAT, "channelhash": dump_checked(description)}
     with whole_file(place(path)) as temporary:
         pq.write_table(table.replace_schema_metadata(metadata), temporary, write_page_checksum=True)
 
 
-def read_codes(path: str | Place, make: Callable[..., _Codes], rows: int | None = None) -> Iterator[_Codes]:
-    """Read what `write_codes` wrote, whole or in parts of so many rows, and ``make`` sets of their fields."""
+def read_codes(path: str | Place, rows: int | None = None) -> Iterator[CodeSet]:
+    """Read what `write_codes` wrote, whole or in parts of so many rows."""
     with _open(path) as (file, description):
         tables = [file.read()] if rows is None else (pa.Table.from_batches([part]) for part in file.iter_batches(rows))
         sums = dict.fromkeys(description["columns"], 0)
         for table in tables:
-            fields = _from_table(_stored_types(table, description["n_bits"]), description)
-            yield make(**fields)
-            sums = _checksums(fields, sums)
+            codes = _from_table(_stored_types(table, description["n_bits"]), description)
+            yield codes
+            sums = _checksums(codes, sums)
         expected = description["columns"]
         if names := sorted(name for name in expected.keys() | sums.keys() if expected.get(name) != sums.get(name)):
             raise ValueError(f"damaged: the column {names[0]} is not as it was written")
@@ -99,22 +98,23 @@ def _stored_types(table: pa.Table, n_bits: int) -> pa.Table:
     return table
 
 
-def _shown(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(codes: CodeSet) -> dict[str, Sequence[str]]:
     """Return the texts and images that a set has, by column."""
-    return {name: fields[f"{name}s"] for name in ("text", "image") if fields[f"{name}s"] is not None}
+    columns = {"text": codes.texts, "image": codes.images}
+    return {name: texts for name, texts in columns.items() if texts is not None}
 
 
-def _checksums(fields: Mapping[str, Any], before: dict[str, int] | None = None) -> dict[str, int]:
+def _checksums(codes: CodeSet, before: dict[str, int] | None = None) -> dict[str, int]:
     """Return the CRC-32 of each column, going on from that of the rows before these.
 
     Parquet's own checksums protect each page, but neither the pages' headers nor the file's footer, which says what the
     columns are called and where they lie.
     """
-    columns = {f"code_{modality}": packed.tobytes() for modality, packed in fields["codes"].items()}
-    for name, texts in {"id": fields["ids"], **_shown(fields)}.items():
+    columns = {f"code_{modality}": packed.tobytes() for modality, packed in codes.codes.items()}
+    for name, texts in {"id": codes.ids, **_shown(codes)}.items():
         columns[name] = "".join(f"{text}\0" for text in texts).encode()
-    if fields["labels"] is not None:
-        columns["labels"] = fields["labels"].tobytes()
+    if codes.labels is not None:
+        columns["labels"] = codes.labels.tobytes()
     return {name: crc32(content, (before or {}).get(name, 0)) for name, content in columns.items()}
 
 
@@ -132,8 +132,8 @@ def is_code_file(path: Path) -> bool:
         return False
 
 
-def _from_table(table: pa.Table, description: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of the set in a table of our format; an error where the two do not fit together."""
+def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
+    """Return the set in a table of our format; an error where the two do not fit together."""
     columns = {name: table.column(name) for name in table.column_names}
     if "id" not in columns:
         raise ValueError("the column id is missing")
@@ -141,16 +141,16 @@ def _from_table(table: pa.Table, description: dict[str, Any]) -> dict[str, Any]:
         if column.null_count:
             raise ValueError(f"the column {name} has empty cells")
     n_bits, codes = description["n_bits"], [name for name in columns if name.startswith("code_")]
-    return {
-        "ids": columns["id"].to_pylist(),
-        "codes": {name.removeprefix("code_"): _packed_codes(columns[name], name, n_bits) for name in codes},
-        "labels": _label_matrix(columns["labels"], description["n_labels"]) if "labels" in columns else None,
-        "n_bits": n_bits,
-        "label_names": tuple(description["label_names"]),
-        "texts": columns["text"].to_pylist() if "text" in columns else None,
-        "images": columns["image"].to_pylist() if "image" in columns else None,
-        "model": description["model"],
-    }
+    return CodeSet(
+        ids=columns["id"].to_pylist(),
+        codes={name.removeprefix("code_"): _packed_codes(columns[name], name, n_bits) for name in codes},
+        labels=_label_matrix(columns["labels"], description["n_labels"]) if "labels" in columns else None,
+        n_bits=n_bits,
+        label_names=tuple(description["label_names"]),
+        texts=columns["text"].to_pylist() if "text" in columns else None,
+        images=columns["image"].to_pylist() if "image" in columns else None,
+        model=description["model"],
+    )
 
 
 def _packed_codes(column: pa.ChunkedArray, name: str, n_bits: int) -> PackedCodes:

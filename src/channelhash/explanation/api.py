@@ -201,12 +201,12 @@ class Side(NamedTuple):
     Attributes:
         modality: modality of its code, ``"image"`` or ``"text"``.
         name: its words, its file or its id.
-        outputs: ``(k,)`` outputs of the model; ±1 where only bits are known.
+        outputs: ``(k,)`` outputs of the model; ±1 where only bits are known, which is so if ``item`` is None.
         item: the text, or the image (a file or opened), whose parts can be hidden; None if unknown.
         problem: why the item is unknown, or a remark on it.
 
-    >>> Side("text", "a dog", np.array([0.3, -0.8], np.float32), item="a dog").real
-    True
+    >>> Side("text", "a dog", np.array([0.3, -0.8], np.float32), item="a dog").name
+    'a dog'
     """
 
     modality: str
@@ -214,11 +214,6 @@ class Side(NamedTuple):
     outputs: Outputs
     item: str | Path | Image.Image | None = None
     problem: str = ""
-
-    @property
-    def real(self) -> bool:
-        """Return whether the outputs are a model's and not only bits."""
-        return self.item is not None
 
     @classmethod
     def encode(cls, modality: str, item: str | Path | Image.Image, encode: Encode, name: str = "") -> "Side":
@@ -452,7 +447,7 @@ def explain_pair(
     1
     """
     first, second = pair
-    bits = Bit.compare(first.outputs, second.outputs, (first.real, second.real))
+    bits = Bit.compare(first.outputs, second.outputs, (first.item is not None, second.item is not None))
     names: tuple[str, ...] = ()
     clear = np.zeros((len(bits), 0))
     if bit_labels is not None and all(side.modality in bit_labels.correlations for side in pair):

@@ -23,8 +23,8 @@ from channelhash.models import backbones, photo
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import UnitLength, hash_head
 from channelhash.models.small import TransformerText, VocabularyTokens
-from channelhash.text.tokens import Vocabulary
 from channelhash.text.word_vectors import SEGMENTATION_WORDS, WordVectors
+from channelhash.text.words import Vocabulary
 from channelhash.utils.files import cache_folder
 from channelhash.utils.progress import Progress
 from channelhash.utils.typed_settings import Count

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from channelhash.data.images import Prepare, Resize
 from channelhash.errors import InputError
-from channelhash.text.spelling import Spelling
-from channelhash.text.tokens import SentencePieces, WordPieces, pad_tokens
+from channelhash.text.words import SentencePieces, Spelling, WordPieces, pad_tokens
 from channelhash.utils.machine import one_blas_thread
 from channelhash.utils.optional_imports import onnx_runtime, package_file
 

@@ -17,7 +17,7 @@ from channelhash.errors import InputError
 from channelhash.models.backbones import unit_pixels
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
-from channelhash.text.tokens import PUNCTUATION, Vocabulary
+from channelhash.text.words import PUNCTUATION, Vocabulary
 from channelhash.utils.typed_settings import Count
 
 _STEPS = [

@@ -32,7 +32,7 @@ from channelhash.search.hits import Hits, Query, SearchOptions, answer, list_hit
 from channelhash.search.items import Catalogue
 from channelhash.search.store import Item, Store
 from channelhash.text.dates import Phrase, find_phrases
-from channelhash.text.spelling import Spelling
+from channelhash.text.words import Spelling
 from channelhash.utils.optional_imports import naming_extra
 
 #: Most parts of a question.

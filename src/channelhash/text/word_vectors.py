@@ -7,8 +7,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import as_file, files
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from symspellpy import SymSpell
 
 from channelhash.errors import InputError
-from channelhash.text.tokens import pad_tokens, split_words
+from channelhash.text.words import pad_tokens, split_words
 from channelhash.utils.files import content_hash, sync, temporary_folder
 from channelhash.utils.progress import Progress
 from channelhash.utils.row_file import row_file
@@ -154,7 +153,7 @@ _FILES = ("hashes.npy", "rows.npy", "offsets.npy", "vectors.bin", "words.bin")
 _LONGEST_ENTRY = 10_000  # bytes; a longer run without a space is no word
 
 _DTYPE = "float16"
-_Entries = Generator[tuple[str, NDArray[np.float32]], None, None]
+_Entries = Iterator[tuple[str, NDArray[np.float32]]]
 
 
 @dataclass(frozen=True)
@@ -281,12 +280,12 @@ def _convert(path: Path, folder: Path) -> None:
     """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their vectors."""
     rows, ends = dict[int, int](), [0]  # hash -> row
     with (
+        open(path, "rb") as file,
         open(folder / "vectors.bin", "wb") as vectors,
         open(folder / "words.bin", "wb") as words,
-        closing(_read(path)) as entries,
         np.errstate(over="ignore"),
     ):
-        for number, (word, vector) in enumerate(entries, start=1):
+        for number, (word, vector) in enumerate(_read(path, file), start=1):
             stored = vector.astype(_DTYPE)
             if not np.isfinite(stored).all():
                 raise InputError(f"{path}: word {number} ({word!r}) has a number that is not finite as {_DTYPE}")
@@ -304,16 +303,15 @@ def _convert(path: Path, folder: Path) -> None:
     np.save(folder / "offsets.npy", np.array(ends, dtype=np.int64))
 
 
-def _read(path: Path) -> _Entries:
-    """Yield the entries of a file of either format, which begins with the numbers V of words and d of dimensions."""
-    with open(path, "rb") as file:
-        line = file.readline(200)
-        if line.startswith(b"\x1f\x8b"):
-            raise InputError(f"{path}: is compressed; unpack it first, e.g. with gunzip")
-        parts = line.split()
-        if len(parts) != 2 or not all(part.isdigit() for part in parts) or b"0" in parts:
-            raise InputError(f"{path}: does not begin with the number of words and of dimensions; not a word2vec file")
-        yield from (_read_binary if path.suffix == ".bin" else _read_text)(path, file, *map(int, parts))
+def _read(path: Path, file: IO[bytes]) -> _Entries:
+    """Return the entries of a file of either format, which begins with the numbers V of words and d of dimensions."""
+    line = file.readline(200)
+    if line.startswith(b"\x1f\x8b"):
+        raise InputError(f"{path}: is compressed; unpack it first, e.g. with gunzip")
+    parts = line.split()
+    if len(parts) != 2 or not all(part.isdigit() for part in parts) or b"0" in parts:
+        raise InputError(f"{path}: does not begin with the number of words and of dimensions; not a word2vec file")
+    return (_read_binary if path.suffix == ".bin" else _read_text)(path, file, *map(int, parts))
 
 
 def _read_binary(path: Path, file: IO[bytes], count: int, width: int) -> _Entries:

@@ -21,7 +21,7 @@ from channelhash.models.backbones import unit_pixels
 from channelhash.models.hash_model import Branch
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
-from channelhash.text.tokens import pad_tokens
+from channelhash.text.words import pad_tokens
 from channelhash.training.inputs import prepare_inputs
 from channelhash.utils.image_files import open_image
 from channelhash.utils.seeds import generator
