@@ -63,18 +63,13 @@ def expected_average_precision_at(n: list[int], n_plus: list[int], z: int) -> fl
     return total
 
 
-def ndcg(ranking: list[bool]) -> float:
-    gained = sum(1 / np.log2(1 + rank) for rank, hit in enumerate(ranking, start=1) if hit)
-    return gained / sum(1 / np.log2(1 + rank) for rank in range(1, sum(ranking) + 1))
-
-
 def label_similarity(a: np.ndarray, b: np.ndarray) -> float:
     """eq. (1): the cosine of two label sets, 0 if one is empty."""
     shared = sum(1 for x, y in zip(a, b, strict=True) if x and y)
     return shared / float(np.sqrt(float(a.sum()) * float(b.sum()))) if shared else 0.0
 
 
-def ndcg_graded(gains: list[float]) -> float:
+def ndcg(gains: list[float]) -> float:
     def dcg(ranking: list[float]) -> float:
         return sum(gain / np.log2(1 + rank) for rank, gain in enumerate(ranking, start=1))
 
@@ -106,19 +101,10 @@ def lookup(ranking: list[bool], distances: list[int], radius: int) -> tuple[floa
 
 def tie_aware_average_precision(n: list[int], n_plus: list[int]) -> float:
     """eq. (tmap:ap), term by term."""
-    N = np.cumsum(n)
-    N_plus = np.cumsum(n_plus)
-    total = 0.0
-    for d in range(len(n)):
-        N_before = N[d - 1] if d else 0
-        N_plus_before = N_plus[d - 1] if d else 0
-        if n[d] == 0:
-            continue
-        if n[d] == 1:
-            total += n_plus[d] * N_plus[d] / N[d]
-        else:
-            inner = 0.0
-            for t in range(n[d]):
-                inner += (1 + N_plus_before + t * (n_plus[d] - 1) / (n[d] - 1)) / (1 + t + N_before)
-            total += n_plus[d] / n[d] * inner
+    total, before, relevant_before = 0.0, 0, 0
+    for items, relevant in zip(n, n_plus, strict=True):
+        for t in range(items):
+            others = t * (relevant - 1) / (items - 1) if items > 1 else 0.0
+            total += relevant / items * (1 + relevant_before + others) / (1 + t + before)
+        before, relevant_before = before + items, relevant_before + relevant
     return total / sum(n_plus)
