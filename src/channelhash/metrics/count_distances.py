@@ -290,7 +290,7 @@ def count_distances(pairs: Pairs, n_bits: int, self_pairs: RowPairs | None = Non
     """
     query_codes, database_codes, query_labels, database_labels = pairs
     sides = _word_pairs(pairs)
-    order, sizes, ends = by_label_count(np.bitwise_count(sides.sets).sum(axis=0, dtype=np.int64))
+    order, sizes, ends = _by_label_count(np.bitwise_count(sides.sets).sum(axis=0, dtype=np.int64))
     sides = sides._replace(items=sides.items.take(order, axis=1), sets=sides.sets.take(order, axis=1))
     widths = np.bitwise_count(sides.labels).sum(axis=1, dtype=np.uint64) + np.uint64(1)
     units = _gain_units(sizes, int(widths.max(initial=1)))
@@ -343,7 +343,7 @@ def precisions_in_order(pairs: Pairs, total: Counts, relevant: Counts) -> NDArra
     return sums
 
 
-def by_label_count(size_of_item: Counts) -> tuple[Counts, Counts, Counts]:
+def _by_label_count(size_of_item: Counts) -> tuple[Counts, Counts, Counts]:
     """Order items by how many labels they have, from those numbers ``(n,)``.
 
     Returns:

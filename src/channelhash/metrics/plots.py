@@ -4,7 +4,7 @@ All plots have one look: readable in grey, on paper and by colour-blind people. 
 colour-blind people tell apart; each line has its own dash and mark as well.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -28,14 +28,13 @@ _Histograms = Mapping[str, HammingHistogram]
 
 def write_plots(histograms: _Histograms, folder: Path, title: str) -> list[Path]:
     """Draw the plots of all tasks."""
-    drawings: dict[str, Callable[[_Histograms], Figure]] = {
-        "precision-recall": _precision_recall_plot,
-        "radius": _radius_plot,
-        "distances": _distances_plot,
+    figures = {
+        "precision-recall": _precision_recall_plot(histograms),
+        "radius": _radius_plot(histograms),
+        "distances": _distances_plot(histograms),
     }
     paths = []
-    for name, draw in drawings.items():
-        figure = draw(histograms)
+    for name, figure in figures.items():
         figure.suptitle(f"{title}\n{_sizes(histograms)}", fontsize=10)
         paths += write_figure(figure, folder, name, ["png"])
     return paths

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from channelhash.codes import CodeSet, PackedCodes, check_packed, unpack
-from channelhash.metrics.count_distances import Counts, by_label_count, count_jointly
+from channelhash.metrics.count_distances import Counts, count_jointly
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -197,8 +197,8 @@ def _pairs_by_sizes(
     first: PackedCodes, second: PackedCodes | None, labels: NDArray[np.bool_], n_bits: int
 ) -> Iterator[tuple[float, Counts]]:
     """Similarity and number of pairs at each distance, for each (labels of one, labels of the other, shared)."""
-    order, sizes, ends = by_label_count(labels.sum(axis=1))
-    groups = [(int(size), rows) for size, rows in zip(sizes, np.split(order, ends[:-1]), strict=True)]
+    n_labels = labels.sum(axis=1)
+    groups = [(size, np.flatnonzero(n_labels == size)) for size in np.unique(n_labels).tolist()]
     other = first if second is None else second
     for own_size, own_rows in groups:
         for size, rows in groups:
