@@ -225,11 +225,8 @@ def test_of_bare_bits_each_counts_the_same_and_none_has_a_strength():
     assert [bit.strengths[0] for bit in bits] == [None] * 4
     assert all(bit.strengths[1] is not None for bit in bits)
     assert {abs(bit.share) for bit in Bit.compare(first, -first, (False, False))} == {0.25}
-
-
-def test_outputs_without_direction_have_no_share():
-    bits = Bit.compare(np.zeros(3, np.float32), np.ones(3, np.float32))
-    assert [(bit.share, bit.strengths[0], bit.agrees) for bit in bits] == [(0.0, 0.0, True)] * 3
+    nowhere = Bit.compare(np.zeros(3, np.float32), np.ones(3, np.float32))  # outputs without direction
+    assert [(bit.share, bit.strengths[0], bit.agrees) for bit in nowhere] == [(0.0, 0.0, True)] * 3
 
 
 WORDS = ("red", "green", "blue", "dark")

@@ -45,11 +45,6 @@ def average_precision(ranking: list[bool], z: int | None = None) -> float:
     return total / found if found else 0.0
 
 
-def precision(ranking: list[bool], z: int) -> float:
-    z = min(z, len(ranking))
-    return sum(ranking[:z]) / z
-
-
 def expected_average_precision_at(n: list[int], n_plus: list[int], z: int) -> float:
     """AP@z over the orders of ties, for groups too large to permute: the number of relevant items taken from the cut
     group is hypergeometric; given it, that group is one of its own, whole."""

@@ -8,18 +8,14 @@ from tests.lab.test_code_health import collection
 
 import channelhash as ch
 from channelhash.metrics.plots import _distances_plot, _precision_recall_plot, _radius_plot, write_plots
-from channelhash.metrics.report import _evaluate_tasks
+from channelhash.metrics.report import count_tasks
 
 TASKS = ["image → text", "text → image", "image → image", "text → text"]
 
 
-def count(query: ch.CodeSet, database: ch.CodeSet) -> dict[str, ch.metrics.HammingHistogram]:
-    return _evaluate_tasks(query, database)[1]
-
-
 @pytest.fixture(scope="module")
 def histograms():
-    return count(collection(20, 12, 4, seed=0), collection(90, 12, 4, seed=1))
+    return count_tasks(collection(20, 12, 4, seed=0), collection(90, 12, 4, seed=1))
 
 
 def legend_of(figure: Figure) -> list[str]:
@@ -65,7 +61,7 @@ def test_distances_have_a_panel_a_task_and_add_up_to_all_pairs(histograms):
 @pytest.mark.parametrize("k", [1, 200])
 def test_files_are_pictures_and_nothing_else_is_left(tmp_path, k):
     query, database = collection(5, k, 4, seed=0), collection(30, k, 4, seed=1)
-    paths = write_plots(count(query, database), tmp_path / "new" / "plots", "theirs.mat")
+    paths = write_plots(count_tasks(query, database), tmp_path / "new" / "plots", "theirs.mat")
     assert sorted((tmp_path / "new" / "plots").iterdir()) == sorted(paths)
     for path in paths:
         with Image.open(path) as picture:
@@ -78,7 +74,7 @@ def test_files_are_pictures_and_nothing_else_is_left(tmp_path, k):
 def test_one_task_in_which_everything_is_relevant_is_drawn(tmp_path):
     codes = ch.codes.pack(np.eye(4, dtype=bool))
     items = ch.CodeSet(list("abcd"), {"text": codes}, np.ones((4, 1), bool), 4)
-    histograms = count(items, items)
+    histograms = count_tasks(items, items)
     _, irrelevant = _distances_plot(histograms).axes[0].patches
     assert not irrelevant.get_data().values.any()
     assert len(write_plots(histograms, tmp_path, "all alike")) == 3
