@@ -1,8 +1,11 @@
 """The rule that CONTRIBUTING.md states and the documentation draws: imports go down, and the data's way is as drawn."""
 
 import ast
+import inspect
 import re
 import sys
+from pkgutil import resolve_name
+from textwrap import dedent
 
 import pytest
 
@@ -75,15 +78,7 @@ def test_what_is_implied_and_the_ground_floor_are_not_drawn():
 
 def _annotations(function: str) -> tuple[set[str], set[str]]:
     """The names in the annotations of a function's arguments and of its result, as the source has them."""
-    words = function.split(".")
-    places = {i: PACKAGE.joinpath(*words[:i]) for i in range(len(words), 0, -1)}
-    files = {i: path.with_suffix(".py") for i, path in places.items()} | {
-        i: path / "__init__.py" for i, path in places.items() if (path / "__init__.py").exists()
-    }
-    place = next(i for i in sorted(files, reverse=True) if files[i].exists())
-    node: ast.AST = ast.parse(files[place].read_text(encoding="utf-8"))
-    for word in words[place:]:
-        node = next(child for child in ast.iter_child_nodes(node) if getattr(child, "name", None) == word)
+    (node,) = ast.parse(dedent(inspect.getsource(resolve_name(f"channelhash.{function}")))).body
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
     def names(annotation: ast.AST | None) -> set[str]:

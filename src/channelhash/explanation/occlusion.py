@@ -225,8 +225,7 @@ def map_words(text: str, encode: Encode, partner: Outputs, max_words: int) -> li
     >>> [(word.word, word.flips) for word in map_words("a red dog", encode, np.ones(2), max_words=10)]
     [('a', ()), ('red', (1,)), ('dog', (2,))]
     """
-    if not (words := text.split()):
-        return []
+    words = text.split()
     shorter = [" ".join([*words[:i], *words[i + 1 :]]) for i in range(min(max_words, len(words)))]
     rows = encode([text, *shorter])
     changes, flips = _distance_changes(rows[0], rows[1:], partner), binarize(rows[1:]) != binarize(rows[:1])
