@@ -91,9 +91,9 @@ def test_files_of_another_shape_are_named(tmp_path, key, entries, says):
 
 
 def test_nothing_usable_names_the_first_problem(tmp_path):
-    line = f"{tmp_path / 'captions_x.json'}: image 9 has no caption"
-    says = f"{tmp_path / 'instances_x.json'}: no usable image is left of 2; the first problem is {line}"
-    assert refusal(load, tmp_path, INSTANCES, {"annotations": []}, skip_bad=True) == says
+    says = f"instances_x.json: no usable row is left of 2: {{'empty text': 2}}; the first problem is {tmp_path}"
+    message = refusal(load, tmp_path, INSTANCES, {"annotations": []}, skip_bad=True)
+    assert message == f"{tmp_path}/{says}/captions_x.json: image 9 has no caption"
 
 
 def test_missing_and_broken_files_are_named(tmp_path):

@@ -233,7 +233,7 @@ def test_missing_files_tables_without_usable_rows_and_impossible_settings_are_na
     assert refusal(load_table, root / "folder.csv") == f"{root / 'folder.csv'}: is a folder, not a table"
     path = write(root, [{**ROWS[0], "text": ""}])
     problem = f"{path}, line 2 (id a): the column 'text' is empty"
-    says = f"{path}: no usable row is left of 1; the first problem is {problem}"
+    says = f"{path}: no usable row is left of 1: {{'empty text': 1}}; the first problem is {problem}"
     assert refusal(load_table, path, skip_bad=True) == says
     path = write(root, ROWS)
     columns = "its columns are 'id', 'image', 'text', 'labels'"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from channelhash.data.images import image_problem, locate_image
-from channelhash.data.records import Items, Problems, Records, labels_from_names
+from channelhash.data.records import Problems, Records, records_from_rows
 from channelhash.errors import InputError
 from channelhash.utils.files import read_json
 
@@ -82,7 +82,7 @@ def load_coco(
                 problems.add(line, _REMEDY, "caption of a missing image")
             elif caption:
                 texts[image].append(caption)
-    usable = []
+    rows = []
     where = " and ".join(map(str, caption_files))
     for image, (path, source) in images.items():
         if problem := image_problem(path, full=False):
@@ -91,16 +91,9 @@ def load_coco(
         elif caption_files and not texts[image]:
             problems.add(f"{where}: image {image} has no caption", _REMEDY, "empty text")
         else:
-            usable.append(image)
-    if not usable:
-        first = f"; the first problem is {problems.lines[0]}" if problems.lines else ""
-        raise InputError(f"{files[0]}: no usable image is left of {len(images)}{first}")
-    rows = [labels[image] for image in usable]
-    matrix, columns = labels_from_names(rows, sorted(set(categories.values())), str(files[0]))
-    items: dict[str, Items] = {"image": tuple(images[image][0] for image in usable)}
-    if caption_files:
-        items["text"] = tuple(texts[image][0] for image in usable)
-    return Records(tuple(map(str, usable)), items, matrix, columns, problems.removed, tuple(problems.lines), n_found)
+            values = {"image": path, "text": texts[image][0]} if caption_files else {"image": path}
+            rows.append((str(image), values, labels[image]))
+    return records_from_rows(rows, sorted(set(categories.values())), str(files[0]), problems, n_found)
 
 
 def _listed(files: Path | list[Path] | None) -> list[Path]:

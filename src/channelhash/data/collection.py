@@ -92,8 +92,6 @@ def readable(records: Records, progress: Progress = no_progress) -> Records:
     problems = [f"id {name}: {problem}" for name, problem in zip(records.ids, wrong, strict=True) if problem]
     if len(problems) == len(records):
         raise InputError(f"no picture of {len(records)} rows can be read; the first problem is {problems[0]}")
-    if not problems:
-        return records
     good = records.take([row for row, problem in enumerate(wrong) if not problem])
     removed = dict(Counter(records.removed) + Counter({"unreadable picture": len(problems)}))
     return replace(good, removed=removed, problems=(*records.problems, *problems))

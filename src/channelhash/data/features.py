@@ -221,7 +221,6 @@ def _records(arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_b
     """Return the records of named arrays; ``names`` maps roles to arrays that have other names than the usual."""
     turned: list[str] = []
     by_role, ids = _arrays_by_role(arrays, names, path, turned)
-    has_parts = bool(ids)
     if "labels" in by_role:
         labels, label_names = _read_labels(by_role["labels"], arrays, path)
     else:
@@ -229,12 +228,12 @@ def _records(arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_b
         labels, label_names = np.zeros((n_rows, 0), dtype=bool), ()
     n = len(labels)
     items = {name: _real_values(by_role[name], arrays, name, n, path) for name in _MODALITIES if name in by_role}
+    display = {} if ids else _display(arrays, n, path)
     ids = ids or (_texts_of(arrays["id"], "id", path) if "id" in arrays else tuple(map(str, range(n))))
     if len(ids) != n:
         raise InputError(f"{path}: id has {len(ids)} entries, {'labels' if label_names else 'features'} have {n} rows")
     if (twice := _repeated(ids)) is not None:
         raise InputError(f"{path}: several rows have the id {twice!r}")
-    display = {} if has_parts else _display(arrays, n, path)
     finite = {name: _finite_rows(values) for name, values in items.items()}
     good = np.logical_and.reduce(list(finite.values()))
     problems = []

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.data.images import locate_image
-from channelhash.data.records import Items, Problems, Records, labels_from_names
+from channelhash.data.records import Items, Problems, Records, records_from_rows
 from channelhash.errors import InputError
 from channelhash.utils.typed_settings import unknown
 
@@ -71,20 +71,15 @@ def load_mirflickr(
         line = f"{image_folder}: {len(strays)} tag files have no picture, the first is tags{strays[0]}.txt"
         problems.lines.append(f"{line}; unpack mirflickr25k.zip again")
     frequent, rare = _frequent_tags(tags.values(), min_tag_count, top_tags)
-    rows: dict[int, list[str]] = {}  # number -> its labels
+    rows = []
     for number, words in tags.items():
         names = [name for name, numbers in labels.items() if number in numbers]
         if words and names and not frequent.isdisjoint(words):
-            rows[number] = names
+            rows.append((f"im{number}", {"image": images[number], "text": " ".join(words)}, names))
         else:
             reason = rare if words and names else "no label" if words else "no tag"
             problems.removed[reason] = problems.removed.get(reason, 0) + 1
-    if not rows:
-        raise InputError(f"{root}: no usable sample is left of {len(images)}: {problems.removed}")
-    matrix, columns = labels_from_names(list(rows.values()), list(labels), str(label_files[0].parent))
-    items: dict[str, Items] = {"image": tuple(images[n] for n in rows), "text": tuple(" ".join(tags[n]) for n in rows)}
-    ids = tuple(f"im{number}" for number in rows)
-    return Records(ids, items, matrix, columns, problems.removed, tuple(problems.lines), found=len(images))
+    return records_from_rows(rows, list(labels), str(root), problems, len(images))
 
 
 def _numbered(folders: Mapping[Path, Sequence[str]], form: re.Pattern[str]) -> tuple[Path, dict[int, Path]]:

@@ -14,11 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from channelhash.data.features import load_features
 from channelhash.data.images import IMAGE_ENDINGS, image_problem
-from channelhash.data.records import Problems, Records
+from channelhash.data.records import Problems, Records, records_from_rows
 from channelhash.data.table import csv_rows, load_table, read_rows, text_of
 from channelhash.errors import InputError
 from channelhash.utils.array_files import ENDINGS
@@ -94,20 +92,16 @@ def no_such(path: object) -> InputError:
 def _load_folder(root: Path, skip_bad: bool = False) -> Records:
     """Read every image below ``root``, at any depth, without texts or labels; an id is a path relative to ``root``."""
     listing = find_images(root)
-    problems = Problems(skip_bad)
-    good: dict[str, Path] = {}  # id -> its file
+    expected = (_NOT_A_PICTURE, _OF_OTHERS, _HIDDEN)
+    removed = {reason: count for reason, count in listing.skipped.items() if reason not in expected}
+    problems = Problems(skip_bad, [*listing.problems], removed)
+    rows = []
     for name, path in zip(listing.ids, (root / name for name in listing.names), strict=True):
         if problem := image_problem(path):
             problems.add(problem, "mend it, or leave such pictures out with --skip-bad", "unreadable picture")
         else:
-            good[name] = path
-    n, lines = len(listing.names), (*listing.problems, *problems.lines)
-    if not good:
-        raise InputError(f"{root}: no picture of {n} can be read; the first problem is {lines[0]}")
-    expected = (_NOT_A_PICTURE, _OF_OTHERS, _HIDDEN)
-    removed = {reason: count for reason, count in listing.skipped.items() if reason not in expected} | problems.removed
-    items = {"image": tuple(good.values())}
-    return Records(tuple(good), items, np.zeros((len(good), 0), dtype=bool), (), removed, lines, found=n)
+            rows.append((name, {"image": path}, ()))
+    return records_from_rows(rows, (), str(root), problems, len(listing.names))
 
 
 def images_below(root: Path) -> list[Path]:

@@ -182,3 +182,28 @@ def labels_from_names(
                 raise InputError(f"{where}: row {i + 1} has the unknown label {name!r}; known: {', '.join(names)}")
             labels[i, column[forms[name]]] = True
     return labels, names
+
+
+def records_from_rows(
+    rows: Sequence[tuple[str, Mapping[str, Any], Sequence[str]]],
+    label_names: Sequence[str] | None,
+    where: str,
+    problems: Problems,
+    found: int,
+) -> Records:
+    """Return the rows that are left of ``found`` ones, each an id, raw values by modality, and names of labels.
+
+    Raises:
+        InputError: none is left, or as of `labels_from_names`.
+
+    >>> rows = [("a", {"text": "dog on a beach"}, ["dog", "sea"]), ("b", {"text": "waves"}, ["sea"])]
+    >>> records_from_rows(rows, None, "table.csv", Problems(skip_bad=False), found=2).items
+    {'text': ('dog on a beach', 'waves')}
+    """
+    if not rows:
+        first = f"; the first problem is {problems.lines[0]}" if problems.lines else ""
+        raise InputError(f"{where}: no usable row is left of {found}: {problems.removed}{first}")
+    labels, names = labels_from_names([row_labels for *_, row_labels in rows], label_names, where)
+    items: dict[str, Items] = {name: tuple(values[name] for _, values, _ in rows) for name in rows[0][1]}
+    ids = tuple(name for name, *_ in rows)
+    return Records(ids, items, labels, names, problems.removed, tuple(problems.lines), found)

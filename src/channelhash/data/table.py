@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from channelhash.data.images import image_problem, locate_image
-from channelhash.data.records import Problems, Records, label_name, labels_from_names
+from channelhash.data.records import Problems, Records, label_name, records_from_rows
 from channelhash.errors import InputError
 from channelhash.utils.files import one_line, read_text, reading
 from channelhash.utils.optional_imports import naming_extra
@@ -219,33 +219,30 @@ def load_table(
     separator = label_separator.replace("\\t", "\t")
     problems = Problems(skip_bad)
     roles = {"id": id_column, **modalities} | ({"labels": labels_column} if label_columns is None else {})
-    usable: list[dict[str, Any]] = []  # values by role
+    usable: list[tuple[str, dict[str, Any], list[str]]] = []  # id, values by modality, names of labels
     places: dict[str, str] = {}  # id -> where its row is
     for row in rows:
         try:
             values = _values(row, roles, separator)
-            if place := places.get(values["id"]):
-                raise _BadRowError("duplicate id", f"the id {values['id']!r} is already that of {place}")
+            name = values.pop("id")
+            if place := places.get(name):
+                raise _BadRowError("duplicate id", f"the id {name!r} is already that of {place}")
             if "image" in values:
                 values["image"] = image = locate_image(root or path.parent, values["image"])
                 if problem := image_problem(image, full=False):
                     raise _BadRowError("unreadable picture" if image.is_file() else "missing picture", problem)
-            named = [label_name(column) for column in label_columns or () if _is_set(row, column)]
-            usable.append({"labels": named, **values})
-            places[values["id"]] = row.place
+            labels = values.pop("labels", [label_name(column) for column in label_columns or () if _is_set(row, column)])
+            usable.append((name, values, labels))
+            places[name] = row.place
         except _BadRowError as bad:
             reason, problem = bad.args
             identity = str(row.cells.get(id_column) or "").encode(errors="replace").decode().strip()
             line = f"{path}, {row.place}{f' (id {identity})' if identity else ''}: {problem}"
             problems.add(line, "mend the row, or leave such rows out with --skip-bad", reason)
-    if not usable:
-        raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
-    ids, labels, *items = (tuple(values[role] for values in usable) for role in ("id", "labels", *modalities))
-    matrix, label_set = labels_from_names(labels, label_columns, str(path))
     if label_columns is None:
-        problems.lines += _label_doubts(labels, separator, f"{path}: the column {labels_column!r}")
-    by_modality = dict(zip(modalities, items, strict=True))
-    return Records(ids, by_modality, matrix, label_set, problems.removed, tuple(problems.lines), found=len(rows))
+        cells = [labels for *_, labels in usable]
+        problems.lines += _label_doubts(cells, separator, f"{path}: the column {labels_column!r}")
+    return records_from_rows(usable, label_columns, str(path), problems, len(rows))
 
 
 def _values(row: Row, columns: Mapping[str, str], separator: str) -> dict[str, Any]:
