@@ -65,8 +65,7 @@ def load_mirflickr(
     label_files = _label_files(root, folders, annotations)
     problems = Problems(skip_bad)
     labels = _read_labels(label_files, images.keys(), label_names, problems)
-    expected = {number: tag_folder / f"tags{number}.txt" for number in sorted(images)}
-    tags = {number: _read_tags(tag_files.get(number, path), problems) for number, path in expected.items()}
+    tags = {n: _read_tags(tag_files.get(n, tag_folder / f"tags{n}.txt"), problems) for n in sorted(images)}
     if strays := sorted(tag_files.keys() - images.keys()):  # a part of the archive is missing
         line = f"{image_folder}: {len(strays)} tag files have no picture, the first is tags{strays[0]}.txt"
         problems.lines.append(f"{line}; unpack mirflickr25k.zip again")
@@ -178,7 +177,6 @@ def _read_lines(path: Path, problems: Problems | None = None) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
-_IMAGE_LIST = "ImageList/Imagelist.txt"
 #: Where the file of the image-list entry ``folder\\0001_<id>.jpg`` may lie, tried in this order.
 IMAGE_LAYOUTS = (
     "Flickr/{folder}/{name}",
@@ -218,7 +216,7 @@ def load_nuswide(
         InputError: a file is missing, a label file has another length than the image list or a line that is not 0
             or 1, a tag line has an unknown id, an image is missing.
     """
-    names, ids = _read_image_list(_find(root, _IMAGE_LIST))
+    names, ids = _read_image_list(root)
     problems = Problems(skip_bad)
     problems.lines += [
         f"id {name} occurs {count} times in the image list: its rows stay on one side of query and retrieval"
@@ -257,12 +255,13 @@ def _find_image(root: Path, listed: str, name: str) -> Path | None:
 
 def count_images(root: Path) -> tuple[int, int]:
     """Return (images found, entries of the image list): what a person has put there so far."""
-    names, ids = _read_image_list(_find(root, _IMAGE_LIST))
+    names, ids = _read_image_list(root)
     return sum(_find_image(root, name, id_) is not None for name, id_ in zip(names, ids, strict=True)), len(names)
 
 
-def _read_image_list(path: Path) -> tuple[list[str], list[str]]:
+def _read_image_list(root: Path) -> tuple[list[str], list[str]]:
     """Return (entries, ids) in the list's order; an entry is ``folder\\0001_<id>.jpg``."""
+    path = _find(root, "ImageList/Imagelist.txt")
     names = list(filter(None, _read_lines(path)))
     ids = []
     for place, name in enumerate(names, start=1):

@@ -38,8 +38,6 @@ _ENDINGS = {
 _PROBLEMS = {ending: problem for problem, endings in _ENDINGS.items() for ending in endings.split()}
 
 _READ = IMAGE_ENDINGS | RAW_ENDINGS
-# Paths longer than this may be too long for the system; only these are looked at twice.
-_LONG = 1000
 # Folders of iPhoto and Aperture that hold no originals.
 _DERIVED = ("thumbnails", "previews", "resources", "data", "data.noindex", "database", "apdb", "faces")
 # In lower case: of Synology, QNAP, Windows, Linux, macOS and Capture One.
@@ -248,7 +246,7 @@ def _no_image(entry: os.DirEntry[str], is_folder: bool) -> str | None:
 def _no_file(entry: os.DirEntry[str], name: str) -> str:
     """Return why the image of a name is no file that can be read; empty for a file."""
     try:
-        if len(entry.path) > _LONG:
+        if len(entry.path) > 1000:  # perhaps too long for the system; only such paths are looked at twice
             entry.stat()
         if not entry.is_file():
             kind = "a link to nothing or to a folder" if entry.is_symlink() else "a pipe, a socket or a device"

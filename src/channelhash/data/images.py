@@ -27,11 +27,6 @@ _ENDINGS = (
 #: Endings of the files that are read, in small letters.
 IMAGE_ENDINGS = frozenset(_ENDINGS.split())
 
-_UPRIGHT = "turn it as its EXIF orientation says (ImageOps.exif_transpose)"
-_COLOURS = (
-    "convert('RGB'), after values of more than 8 bits are scaled to 255, transparent pixels are drawn on white and a "
-    "colour profile is converted to sRGB"
-)
 #: Mode of resizing -> its steps after the colours.
 _STEPS = {
     "square": (
@@ -144,7 +139,10 @@ class Resize(Prepare):
         """Describe, JSON-able, how to do the same without this package."""
         steps = [
             "open the picture with Pillow",
-            *(_UPRIGHT, _COLOURS, *_STEPS[self.mode]),
+            "turn it as its EXIF orientation says (ImageOps.exif_transpose)",
+            "convert('RGB'), after values of more than 8 bits are scaled to 255, transparent pixels are drawn on white "
+            "and a colour profile is converted to sRGB",
+            *_STEPS[self.mode],
             "values 0 to 255 as they are, channels R, G, B before rows before columns",
         ]
         if self.reduced:

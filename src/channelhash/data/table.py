@@ -231,7 +231,8 @@ def load_table(
                 values["image"] = image = locate_image(root or path.parent, values["image"])
                 if problem := image_problem(image, full=False):
                     raise _BadRowError("unreadable picture" if image.is_file() else "missing picture", problem)
-            labels = values.pop("labels", [label_name(column) for column in label_columns or () if _is_set(row, column)])
+            named = [label_name(column) for column in label_columns or () if _is_set(row, column)]
+            labels = values.pop("labels", named)
             usable.append((name, values, labels))
             places[name] = row.place
         except _BadRowError as bad:
