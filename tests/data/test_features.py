@@ -12,7 +12,6 @@ from scipy.sparse import csc_matrix, csr_array, save_npz
 from channelhash.data.collection import Collection, describe
 from channelhash.data.features import load_features, load_simulated, load_wikipedia
 from channelhash.data.splits import draw_splits
-from channelhash.errors import InputError
 from channelhash.models import MODELS
 from channelhash.models.hash_model import encode_records
 from channelhash.runs.train import train
@@ -258,8 +257,8 @@ def test_given_splits_are_those_of_the_file_and_need_parts_and_no_sizes(tmp_path
     for name, rows in vars(splits).items():
         assert set(order[vars(again)[name]]) == set(rows)
     records = load_features(write_parts(tmp_path / "f.npz", tr=TRAIN, te=QUERY))
-    with pytest.raises(InputError, match="given takes queries and train from the file; leave both settings out"):
-        draw_splits(records, queries=2, method="given")
+    says = "given takes queries and train from the file; leave both settings out"
+    check_refusal(says, draw_splits, records, queries=2, method="given")
     for others in (load_features(write_parts(tmp_path / "g.npz", tr=TRAIN)), records.take(range(5, 8))):
         check_refusal("given needs a features file with the parts I_te", draw_splits, others, method="given")
 

@@ -70,9 +70,11 @@ def test_pictures_alone_texts_alone_and_no_labels(root):
     assert list(load_table(path).items) == ["text"]
 
 
-def test_a_column_can_be_left_unread_though_it_is_there(tmp_path):
-    path = write(tmp_path, ROWS)  # none of its pictures is here
-    assert "no such picture" in refusal(load_table, path)
+def test_pictures_may_lie_below_another_root_or_be_left_unread(root):
+    (root / "tables").mkdir()
+    path = write(root / "tables", ROWS)  # none of its pictures is here
+    assert load_table(path, root).items["image"][0] == root / "a.jpg"
+    assert refusal(load_table, path) == f"{path}, line 2 (id a): no such picture {root / 'tables' / 'a.jpg'}{LEAVE_OUT}"
     records = load_table(path, image_column=None)
     assert (list(records.items), records.problems, len(records)) == (["text"], (), 3)
     assert "has no column 'image' or 'text'" in refusal(load_table, path, image_column=None, text_column=None)
@@ -275,13 +277,6 @@ def test_zeros_are_values_and_a_missing_cell_is_no_label(tmp_path):
     assert records.labels.tolist() == [[True, False], [True, True]]
     pq.write_table(pa.table({"id": ["a", "b"], "text": ["x", "y"], "dog": [1.0, float("nan")]}), tmp_path / "t.parquet")
     assert load_table(tmp_path / "t.parquet", label_columns=["dog"]).labels.tolist() == [[True], [False]]
-
-
-def test_pictures_are_found_below_another_root(root):
-    (root / "tables").mkdir()
-    path = write(root / "tables", ROWS)
-    assert load_table(path, root).items["image"][0] == root / "a.jpg"
-    assert refusal(load_table, path) == f"{path}, line 2 (id a): no such picture {root / 'tables' / 'a.jpg'}{LEAVE_OUT}"
 
 
 SETS = [["ant"], ["ant", "bee"], ["bee"], ["cow"], ["cow", "ant"], ["elk"]]
