@@ -19,7 +19,7 @@ import torch
 from channelhash.bulk.workers import Workers
 from channelhash.codes import CodeSet
 from channelhash.data.bulk import KINDS, Shard, input_files
-from channelhash.data.records import Features, Records
+from channelhash.data.records import Records
 from channelhash.errors import InputError, JobError, naming
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import count_tasks, report_tasks, save_scores
@@ -264,7 +264,8 @@ def _encode_batch(model: HashModel, records: Records, fingerprint: str) -> tuple
     try:
         return _codes(model, records, fingerprint), []
     except ImageError:
-        wrong = {row: problem for row in range(len(records)) if (problem := _image_problem(model, records.take([row])))}
+        images = enumerate(records.items["image"])
+        wrong = {row: problem for row, content in images if (problem := _image_problem(model, content))}
         if not wrong:
             raise
     good = records.take([row for row in range(len(records)) if row not in wrong])
@@ -272,25 +273,20 @@ def _encode_batch(model: HashModel, records: Records, fingerprint: str) -> tuple
 
 
 def _codes(model: HashModel, records: Records, fingerprint: str) -> CodeSet:
-    codes = encode_records(model, _opened(records), fingerprint=fingerprint)
+    images: Any = records.items.get("image")
+    if isinstance(images, Sequence):  # contents of files, no features
+        opened = tuple(open_image(BytesIO(content)) for content in images)
+        records = replace(records, items={**records.items, "image": opened})  # type: ignore[dict-item]
+    codes = encode_records(model, records, fingerprint=fingerprint)
     return replace(codes, images=records.display.get("image"))  # the records hold pictures, which nobody can be shown
 
 
-def _image_problem(model: HashModel, records: Records) -> str | None:
+def _image_problem(model: HashModel, content: Any) -> str | None:
     try:
-        model.prepare("image", _opened(records).items["image"])
+        model.prepare("image", (open_image(BytesIO(content)),))  # type: ignore[arg-type]  # opened images too
     except ImageError as error:
         return f"not a readable picture ({error})"
     return None
-
-
-def _opened(records: Records) -> Records:
-    """Return records with images opened but not decoded."""
-    images: Any = records.items.get("image")
-    if images is None or isinstance(images, Features):
-        return records
-    images = tuple(open_image(BytesIO(content)) for content in images)
-    return replace(records, items={**records.items, "image": images})
 
 
 def _gather_bad(out: Place, n_shards: int) -> int:

@@ -17,9 +17,6 @@ from channelhash.utils.machine import hold_interrupts
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: An image file, or an opened image.
-ImageInput = Path | str | Image.Image
-
 _ENDINGS = (
     ".jpg .jpeg .jpe .jif .jfif .pjpeg .pjp .mpo .png .webp .bmp .gif .tif .tiff .avif .ppm .pgm .pbm .pnm "
     ".heic .heif .hif"
@@ -118,7 +115,7 @@ class Resize(Prepare):
     fill: int = 0
     reduced: bool = False
 
-    def arrays(self, items: Sequence[ImageInput]) -> NDArray[np.uint8]:
+    def arrays(self, items: Sequence[Path | str | Image.Image]) -> NDArray[np.uint8]:
         """Return images as ``(n, 3, size, size)`` uint8; `InputError` if one cannot be read."""
         if isinstance(items, np.ndarray):
             raise InputError(f"this model encodes pictures; these are features {items.shape}")

@@ -17,7 +17,8 @@ from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import check_trusted, naming_own_code, trusting
 
 if TYPE_CHECKING:
-    from channelhash.data.images import ImageInput
+    from PIL import Image
+
     from channelhash.data.records import Items
 
 
@@ -112,7 +113,7 @@ class Model(QueryEncoder, Protocol):
         """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8; arguments and errors as in `outputs`."""
         return pack(binarize(self.outputs(modality, items, progress)))
 
-    def encode_images(self, images: "Sequence[ImageInput]") -> PackedCodes:
+    def encode_images(self, images: "Sequence[Path | str | Image.Image]") -> PackedCodes:
         """Encode image files or opened images as packed codes ``(n, ceil(k / 8))`` uint8."""
         return self.encode("image", images)  # type: ignore[arg-type]  # opened images too
 
