@@ -32,8 +32,7 @@ def write_tree(root: Path) -> Path:
         (tags / f"tags{number}.txt").write_bytes(content)
     annotations = root / "mirflickr25k_annotations_v080"
     annotations.mkdir()
-    for name, content in LABELS.items():
+    others = {"sea_r1": "1\n", "README": "Annotations of the collection.\n"}  # "relevant" labels and a text: not read
+    for name, content in (LABELS | others).items():
         (annotations / f"{name}.txt").write_bytes(content.encode())
-    (annotations / "sea_r1.txt").write_text("1\n")  # "relevant" labels: not read
-    (annotations / "README.txt").write_text("Annotations of the collection.\n")
     return root

@@ -27,14 +27,12 @@ REMOVED = {"none of the 3 labels": 1}
 
 
 def write_tree(root: Path, layout: str = "Flickr/{folder}/{name}", encoding: str = "utf-8") -> Path:
-    (root / "ImageList").mkdir(parents=True)
-    (root / "ImageList" / "Imagelist.txt").write_bytes("\r\n".join(ENTRIES).encode())
-    (root / "Groundtruth" / "AllLabels").mkdir(parents=True)
+    files = {"ImageList/Imagelist.txt": "\r\n".join(ENTRIES), "NUS_WID_Tags/All_Tags.txt": TAGS}
     for name, column in LABELS.items():
-        text = "".join(f"{value}\n" for value in column)
-        (root / "Groundtruth" / "AllLabels" / f"Labels_{name}.txt").write_text(text)
-    (root / "NUS_WID_Tags").mkdir()
-    (root / "NUS_WID_Tags" / "All_Tags.txt").write_bytes(TAGS.encode(encoding))
+        files[f"Groundtruth/AllLabels/Labels_{name}.txt"] = "".join(f"{value}\n" for value in column)
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(text.encode(encoding))
     for entry in ENTRIES:
         folder, name = entry.split("\\")
         path = root / layout.format(folder=folder, name=name, id=name.split("_")[1].removesuffix(".jpg"))

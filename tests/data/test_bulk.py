@@ -78,8 +78,8 @@ def test_features_in_parquet_are_read_in_whole_row_groups(tmp_path):
     planned = shards_of(path, tmp_path, 10)
     assert [(shard.first, shard.last, shard.items) for shard, _ in planned] == [(0, 2, 16), (2, 4, 16), (4, 5, 8)]
     assert all(labels == {"even", "all"} for _, labels in planned)
-    batches = [records for records, _ in read(path, tmp_path, 10)]
-    assert [name for batch in batches for name in batch.ids] == [f"item{i:03d}" for i in range(N)]
+    ids = [name for records, _ in read(path, tmp_path, 10) for name in records.ids]
+    assert ids == [f"item{i:03d}" for i in range(N)]
 
 
 def test_bad_rows_of_parquet_are_named_with_the_reason(tmp_path):
@@ -129,12 +129,10 @@ def test_pictures_in_parquet_are_paths_or_bytes_of_several_types(tmp_path, form)
     assert bad == [("e", reason)]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pa.list_(pa.float64()), pa.large_list(pa.float16()), pa.list_view(pa.float32()), pa.list_(pa.int8()),
-     pa.list_(pa.decimal128(20, 1))],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("kind", [
+    pa.list_(pa.float64()), pa.large_list(pa.float16()), pa.list_view(pa.float32()), pa.list_(pa.int8()),
+    pa.list_(pa.decimal128(20, 1)),
+], ids=str)  # fmt: skip
 def test_features_are_lists_of_any_numbers_and_layout(tmp_path, kind):
     rows = pa.array([[1, 2], None, [3, 4], None], pa.list_(pa.int64())).cast(pa.list_(kind.value_type))
     column = pa.array(rows.to_pylist(), kind)
@@ -212,9 +210,8 @@ def test_webdataset_shards_are_read_item_by_item(tmp_path):
     tars = tmp_path / "tars"
     write_tar(tars / "1.tar", dict(list(items.items())[4:]))
     write_tar(tars / "0.tar", dict(list(items.items())[:4]))
-    planned = shards_of(tars, tmp_path, 1)
-    assert [(Path(shard.file).name, shard.items) for shard, _ in planned] == [("0.tar", 4), ("1.tar", 2)]
-    assert [labels for _, labels in planned] == [{"red", "green", "7"}, {"green", "blue"}]
+    planned = [(Path(shard.file).name, shard.items, labels) for shard, labels in shards_of(tars, tmp_path, 1)]
+    assert planned == [("0.tar", 4, {"red", "green", "7"}), ("1.tar", 2, {"green", "blue"})]
     (first, bad), (second, _) = read(tars, tmp_path)
     assert (first.ids, labels_of(first)) == (("item000", "item003"), [{"red"}, {"7"}])
     assert first.items["text"][1] == "a caption"

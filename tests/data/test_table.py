@@ -51,8 +51,6 @@ def test_every_format_gives_the_same_records_and_those_of_other_columns(root, en
     records = load_table(write(root, ROWS, ending))
     assert (records.ids, records.items["text"]) == (("a", "b", "c"), tuple(row["text"] for row in ROWS))
     assert records.items["image"] == tuple(root / row["image"] for row in ROWS)
-    assert records.label_names == ("dog", "grass", "night")
-    assert records.labels.tolist() == [[True, True, False], [False, False, True], [False, False, False]]
     assert (records.removed, records.problems, records.found) == ({}, (), 3)
     rows = [{"key": row["id"], "words": row["text"], "dog": "dog" in row["labels"], "cat": 0} for row in ROWS]
     records = load_table(write(root, rows, ending), id_column="key", text_column="words", label_columns=["dog", "cat"])
