@@ -164,7 +164,7 @@ def _push(
     lines = [f"{done.items} items of {store} are in {target}; it holds {done.target_items}"]
     if done.without_projections:
         lines.append(f"{target} keeps no projections: it ranks by bits alone")
-    shared.show({"target": target, **asdict(done)}, as_json, *lines)
+    shared.show({"target": target, **done._asdict()}, as_json, *lines)
 
 
 @app.command("export-faiss")

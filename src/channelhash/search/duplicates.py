@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.search.copies import SmallCopy, alike, group_copies, join_groups, read_copies
-from channelhash.search.index import find_distinct, rows_by_number
+from channelhash.search.index import rows_by_number
 from channelhash.search.items import check_count, date_of
 from channelhash.search.sqlite.decisions import decisions, open_decisions
 from channelhash.search.store import Item, Store
@@ -194,8 +194,7 @@ def _group_codes(codes: PackedCodes, n_bits: int, radius: int | None = None) -> 
     [[0, 2, 3], [1, 4]]
     """
     radius = default_radius(n_bits) if radius is None else radius
-    _, starts, rows = find_distinct(codes, n_bits)
-    distinct = codes[rows[starts[:-1]]]
+    distinct, places = np.unique(codes, axis=0, return_inverse=True)
     numbers = np.arange(len(distinct))
     for start in range(0, len(distinct), _CODES):
         tile = slice(start, start + _CODES)
@@ -204,11 +203,9 @@ def _group_codes(codes: PackedCodes, n_bits: int, radius: int | None = None) -> 
             near = hamming_distances(distinct[tile], distinct[other]) <= radius
             near &= numbers[tile, None] != numbers[other]
             if near.any():
-                places, others = np.nonzero(near)
-                numbers = join_groups(numbers, places + start, others + first)
-    of_row = np.empty(len(rows), np.int64)
-    of_row[rows] = np.repeat(numbers, np.diff(starts))
-    return [group for group in rows_by_number(of_row) if len(group) > 1]
+                rows, others = np.nonzero(near)
+                numbers = join_groups(numbers, rows + start, others + first)
+    return [group for group in rows_by_number(numbers[places.ravel()]) if len(group) > 1]
 
 
 def _by_pictures(
@@ -270,12 +267,9 @@ def fold(codes: PackedCodes, radius: int, most: int | None = None, images: Seque
 
 def _read_near(codes: PackedCodes, radius: int, images: Sequence[str]) -> dict[int, SmallCopy | None]:
     """Return place -> small copy of the pictures whose codes are near another's."""
-    places = [
-        start + place
-        for start in range(0, len(codes), _ITEMS)
-        for place, near in enumerate((hamming_distances(codes[start : start + _ITEMS], codes) <= radius).sum(axis=1))
-        if near > 1
-    ]
+    starts = range(0, len(codes), _ITEMS)
+    near = [(hamming_distances(codes[start : start + _ITEMS], codes) <= radius).sum(axis=1) for start in starts]
+    places = np.flatnonzero(np.concatenate(near) > 1).tolist()
     return dict(zip(places, read_copies(None, [images[place] for place in places]), strict=True))
 
 

@@ -286,9 +286,7 @@ def kind_of(value: Literal) -> str:
     >>> kind_of(2000)
     'numbers'
     """
-    if isinstance(value, bool):
-        return "Booleans"
-    return "strings" if isinstance(value, str) else "numbers"
+    return {bool: "Booleans", str: "strings"}.get(type(value), "numbers")
 
 
 def _satisfies(value: Any, condition: Condition) -> bool:

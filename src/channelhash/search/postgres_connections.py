@@ -19,7 +19,7 @@ from pydantic import Field
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
 from channelhash.search import filters
-from channelhash.search.items import Metadata, check_process
+from channelhash.search.items import Metadata, Value, check_process
 from channelhash.utils.files import one_line
 from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import Settings, read_settings
@@ -112,13 +112,15 @@ def _as_jsonb(metadata: Metadata) -> str:
     >>> _as_jsonb({"year": 2020, "weight": 1e16, "text": None})
     '{"year": 2020, "weight": 10000000000000000.0, "text": null}'
     """
-    fields = []
-    for key, value in metadata.items():
-        text = json.dumps(value, ensure_ascii=False)
-        if isinstance(value, float) and abs(value) >= _EXPONENT:
-            text = f"{_as_decimal(value):f}.0"
-        fields.append(f"{json.dumps(key, ensure_ascii=False)}: {text}")
-    return f"{{{', '.join(fields)}}}"
+    return f"{{{', '.join(f'{_as_json(key)}: {_as_json(value)}' for key, value in metadata.items())}}}"
+
+
+def _as_json(value: Value) -> str:
+    # From here on Python writes a float with an exponent and rounds it to 17 digits, which jsonb would return as a
+    # whole number of other digits.
+    if isinstance(value, float) and abs(value) >= 1e16:
+        return f"{Decimal(value):f}.0"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def to_postgres(tree: filters.Filter | None) -> filters.SqlCondition:
@@ -174,23 +176,8 @@ def _postgres_test(value: str, condition: filters.Condition) -> filters.SqlCondi
         # By code points; the bytes of the database's own encoding may be in another order.
         value, mark = f"convert_to({value}, 'UTF8')", "convert_to(%s, 'UTF8')"
     # Numbers are sent as they are written, not as the nearest of 64 bits.
-    sent = tuple(literal if isinstance(literal, bool | str) else _as_decimal(literal) for literal in literals)
+    sent = tuple(literal if isinstance(literal, bool | str) else Decimal(_as_json(literal)) for literal in literals)
     return filters.SqlCondition(filters.compared(value, condition, "LIKE %s ESCAPE ''", mark), sent)
-
-
-# From here on Python writes a float with an exponent and rounds it to 17 digits, which jsonb would return as a whole
-# number of other digits.
-_EXPONENT = 1e16
-
-
-def _as_decimal(value: float) -> Decimal:
-    """Return the number that stands for a whole number or a float in jsonb, and in comparisons with it.
-
-    >>> _as_decimal(0.1), _as_decimal(1e16)
-    (Decimal('0.1'), Decimal('10000000000000000'))
-    """
-    exact = isinstance(value, int) or abs(value) >= _EXPONENT
-    return Decimal(value) if exact else Decimal(float.__repr__(value))
 
 
 class Connections:

@@ -35,6 +35,7 @@ from channelhash.text.dates import Phrase, find_phrases
 from channelhash.text.words import Spelling
 from channelhash.utils.optional_imports import naming_extra
 
+_Picture = Path | Image.Image
 #: Most parts of a question.
 _MAX_PARTS = 32
 #: Largest weight of a part.
@@ -329,29 +330,18 @@ def coded_item(store: Store, item_id: str, modality: str) -> Item:
     return item
 
 
-def _question_parts(
-    store: Store,
-    text: str | None = None,
-    image: Path | Image.Image | None = None,
-    like: str | None = None,
-    minus: Sequence[str | Path | Image.Image] = (),
-    minus_like: Sequence[str] = (),
+def _other_parts(
+    store: Store, image: _Picture | None, like: str | None, minus: Sequence[str | _Picture], minus_like: Sequence[str]
 ) -> list[Part]:
-    """Return the parts of a question; arguments as of `search_store`. Stored items come as their real-valued
-    outputs.
-    """
-    if text is not None and not text.strip():
-        raise InputError("--text: is empty; give some words")
-    parts = [] if text is None else parse_question(text)
-    if image is not None:
-        parts.append(Part(image))
+    """Return the parts of a question beside its words, as of `search_store`; stored items as real-valued outputs."""
+    parts = [] if image is None else [Part(image)]
     if like is not None:
         parts.append(Part(_stored_outputs(store, like, "--like")))
     if any(isinstance(unwanted, str) and not unwanted.strip() for unwanted in minus):
         raise InputError("--minus: is empty; give some words, or leave it out")
     parts += [Part(unwanted, -1.0) for unwanted in minus]
     parts += [Part(_stored_outputs(store, item_id, "--minus-like"), -1.0) for item_id in minus_like]
-    return check_parts(parts)
+    return parts
 
 
 def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[np.floating[Any]] | None]) -> Query:
@@ -392,10 +382,10 @@ def search_store(
     options: SearchOptions | None = None,
     *,
     text: str | None = None,
-    image: Path | Image.Image | None = None,
+    image: _Picture | None = None,
     like: str | None = None,
     by: str | None = None,
-    minus: Sequence[str | Path | Image.Image] = (),
+    minus: Sequence[str | _Picture] = (),
     minus_like: Sequence[str] = (),
     model: Path | QueryEncoder | None = None,
 ) -> Hits:
@@ -413,7 +403,9 @@ def search_store(
         raise InputError(f"{store.address}: this store has no items yet; add some with `channelhash index add`")
     store.choose_modality(options.modality)  # before a model is loaded in vain
     narrowed = Narrowed("", options.where, [])
-    if text is not None and text.strip():
+    if text is not None:
+        if not text.strip():
+            raise InputError("--text: is empty; give some words")
         narrowed = narrow(store, text, options.where)
         text, options = narrowed.text or None, replace(options, where=narrowed.where)
     alone = text is None and image is None and not minus and not minus_like
@@ -428,7 +420,9 @@ def search_store(
             hits = answer(store, query, options if is_modality else replace(options, by=by))
         hits.phrases = narrowed.phrases
         return hits
-    parts, by = _question_parts(store, text, image, like, minus, minus_like), by or options.by
+    others, by = _other_parts(store, image, like, minus, minus_like), by or options.by
+    words = [] if text is None else parse_question(text)
+    parts = check_parts([*words, *others])
     needed = {modality for part in parts if (modality := part.modality)}
     encoder = load_query_encoder(store, model, needed) if by != "words" and needed else None
     options = replace(options, by=by)
@@ -437,8 +431,8 @@ def search_store(
     if text is not None:
         hits.note = hits.note or unread(encoder, text)
         if has_unknown_words(encoder, text) and (corrected := correct(store, text)) != text:
-            others = _question_parts(store, corrected, image, like, minus, minus_like)
-            if finds_better(store, make_query(others, _encode_parts(encoder, others)), options, hits):
+            parts = check_parts([*parse_question(corrected), *others])
+            if finds_better(store, make_query(parts, _encode_parts(encoder, parts)), options, hits):
                 hits.suggestion = narrowed.suggest(corrected)
     hits.phrases = narrowed.phrases
     return hits

@@ -464,10 +464,10 @@ class Store(ABC):
 
     def _all_codes(self, scope: Scope) -> tuple[list[str], PackedCodes]:
         """Return ids, sorted, and codes; see `codes`."""
-        coded = (item for item in self._read(self._ids(scope.where)) if scope.modality in item.codes)
-        pairs = sorted(((item.id, item.codes[scope.modality]) for item in coded), key=lambda pair: pair[0])
-        codes = np.array([code for _, code in pairs], dtype=np.uint8)
-        return [name for name, _ in pairs], codes.reshape(len(pairs), -(-(self.n_bits or 0) // 8))
+        items = [item for item in self._read(self._ids(scope.where)) if scope.modality in item.codes]
+        items.sort(key=lambda item: item.id)
+        codes = np.array([item.codes[scope.modality] for item in items], dtype=np.uint8)
+        return [item.id for item in items], codes.reshape(len(items), -(-(self.n_bits or 0) // 8))
 
     def count(self, modality: str) -> int | None:
         """Return the number of codes of a modality; None where that is not known at once, and there is no `sample`."""

@@ -8,9 +8,8 @@ rounded up to a multiple of 8; the padding bits are 0 and change no distance.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +27,7 @@ from channelhash.utils.progress import Progress, no_progress
 _BATCH = 2000
 
 
-@dataclass(frozen=True)
-class _Pushed:
+class _Pushed(NamedTuple):
     """What a push did.
 
     Attributes:
