@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +17,13 @@ from channelhash.data.records import Items
 from channelhash.errors import InputError
 from channelhash.models import photo
 from channelhash.models.description import FEATURES, Word, read_arrays, read_description
-from channelhash.models.extractors import Extractor, FeatureRows, absolute_names, absolute_source
-from channelhash.utils.machine import pick_device
+from channelhash.models.extractors import Extractor, FeatureRows, NetworkOfArrays, absolute_names, absolute_source
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import is_python_name, look_up, unknown
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from channelhash.models.backbones import Frozen
 
 _BATCH = 256
 
@@ -64,8 +61,8 @@ class Side(NamedTuple):
 
         if self.network is None:
             return nn.Identity()
-        if isinstance(self.network, _FrozenNetwork):
-            return self.network.frozen
+        if isinstance(self.network, NetworkOfArrays):
+            return self.network.network
         tower = Tower(self.network, self.identity["weights"])
         return Frozen(tower, self.identity["name"], self.identity["inputs"], self.width)
 
@@ -109,19 +106,6 @@ class Encoder:
         return np.concatenate([np.empty((0, side.width), np.float32), *rows])
 
 
-@dataclass
-class _FrozenNetwork:
-    """A frozen network of PyTorch as a function of arrays; on a GPU if there is one."""
-
-    frozen: "Frozen"
-
-    def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        import torch
-
-        device = pick_device("auto")
-        return cast(NDArray[np.float32], self.frozen.to(device)(torch.from_numpy(inputs).to(device)).cpu().numpy())
-
-
 def _openclip(source: str) -> Encoder:
     """Open ``openclip:NAME/TAG_OR_FILE``: two sides of one space. A ``.json`` configuration alone has random
     weights.
@@ -135,7 +119,7 @@ def _openclip(source: str) -> Encoder:
     sides, word, inputs = {}, str(absolute_word(f"openclip:{source}")), str(towers["image"][0])
     for modality, (prepare, network) in towers.items():
         frozen = Frozen(network, f"{word}, {modality}", inputs, width)
-        sides[modality] = Side(prepare, _FrozenNetwork(frozen), width, frozen.identity())
+        sides[modality] = Side(prepare, NetworkOfArrays(frozen), width, frozen.identity())
     return Encoder(word, sides, one_space=True)
 
 

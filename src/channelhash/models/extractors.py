@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import pick, resolve, split_python_name, unknown
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 #: A sequence of ``n`` raw items to their features ``(n, d)``: anything that NumPy or torch makes a matrix of.
 _Extract = Callable[[Sequence[Any]], Any]
@@ -97,25 +97,31 @@ def absolute_source(pretrained: str) -> tuple[str | None, Path | None, str]:
     ('openai', None, 'openai')
     """
     tag, file = split_source(pretrained)
-    if file is None:
-        return tag, None, pretrained
-    file = file.resolve()
-    return tag, file, f"{tag}@{file}" if tag else str(file)
+    file = file and file.resolve()
+    return tag, file, "@".join(str(part) for part in (tag, file) if part) or pretrained
 
 
-def _by_batches(network: "nn.Module", prepare: "Callable[[Sequence[Any]], Tensor]") -> _Extract:
-    """Return the network as a function of raw items, in evaluation mode and float32, on a GPU if there is one."""
-    import torch
+@dataclass
+class NetworkOfArrays:
+    """A network of PyTorch as a function of arrays, in evaluation mode; on a GPU if there is one."""
 
-    device = pick_device("auto")
-    network = network.eval().to(device)
+    network: "nn.Module"
 
-    @torch.inference_mode()
-    def extract(items: Sequence[Any]) -> "Tensor":
-        parts = [items[start : start + _BATCH] for start in range(0, len(items), _BATCH)]
-        return torch.cat([network(prepare(part).to(device)).cpu() for part in parts])
+    def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        import torch
 
-    return extract
+        device = pick_device("auto")
+        with torch.inference_mode():
+            outputs = self.network.eval().to(device)(torch.from_numpy(inputs).to(device))
+        return cast(NDArray[np.float32], outputs.cpu().numpy())
+
+
+def _by_batches(network: "nn.Module", prepare: Prepare) -> _Extract:
+    """Return the network as a function of raw items, in float32."""
+    compute = NetworkOfArrays(network)
+    return lambda items: np.concatenate(
+        [compute(prepare.arrays(items[start : start + _BATCH])) for start in range(0, len(items), _BATCH)]
+    )
 
 
 def _sentence_transformers(argument: str) -> _Source:

@@ -303,21 +303,18 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
             raise ValueError("it encodes no modality")
         spaces, extends = str(config.get("code_space", "")).split(), map(str, config.get("extends", ()))
         model = cls(name, n_bits, architecture, branches, None, spaces, tuple(extends))
-        model._check_backbones(config.get("backbones", {}), folder)
-        return model
-
-    def _check_backbones(self, saved: dict[str, dict[str, str]], folder: Path) -> None:
-        for modality, identity in saved.items():
-            frozen = self.branch(modality).frozen
+        for modality, identity in config.get("backbones", {}).items():
+            frozen = model.branch(modality).frozen
             if frozen is None:
                 raise InputError(f"{folder / 'config.json'}: names a backbone for {modality}, but the model has none")
-            frozen.precision = identity["precision"]  # type: ignore[assignment]
+            frozen.precision = identity["precision"]
             if frozen.weights_hash != identity["weights"]:
-                weights = self.architecture.get("pretrained", frozen.name)
+                weights = architecture.get("pretrained", frozen.name)
                 raise InputError(
                     f"{folder / 'config.json'}: trained on {identity['name']} with weights {identity['weights']}, but "
                     f"{weights} holds {frozen.weights_hash}; give the same weights, or make it again"
                 )
+        return model
 
 
 def feature_rows(items: Any, modality: str, width: int) -> Tensor:
