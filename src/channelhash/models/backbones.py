@@ -143,7 +143,7 @@ def fixed_random_weights(name: str) -> Iterator[None]:
 
 def weights_source(pretrained: str | None) -> tuple[str | None, Path | None]:
     """Apply `split_source`, if there is anything to split, and check that the file exists."""
-    tag, file = split_source(pretrained) if pretrained else (None, None)
+    tag, file, _ = split_source(pretrained) if pretrained else (None, None, "")
     if file and not file.is_file():
         raise InputError(f"model.pretrained: {file}: no such file of weights")
     return tag, file

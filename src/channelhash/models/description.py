@@ -181,18 +181,22 @@ def extra_of(word: Word | None) -> str:
     return {"photo": "photos", "photo-backbones": "photos", "openclip": "clip"}.get(kind, "train")
 
 
-def split_source(pretrained: str) -> tuple[str | None, Path | None]:
-    """Split a setting ``pretrained`` into (tag, file): ``TAG``, ``FILE``, or ``TAG@FILE`` for the tag's weights.
+def split_source(pretrained: str) -> tuple[str | None, Path | None, str]:
+    """Split a setting ``pretrained`` into tag and file: ``TAG``, ``FILE``, or ``TAG@FILE`` for the tag's weights.
 
     No tag has a slash, so what has one before its ``@`` is a file.
 
+    Returns:
+        The tag, the file with an absolute path, and both in one string.
+
     >>> split_source("DEFAULT"), split_source("DEFAULT@weights.pt")[1].name
-    (('DEFAULT', None), 'weights.pt')
+    (('DEFAULT', None, 'DEFAULT'), 'weights.pt')
     """
     tag, at, file = pretrained.partition("@")
     if "/" in tag or (not at and (Path(pretrained).is_file() or Path(pretrained).suffix)):
         tag, file = "", pretrained
-    return tag or None, Path(file) if file else None
+    path = Path(file).resolve() if file else None
+    return tag or None, path, "@".join(str(part) for part in (tag, path) if part) or pretrained
 
 
 def model_card(

@@ -16,8 +16,8 @@ from PIL import Image
 from channelhash.data.records import Items
 from channelhash.errors import InputError
 from channelhash.models import photo
-from channelhash.models.description import FEATURES, Word, read_arrays, read_description
-from channelhash.models.extractors import Extractor, FeatureRows, NetworkOfArrays, absolute_names, absolute_source
+from channelhash.models.description import FEATURES, Word, read_arrays, read_description, split_source
+from channelhash.models.extractors import Extractor, FeatureRows, NetworkOfArrays, absolute_names
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import is_python_name, look_up, unknown
@@ -132,7 +132,7 @@ def _split_open_clip(source: str) -> tuple[str, str | None]:
         name, _, rest = source.partition("/")
     if not name or not (rest or end >= 0):
         raise InputError(f"encoder openclip:{source}: name the weights too: openclip:{source or 'NAME'}/TAG_OR_FILE")
-    return name, absolute_source(rest)[2] if rest else None
+    return name, split_source(rest)[2] if rest else None
 
 
 #: First parts of the words that `open_encoder` knows beside `FEATURES`.

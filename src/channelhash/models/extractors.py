@@ -54,7 +54,7 @@ def _torchvision(argument: str) -> _Source:
     images are prepared as for that tag.
     """
     name, _, weights = argument.partition("/")
-    tag, file, pretrained = absolute_source(weights or "DEFAULT")
+    tag, file, pretrained = split_source(weights or "DEFAULT")
     if not tag:
         raise InputError("write TAG@FILE; the tag of torchvision's weights says how pictures are prepared")
 
@@ -78,7 +78,7 @@ def _open_clip(argument: str) -> _Source:
     name, _, weights = argument.partition("/")
     if not weights:
         raise InputError(f"name the weights too: open_clip:{argument}/TAG, /FILE or /TAG@FILE")
-    _, file, pretrained = absolute_source(weights)
+    _, file, pretrained = split_source(weights)
 
     def load(modality: str) -> _Extract:
         from channelhash.models.backbones import load_open_clip
@@ -88,17 +88,6 @@ def _open_clip(argument: str) -> _Source:
         return _by_batches(network, prepare)
 
     return _Source(f"{name}/{pretrained}", load, file)
-
-
-def absolute_source(pretrained: str) -> tuple[str | None, Path | None, str]:
-    """Return (tag, file, both in one string), the file with an absolute path.
-
-    >>> absolute_source("openai")
-    ('openai', None, 'openai')
-    """
-    tag, file = split_source(pretrained)
-    file = file and file.resolve()
-    return tag, file, "@".join(str(part) for part in (tag, file) if part) or pretrained
 
 
 @dataclass
@@ -259,7 +248,7 @@ class FeatureRows(Prepare):
     extractor: Extractor | None = None
 
     def arrays(self, items: Any) -> NDArray[np.float32]:
-        """Convert items; errors as in `check_rows`, and `InputError` for raw items without an extractor."""
+        """Convert items; errors as in `check`, and `InputError` for raw items without an extractor."""
         if not isinstance(items, Features):
             if self.extractor is None:
                 raise InputError(
@@ -268,22 +257,21 @@ class FeatureRows(Prepare):
                     f"extractors: {{{self.modality}: KIND:WHAT}}, under architecture in its config.json"
                 )
             items = self.extractor(items)
-        return check_rows(items, self.modality, self.width)
+        return self.check(items)
+
+    def check(self, items: Any) -> NDArray[np.float32]:
+        """Return rows of features ``(n, width)`` as float32; anything else is an `InputError`.
+
+        >>> FeatureRows("image", 2).check(np.eye(2)).dtype
+        dtype('float32')
+        """
+        if not isinstance(items, Features) or items.ndim != 2 or items.shape[1] != self.width:
+            kind = items.shape if isinstance(items, Features) else type(items).__name__
+            raise InputError(f"{self.modality} features are (n, {self.width}) for this model, not {kind}")
+        return np.ascontiguousarray(items, dtype=np.float32)
 
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, the input of the network."""
         steps = ["rows of the features that the model was trained on, as they are; the network standardises them"]
         name = self.extractor.name if self.extractor else None
         return dict(kind="features", steps=steps, width=self.width, extractor=name)
-
-
-def check_rows(items: Any, modality: str, width: int) -> NDArray[np.float32]:
-    """Return rows of features ``(n, width)`` as float32; anything else is an `InputError`.
-
-    >>> check_rows(np.eye(2), "image", 2).dtype
-    dtype('float32')
-    """
-    if not isinstance(items, Features) or items.ndim != 2 or items.shape[1] != width:
-        kind = items.shape if isinstance(items, Features) else type(items).__name__
-        raise InputError(f"{modality} features are (n, {width}) for this model, not {kind}")
-    return np.ascontiguousarray(items, dtype=np.float32)

@@ -18,7 +18,7 @@ from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError, JobError
 from channelhash.models import description
 from channelhash.models.backbones import Frozen, Precision, load_weights
-from channelhash.models.extractors import FeatureRows, check_rows
+from channelhash.models.extractors import FeatureRows
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, no_progress
@@ -318,12 +318,12 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
 
 
 def feature_rows(items: Any, modality: str, width: int) -> Tensor:
-    """Return rows of features as a tensor; see `check_rows`.
+    """Return rows of features as a tensor; see `FeatureRows.check`.
 
     >>> feature_rows(np.eye(2), "image", 2).dtype
     torch.float32
     """
-    return torch.from_numpy(check_rows(items, modality, width))
+    return torch.from_numpy(FeatureRows(modality, width).check(items))
 
 
 # Images read by worker processes are encoded so many at a time.

@@ -88,8 +88,7 @@ def _paper_and_defaults(model: str, kind: str) -> tuple[Sections, Sections]:
 def _plain(key: str, value: Any) -> Any:
     """Return what counts of a value: of weights the tag, of word vectors whose they are; off is off."""
     if key == "pretrained" and isinstance(value, str):
-        tag, file = split_source(value)
-        return tag or str(file)
+        return split_source(value)[0] or value
     if key == "word_vectors" and value:
         name = str(value).rpartition("/")[2]
         return _GOOGLE_NEWS if name.startswith(_GOOGLE_NEWS) else name
