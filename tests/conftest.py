@@ -60,6 +60,7 @@ def in_folder(request, tmp_path, monkeypatch):
     """A person's folder with the modules `OWN` of a test's file, which the interpreter knows from nowhere else."""
     for name, text in request.module.OWN.items():
         (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)  # that of the test before
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path

@@ -59,7 +59,7 @@ def labels_of(n: int, seed: int) -> np.ndarray:
     return labels
 
 
-def losses() -> dict[str, Any]:
+def losses(folder: Path) -> dict[str, Any]:
     """Loss -> value and size of the gradients, by default and with the recommended weights."""
     labels = torch.from_numpy(labels_of(12, 1))
     values = {}
@@ -77,7 +77,7 @@ def losses() -> dict[str, Any]:
     return values
 
 
-def metrics() -> dict[str, Any]:
+def metrics(folder: Path) -> dict[str, Any]:
     """Each score of drawn codes with many ties, for one database and for two shards of it."""
     random = np.random.default_rng(3)
     query, database = (ch.codes.pack(random.random((n, 12)) < 0.5) for n in (9, 80))
@@ -112,7 +112,7 @@ def metrics() -> dict[str, Any]:
     return plain(scores)
 
 
-def channels() -> dict[str, Any]:
+def channels(folder: Path) -> dict[str, Any]:
     """Bounds of both channels over label similarities, and relaxed Hamming distances."""
     similarity = ch.channels.label_similarity(torch.from_numpy(labels_of(6, 6)))
     a, b = (torch.from_numpy(np.random.default_rng(seed).normal(size=(4, 16))) for seed in (7, 8))
@@ -151,6 +151,11 @@ def drawn_store(address: object) -> ch.Store:
     store.add([f"item{n}" for n in range(10)], codes["image"], modality="image", metadata=metadata)
     store.upsert([f"item{n}" for n in range(10)], codes["text"], modality="text")
     return store
+
+
+def stores(folder: Path) -> dict[str, Any]:
+    """Answers of a store in a folder, which the other kinds have to equal."""
+    return store_answers(folder / "store")
 
 
 def store_answers(address: object) -> dict[str, Any]:
@@ -289,25 +294,17 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and np.isnan(value) else value
 
 
-#: What is recorded -> the function that does it again; those that need a folder get a new one.
+#: What is recorded -> the function that does it again, in a new folder.
 QUICK = {one.__name__: one for one in (losses, metrics, channels, foreign_codes, exchanges)}
-SLOW = {one.__name__: one for one in (trainings, grid, photographs)}
-NEEDS_FOLDER = (foreign_codes, exchanges, trainings, grid, photographs)
+SLOW = {one.__name__: one for one in (trainings, grid, photographs, stores)}
 
 
 def main() -> None:
-    """Record everything anew; stores are recorded from a folder, which the other kinds have to equal."""
-    RECORDED.mkdir(exist_ok=True)
-    chosen = sys.argv[1:]
-    for name, behave in {**QUICK, **SLOW, "stores": None}.items():
-        if chosen and name not in chosen:
-            continue
+    """Record what is named anew, or everything."""
+    for name in sys.argv[1:] or [*QUICK, *SLOW]:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["CHANNELHASH_CACHE"] = f"{folder}/cache"
-            if behave is None:
-                result = store_answers(Path(folder) / "store")
-            else:
-                result = behave(Path(folder)) if behave in NEEDS_FOLDER else behave()
+            result = (QUICK | SLOW)[name](Path(folder))
         text = json.dumps(result, indent=1, ensure_ascii=False, sort_keys=True)
         (RECORDED / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 

