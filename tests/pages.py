@@ -5,8 +5,8 @@ What a block is, its fence and the line before it say:
 * ``python``: executed; all such blocks of a page share their names;
 * ``sh``: each line is a ``channelhash …`` command, executed in this process; what runs others needs the comment below;
 * with ``title="FILE"``: written to FILE; below ``src/channelhash/`` it is a module of the package while the page runs;
-* ``diff``: begins with ``--- src/channelhash/…/FILE.py``; every added line goes beside the context line above it
-  (or below, for the first), which has to be there once, and new entries of the registries count while the page runs;
+* ``diff``: begins with ``--- src/channelhash/…/FILE.py``; every added line goes below the context line above it, which
+  has to be there once, and new entries of the registries count while the page runs;
 * ``text`` after a block that ran: lines of its output, in order; ``…`` stands for any, and a number for any number.
 
 ``<!-- not run: reason -->`` before a block: its commands are parsed against the command line, its Python is compiled.
@@ -155,7 +155,9 @@ def _run(block: Block, state: _State) -> None:
     elif block.kind == "python":
         code = compile(block.code.replace(_PORT, state.port), f"block at line {block.line}", "exec")
         if block.runs:
-            state.output = _captured(lambda: exec(code, state.names))
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(code, state.names)
+            state.output = printed.getvalue()
     elif block.kind == "sh":
         _run_commands(block, state)
     else:
@@ -169,7 +171,7 @@ def _run_commands(block: Block, state: _State) -> None:
             if words[0] == "channelhash":
                 check_command(words)
         return
-    printed = []
+    state.output = ""
     for words in commands:
         assert words[0] == "channelhash", f"only channelhash is run; say why {words[0]} is not: <!-- not run: … -->"
         check_command(words)
@@ -177,17 +179,10 @@ def _run_commands(block: Block, state: _State) -> None:
         if block.note == "background":
             _start(words, state)
         else:
-            statuses: list[int] = []
-            printed.append(_captured(lambda words=words, ended=statuses: ended.append(run_command(*words[1:]))))
-            assert statuses == [0], f"{' '.join(words)} ended with {statuses[0]}"
-    state.output = "".join(printed)
-
-
-def _captured(call: Any) -> str:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        call()
-    return printed.getvalue()
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                status = run_command(*words[1:])
+            assert status == 0, f"{' '.join(words)} ended with {status}"
+            state.output += printed.getvalue()
 
 
 def _start(words: list[str], state: _State) -> None:
@@ -227,19 +222,14 @@ def _apply(block: Block, state: _State) -> None:
     name = head.removeprefix("--- ")
     source = (ROOT / name).read_text(encoding="utf-8").splitlines()
     place: int | None = None  # the line of the file that the last line of the block is
-    before: list[str] = []  # added lines that come first
-    for line in lines:
-        if line.startswith("+") and place is None:
-            before.append(line[1:])
-        elif line.startswith("+"):
+    for line in filter(str.strip, lines):
+        if line.startswith("+"):
+            assert place is not None, f"{name}: nothing says where the added lines go"
             place += 1
             source.insert(place, line[1:])
-        elif line.strip():
+        else:
             assert source.count(line[1:]) == 1, f"{name}: {line[1:]!r} is not there once"
             place = source.index(line[1:])
-            source[place:place] = before
-            place, before = place + len(before), []
-    assert not before, f"{name}: nothing says where the added lines go"
     package = import_module(".".join(Path(name).parent.parts[1:]))
     edited: dict[str, Any] = {"__name__": package.__name__, "__path__": package.__path__}
     exec(compile("\n".join(source), name, "exec"), edited)

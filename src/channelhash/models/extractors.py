@@ -161,12 +161,25 @@ _ITEM_TYPES = {"image": (str, Path, Image.Image), "text": (str,)}
 
 
 class Extractor:
-    """One modality's extractor; loaded when it is first called."""
+    """One modality's extractor; loaded when it is first called. Its name has absolute paths."""
 
-    def __init__(self, name: str, modality: str, width: int | None) -> None:
-        self.name, self._modality, self._width = name, modality, width
-        self._source, self._normalizes = _read(name, modality)
-        self._where = f"{modality} extractor {name}"
+    def __init__(self, name: str, modality: str, width: int | None = None) -> None:
+        where = f"model.extractors.{modality}"
+        pick(_ITEM_TYPES, modality, "modality in model.extractors")
+        kind, colon, rest = str(name).partition(":")
+        argument, question, option = rest.partition("?")
+        if not colon or not argument:
+            raise InputError(f"{where}: {name!r} is not of the form KIND:WHAT; kinds are {', '.join(_EXTRACTORS)}")
+        read, modalities = pick(_EXTRACTORS, kind, f"kind of {where}")
+        if modality not in modalities:
+            raise InputError(f"{where}: {kind} extracts from {' and '.join(modalities)}, not from {modality}")
+        if question and option != "normalize":
+            raise InputError(f"{where}: {unknown(f'option {option!r} of {kind}', option, ['normalize'])}")
+        with naming(where):
+            self._source: _Source = read(argument)
+        self.name = f"{kind}:{self._source.argument}{question}{option}"
+        self._modality, self._width, self._normalizes = modality, width, bool(question)
+        self._where = f"{modality} extractor {self.name}"
         self._extract: _Extract | None = None
 
     def check_file(self) -> None:
@@ -211,28 +224,7 @@ def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:
     >>> absolute_names({"text": "python:own.texts:embed?normalize"})
     {'text': 'python:own.texts:embed?normalize'}
     """
-    absolute = {}
-    for modality, name in extractors.items():
-        source, normalizes = _read(name, modality)
-        absolute[modality] = f"{name.partition(':')[0]}:{source.argument}{'?normalize' if normalizes else ''}"
-    return absolute
-
-
-def _read(name: str, modality: str) -> tuple[_Source, bool]:
-    """Return the extractor that a name stands for, not opened yet, and whether its rows are divided by their norms."""
-    where = f"model.extractors.{modality}"
-    pick(_ITEM_TYPES, modality, "modality in model.extractors")
-    kind, colon, rest = str(name).partition(":")
-    argument, question, option = rest.partition("?")
-    if not colon or not argument:
-        raise InputError(f"{where}: {name!r} is not of the form KIND:WHAT; kinds are {', '.join(_EXTRACTORS)}")
-    read, modalities = pick(_EXTRACTORS, kind, f"kind of {where}")
-    if modality not in modalities:
-        raise InputError(f"{where}: {kind} extracts from {' and '.join(modalities)}, not from {modality}")
-    if question and option != "normalize":
-        raise InputError(f"{where}: {unknown(f'option {option!r} of {kind}', option, ['normalize'])}")
-    with naming(where):
-        return read(argument), bool(question)
+    return {modality: Extractor(name, modality).name for modality, name in extractors.items()}
 
 
 @dataclass(frozen=True)

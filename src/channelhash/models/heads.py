@@ -123,7 +123,7 @@ def create_features_model(
     if extractors:
         architecture["extractors"] = absolute_names(extractors)
         for modality, name in extractors.items():
-            Extractor(name, modality, None).check_file()
+            Extractor(name, modality).check_file()
     model = HashModel("features", n_bits, architecture, build_features_branches(**architecture, initial=initial))
     if standardize:
         for modality, branch in model.branches.items():

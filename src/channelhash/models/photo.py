@@ -115,16 +115,11 @@ def _text_features(inputs: NDArray[np.uint8]) -> _Array:
         general = [_use(_sentence_pieces()(text)) for text in texts]
     if not texts:
         return np.empty((0, _TEXT_WIDTH), np.float32)
-    return _join_features(np.concatenate(english), np.stack(general))
-
-
-def _join_features(english: _Array, general: _Array) -> _Array:
-    """Put features ``(n, 384)`` and ``(n, 512)`` side by side; those predicted where the first are far from them."""
-    weights = _arrays(_PREDICTION)
-    predicted = general @ weights["matrix"] + weights["offset"]
+    first, second, weights = np.concatenate(english), np.stack(general), _arrays(_PREDICTION)
+    predicted = second @ weights["matrix"] + weights["offset"]
     predicted /= np.linalg.norm(predicted, axis=1, keepdims=True)
-    read = (english * predicted).sum(axis=1, keepdims=True) >= _READ
-    return np.concatenate([np.where(read, english, predicted), general], axis=1)
+    read = (first * predicted).sum(axis=1, keepdims=True) >= _READ  # else far from what is predicted
+    return np.concatenate([np.where(read, first, predicted), second], axis=1)
 
 
 @cache
