@@ -237,18 +237,6 @@ def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, caps
     assert line.endswith(f"the last is: {problems[-1]}")
 
 
-def test_describe_counts_and_names_problems(pictures, capsys):
-    sizes = ["--set", "queries=16", "--set", "train=40"]
-    arguments = ["data", "describe", "table", "--path", pictures / "items.csv", *sizes]
-    result = run_json(capsys, *arguments)
-    assert (result["found"], result["usable"], result["labels"]) == (80, 80, {"blue": 26, "green": 27, "red": 27})
-    sizes = {"query": 16, "retrieval": 64, "train": 40, "validation_query": 12, "validation_retrieval": 12}
-    assert result["partitions"] == sizes
-    chance = (2 * 27 * 26 + 26 * 25) / (80 * 79)
-    assert (result["removed"], result["problems"], result["chance"]) == ({}, [], pytest.approx(chance))
-    assert "80 samples found, 80 usable" in run_text(capsys, *arguments)
-
-
 def test_describe_counts_a_collection_too_small_for_its_splits(tmp_path, capsys):
     write_tree(tmp_path)
     arguments = ["data", "describe", "mirflickr25k", "--root", tmp_path, "--set", "min_tag_count=2"]
@@ -289,9 +277,14 @@ def test_nuswide_from_loopback_and_its_pictures_are_counted(tmp_path, capsys, mo
 
 def test_synthesize_then_describe(tmp_path, capsys):
     assert run_command("data", "synthesize", tmp_path / "s", "--images", "40", "--json") == 0
-    result = run_json(capsys, "data", "describe", "synthetic", "--root", tmp_path / "s", "--set", "n_images=40")
+    sizes = [part for size in ("n_images=40", "queries=4", "train=8") for part in ("--set", size)]
+    describe = ("data", "describe", "synthetic", "--root", tmp_path / "s", *sizes)
+    result = run_json(capsys, *describe)
     assert (result["found"], result["usable"] + sum(result["removed"].values())) == (40, 40)
-    assert len(result["labels"]) == 24
+    assert (len(result["labels"]), result["partitions"]["query"]) == (24, 4)
+    shown = run_text(capsys, *describe)
+    assert f"40 samples found, {result['usable']} usable" in shown
+    assert f"shares a label with probability {100 * result['chance']:.1f} %" in shown
     assert_refused(capsys, "data", "synthesize", tmp_path / "s", "--images", "41", says="use another folder")
     assert_refused(capsys, "data", "describe", "sintetic", says="did you mean 'synthetic'?")
 

@@ -89,7 +89,7 @@ class Indexed:
 
 
 class Batch(NamedTuple):
-    """Encoded rows of a source, all of the same modalities.
+    """Encoded rows of a source.
 
     Attributes:
         rows: ``n`` row numbers.
@@ -97,9 +97,10 @@ class Batch(NamedTuple):
         metadata: what is known of each row.
         unread: the rows that could not be encoded.
         captions: of each row of images, those of the source, or else the one in its file.
+        said: ``text`` -> the model's outputs of all captions, one row after the other; empty if there are none.
         problems: a line for what else cannot be read.
 
-    >>> Batch([0], {"text": np.zeros((1, 16), np.float32)}, [{"text": "a dog"}], {}).rows
+    >>> Batch([0], {"text": np.zeros((1, 16), np.float32)}, [{"text": "a dog"}], {}, [], {}, []).rows
     [0]
     """
 
@@ -107,29 +108,24 @@ class Batch(NamedTuple):
     outputs: dict[str, _Outputs]
     metadata: list[dict[str, Value]]
     unread: Mapping[int, Unread]
-    captions: Sequence[Sequence[str]] = ()
-    problems: Sequence[str] = ()
+    captions: Sequence[Sequence[str]]
+    said: dict[str, _Outputs]
+    problems: Sequence[str]
 
-    @property
-    def texts(self) -> list[str]:
-        """All captions, one row after the other."""
-        return list(chain.from_iterable(self.captions))
-
-    def with_captions(self, each: _Outputs) -> Iterator["Batch"]:
-        """Yield the images that have captions, with the outputs ``each`` of these, and then the others.
+    def parts(self) -> Iterator[tuple[list[int], dict[str, _Outputs]]]:
+        """Yield places in the batch whose rows have outputs of the same modalities, and these: first the images that
+        have captions, then all others.
 
         Several captions count as the mean of their outputs, each divided by its norm.
         """
-        ends = np.cumsum([len(texts) for texts in self.captions if texts])[:-1]
-        text = np.stack([outputs.mean(axis=0) for outputs in np.split(unit_rows(each), ends)]).astype(np.float32)
-        first = self._take([place for place, texts in enumerate(self.captions) if texts])
-        yield first._replace(outputs=first.outputs | {"text": text}, unread=self.unread, problems=self.problems)
-        if rest := [place for place, texts in enumerate(self.captions) if not texts]:
-            yield self._take(rest)
-
-    def _take(self, places: list[int]) -> "Batch":
-        outputs = {modality: rows[places] for modality, rows in self.outputs.items()}
-        return Batch([self.rows[place] for place in places], outputs, [self.metadata[place] for place in places], {})
+        captioned = [place for place, texts in enumerate(self.captions) if texts and self.said]
+        if captioned:
+            ends = np.cumsum([len(self.captions[place]) for place in captioned])[:-1]
+            each = np.split(unit_rows(self.said["text"]), ends)
+            text = np.stack([outputs.mean(axis=0) for outputs in each]).astype(np.float32)
+            yield captioned, {modality: rows[captioned] for modality, rows in self.outputs.items()} | {"text": text}
+        if others := sorted({*range(len(self.rows))} - {*captioned}):
+            yield others, {modality: rows[others] for modality, rows in self.outputs.items()}
 
 
 def index_source(
@@ -160,7 +156,7 @@ def index_source(
     rest = [row for row in todo if row not in encoded]
     if todo:
         advance(0, len(todo))
-    for batch in chain(ready, _encode_rest(load(), source, rest) if rest else ()):
+    for batch in chain(ready, encode_batches(load(), source, rest) if rest else ()):
         _write(store, ids, batch, stored)
         unread |= batch.unread
         lines += batch.problems
@@ -186,27 +182,20 @@ def index_source(
     return indexed, {ids[row]: unread[row] for row in sorted(unread)}
 
 
-def _encode_rest(model: Model, source: Source, rows: Sequence[int]) -> Iterator[Batch]:
-    """Encode rows as `encode_batches` does, and their captions."""
-    for batch in encode_batches(model, source, rows):
-        texts = batch.texts
-        yield from batch.with_captions(np.asarray(model.outputs("text", texts))) if texts else (batch,)
-
-
 def _write(store: Store, ids: Sequence[str], batch: Batch, former: Mapping[int, _Header]) -> None:
     """Write a batch; ``former`` are of each stored row the keys that its file had the last time, with None."""
-    if batch.rows:
+    for places, outputs in batch.parts():
         try:
-            codes = {modality: pack(binarize(outputs)) for modality, outputs in batch.outputs.items()}
+            codes = {modality: pack(binarize(rows)) for modality, rows in outputs.items()}
         except ValueError as error:
             raise JobError(f"{error}; the model's weights are damaged or the training broke, train again") from None
-        metadata = [{**former.get(row, {}), **values} for row, values in zip(batch.rows, batch.metadata, strict=True)]
-        projections = batch.outputs if store.projected else None
-        store.upsert([ids[row] for row in batch.rows], codes, metadata=metadata, projections=projections)
+        metadata = [{**former.get(batch.rows[place], {}), **batch.metadata[place]} for place in places]
+        names = [ids[batch.rows[place]] for place in places]
+        store.upsert(names, codes, metadata=metadata, projections=outputs if store.projected else None)
 
 
 def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterator[Batch]:
-    """Encode rows of a source that `Source.encodable` returned, batch by batch in order, but for captions of images."""
+    """Encode rows of a source that `Source.encodable` returned, and captions of images, batch by batch in order."""
     batches = [list(todo[start : start + _BATCH]) for start in range(0, len(todo), _BATCH)]
     takes_captions = source.reads_files and "text" in model.modalities and "text" not in source.records.items
     read = _read_images if source.reads_files else _read_values
@@ -222,9 +211,12 @@ def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterato
             else:
                 encoded = model.outputs(name, values)
             outputs[name] = np.asarray(encoded)
-        captions = [_captions(source, row, values) for row, values in zip(rows, metadata, strict=True)]
+        described = zip(rows, metadata, strict=True) if takes_captions else ()
+        captions = [_captions(source, row, values) for row, values in described]
+        texts = list(chain.from_iterable(captions))
+        said = {"text": np.asarray(model.outputs("text", texts))} if texts else {}
         problems = [line for _, _, lines in contents for line in lines]
-        yield Batch(rows, outputs, metadata, unread, captions if takes_captions else (), problems)
+        yield Batch(rows, outputs, metadata, unread, captions, said, problems)
 
 
 def _describe(source: Source, row: int, header: _Header) -> _Header:

@@ -82,22 +82,19 @@ def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[fitt
     extract = fitted.FittedModel.from_encoder(encoder)
     source = source.encodable(extract)
     rows = _sample(source, encoder, new)
-    batches, texts = list[Batch](), list[NDArray[np.float32]]()
+    batches = list[Batch]()
     for batch in encode_batches(extract, source, rows):
         batches.append(batch)
-        texts.append(encoder.features("text", batch.texts) if batch.texts else np.empty((0, 0), np.float32))
         progress(sum(len(batch.rows) + len(batch.unread) for batch in batches), len(rows))
     if not any(batch.rows for batch in batches):
         problems = [*(each.problem for batch in batches for each in batch.unread.values()), *source.records.problems]
         raise InputError(f"{problems[0]}; none of the {len(rows):,} pictures can be read, give others")
-    model = fitted.fit_codes(encoder, _features(encoder, batches, texts), new.n_bits, new.codes, new.seed)
-    ready = list[Batch]()  # with the model's outputs instead of features
-    for batch, features in zip(batches, texts, strict=True):
-        encoded = {name: model.project(name, rows) for name, rows in batch.outputs.items() if name in model.modalities}
-        batch = batch._replace(outputs=encoded)
-        captioned = len(features) and "text" in model.modalities
-        ready += batch.with_captions(model.project("text", features)) if captioned else [batch]
-    return model, ready
+    model = fitted.fit_codes(encoder, _features(encoder, batches), new.n_bits, new.codes, new.seed)
+
+    def project(features: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+        return {name: model.project(name, rows) for name, rows in features.items() if name in model.modalities}
+
+    return model, [batch._replace(outputs=project(batch.outputs), said=project(batch.said)) for batch in batches]
 
 
 def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
@@ -111,16 +108,15 @@ def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
     return [int(row) for row in np.sort(drawn)]
 
 
-def _features(
-    encoder: Encoder, batches: list[Batch], texts: list[NDArray[np.float32]]
-) -> dict[str, NDArray[np.float32]]:
+def _features(encoder: Encoder, batches: list[Batch]) -> dict[str, NDArray[np.float32]]:
     """Return features by modality; those of captions where all images have some, or where enough stand for all."""
     read = [batch.outputs for batch in batches if batch.rows]
     features = {name: np.concatenate([outputs[name] for outputs in read]) for name in read[0]}
     captions = [several for batch in batches for several in batch.captions]
     counts = [len(several) for several in captions if several]
     if counts and (len(counts) == len(captions) or (encoder.one_space and len(counts) >= fitted.MIN_PAIRS)):
-        each = np.split(np.concatenate([rows for rows in texts if len(rows)]), np.cumsum(counts)[:-1])
+        said = np.concatenate([batch.said["text"] for batch in batches if batch.said])
+        each = np.split(said, np.cumsum(counts)[:-1])
         features["text"] = np.stack([rows.mean(axis=0) for rows in each])
     return features
 
@@ -338,7 +334,7 @@ def _create_store(
 def add_to_store(
     address: str,
     source: Source,
-    model: Path | Model | None = None,
+    model: Path | None = None,
     progress: StageProgress = no_stage_progress,
     prune: bool = False,
 ) -> Indexed:
@@ -348,9 +344,7 @@ def add_to_store(
         return _add_to_store(address, source, model, progress, prune)
 
 
-def _add_to_store(
-    address: str, source: Source, model: Path | Model | None, progress: StageProgress, prune: bool
-) -> Indexed:
+def _add_to_store(address: str, source: Source, model: Path | None, progress: StageProgress, prune: bool) -> Indexed:
     with open_store(address) as store:
         if not store.writable:
             raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
