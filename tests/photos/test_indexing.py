@@ -126,9 +126,12 @@ def save(path, ids, codes, model="", **columns):
     return path
 
 
-def test_changed_codes_and_texts_are_written_again(tmp_path):
+def test_changed_codes_and_texts_are_written_again_into_a_store_that_is_made_once(tmp_path):
     store = str(tmp_path / "a.store")
-    put_codes(store, save(tmp_path / "a.parquet", "abc", [1, 2, 3], texts=["one", "two", "three"]), is_new=True)
+    file = save(tmp_path / "a.parquet", "abc", [1, 2, 3], texts=["one", "two", "three"])
+    check_refusal(r"no store; make one with `channelhash index create .*a\.parquet`", put_codes, store, file)
+    put_codes(store, file, is_new=True)
+    check_refusal("already a store", put_codes, store, file, is_new=True)
     done = put_codes(store, save(tmp_path / "b.parquet", "bcad", [2, 9, 1, 4], texts=["two", "three", "1", "four"]))
     assert (done.added, done.replaced, done.unchanged, done.items) == (1, 2, 1, 4)
     with ch.open_store(store) as opened:
@@ -148,13 +151,6 @@ def test_codes_that_do_not_fit_change_nothing(ids, codes, model, says, tmp_path)
     check_refusal(says, put_codes, store, save(tmp_path / "b.parquet", list(ids), codes, model))
     with ch.open_store(store) as opened:
         assert opened.ids() == ["x"]
-
-
-def test_a_store_is_neither_made_twice_nor_added_to_where_none_is(tmp_path):
-    file, store = save(tmp_path / "a.parquet", "x", [1]), str(tmp_path / "a.store")
-    check_refusal(r"no store; make one with `channelhash index create .*a\.parquet`", put_codes, store, file)
-    put_codes(store, file, is_new=True)
-    check_refusal("already a store", put_codes, store, file, is_new=True)
 
 
 def test_other_files_are_no_files_of_codes(tmp_path):

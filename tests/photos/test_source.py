@@ -163,19 +163,16 @@ def photos(tmp_path) -> Path:
     return folder
 
 
-def test_folder_and_store_move_together(photos, tmp_path):
+def test_folder_and_store_move_together_or_the_store_alone(photos, tmp_path, monkeypatch):
     PhotoSource(photos, photos / "captions.csv", exclude=("*.png", "raw/*")).write(photos / ".channelhash")
     moved = shutil.move(photos, tmp_path / "disk" / "pictures")
     source = PhotoSource.read(moved / ".channelhash")
     assert source == PhotoSource(moved, moved / "captions.csv", ("*.png", "raw/*"))
-
-
-def test_a_store_elsewhere_names_the_folder_absolutely(photos, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    PhotoSource(Path("photos")).write(Path("elsewhere"))
+    PhotoSource(Path("disk/pictures")).write(Path("elsewhere"))
     shutil.move("elsewhere", "moved")
-    assert PhotoSource.read(Path("moved")) == PhotoSource(photos)
+    assert PhotoSource.read(Path("moved")) == PhotoSource(moved)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"folder": "/a", "checksum": "0"}'])

