@@ -96,6 +96,8 @@ def test_an_export_with_names_of_its_own_is_read_with_array(files, tmp_path, cap
 def test_what_cannot_be_told_apart_or_does_not_belong_is_refused(files, tmp_path, capsys):
     codes, query, database = (["--" + name, files[file]] for name, file in
                               (("codes", "plain"), ("query", "query"), ("database", "database")))  # fmt: skip
+    export, out = tmp_path / "e.mat", tmp_path / "out"
+    savemat(export, {"B_q": np.ones((3, 8)), "B_r": -np.ones((9, 8)), "L_q": np.zeros((3, 2)), "L_r": np.ones((9, 2))})
     for arguments, says in (
         ([], "give one of a run's folder; --query and --database; --codes. Given: none"),
         ([tmp_path, *codes], "Given: a run's folder; --codes"),
@@ -110,8 +112,10 @@ def test_what_cannot_be_told_apart_or_does_not_belong_is_refused(files, tmp_path
         ([*codes, "--out", files["query"]], f"--out {files['query']}: is a file; name a folder"),
         (["--query", files["npz"], *database], f"{files['npz']}: is no Parquet file; `evaluate --codes`"),
         ([tmp_path, "--out", tmp_path], "--out: a run's scores and plots go into its own folder"),
+        (["--codes", export, "--out", out], f"{export}: none of the 3 queries has a relevant item"),
     ):
         assert_refused(capsys, "evaluate", *arguments, says=says)
+    assert not out.exists()
 
 
 def test_code_files_that_do_not_fit_together_are_refused(tmp_path, capsys):
@@ -133,15 +137,6 @@ def test_code_files_that_do_not_fit_together_are_refused(tmp_path, capsys):
         arguments = ["--query", tmp_path / "q.parquet", "--database", tmp_path / "d.parquet"]
         assert_refused(capsys, "evaluate", *arguments, "--out", tmp_path / "out", says=says)
         assert not (tmp_path / "out").exists()
-
-
-def test_an_export_that_cannot_be_scored_is_refused(tmp_path, capsys):
-    path, out = tmp_path / "e.mat", tmp_path / "out"
-    labels = {"L_q": np.zeros((3, 2)), "L_r": np.ones((9, 2))}
-    savemat(path, {"B_q": np.ones((3, 8)), "B_r": -np.ones((9, 8)), **labels})
-    says = f"{path}: none of the 3 queries has a relevant item"
-    assert_refused(capsys, "evaluate", "--codes", path, "--out", out, says=says)
-    assert not out.exists()
 
 
 def test_conventions_of_other_toolboxes_are_printed_beside_the_scores(files, capsys, tmp_path):

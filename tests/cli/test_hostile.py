@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -209,36 +209,30 @@ _ENCODE = "encode {seeds}/run/run --data {file} --out {here}/out"
 _SEARCH = "search photos.store --like images/0.png -k 3"
 
 
-class Kind(NamedTuple):
-    """A folder of valid files that is copied, which of them are damaged, and the commands that read them."""
-
-    folder: str
-    files: str
-    commands: tuple[str, ...]
-
-
 _TABLE = ("data describe table --path {file}", "data describe table --path {file} --skip-bad")
 _FEATURES = ("data describe features --path {file}",)
-KINDS = {
-    **{ending: Kind("tables", f"items.{ending}", _TABLE) for ending in ("csv", "jsonl", "parquet")},
-    **{ending: Kind("arrays", f"features.{ending}", _FEATURES) for ending in ("npz", "mat")},
-    "foreign codes": Kind("arrays", "codes.*", ("evaluate --codes {file}",)),
-    "bulk": Kind("tables", "items.parquet", (_ENCODE,)),
-    "tar": Kind("shards", "*.tar", (_ENCODE,)),
-    "codes": Kind("codes", "*.parquet", ("evaluate --query {file} --database {file}", "search {file} --like item001")),
-    "image": Kind("photos", "*", ("search {seeds}/run/run --image {file} -k 2",)),
-    "model": Kind("plain/run/model", "*", ("encode . --data {seeds}/arrays/features.npz --out o.parquet",)),
-    "store": Kind("store", "photos.store/**/*", (_SEARCH, "index info photos.store", "search photos.store --text red")),
-    "run": Kind("run", "run/**/*", ("report run", "evaluate run", "train {seeds}/small.yaml --out run --resume")),
-    "job": Kind("job", "codes/**/*", ("encode {seeds}/run/run --data {seeds}/shards --out codes",)),
+#: Kind -> a folder of valid files that is copied, which of them are damaged, and the commands that read them.
+KINDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    **{ending: ("tables", f"items.{ending}", _TABLE) for ending in ("csv", "jsonl", "parquet")},
+    **{ending: ("arrays", f"features.{ending}", _FEATURES) for ending in ("npz", "mat")},
+    "foreign codes": ("arrays", "codes.*", ("evaluate --codes {file}",)),
+    "bulk": ("tables", "items.parquet", (_ENCODE,)),
+    "tar": ("shards", "*.tar", (_ENCODE,)),
+    "codes": ("codes", "*.parquet", ("evaluate --query {file} --database {file}", "search {file} --like item001")),
+    "image": ("photos", "*", ("search {seeds}/run/run --image {file} -k 2",)),
+    "model": ("plain/run/model", "*", ("encode . --data {seeds}/arrays/features.npz --out o.parquet",)),
+    "store": ("store", "photos.store/**/*", (_SEARCH, "index info photos.store", "search photos.store --text red")),
+    "run": ("run", "run/**/*", ("report run", "evaluate run", "train {seeds}/small.yaml --out run --resume")),
+    "job": ("job", "codes/**/*", ("encode {seeds}/run/run --data {seeds}/shards --out codes",)),
 }
 
 
-def _prepared(kind: Kind, seeds: Path, here: Path, rng: random.Random | None) -> list[str]:
+def _prepared(kind: str, seeds: Path, here: Path, rng: random.Random | None) -> list[str]:
     """Copy the valid files of a kind, damage one if ``rng`` is given, and return the words of a command."""
-    shutil.copytree(seeds / kind.folder, here)
-    files = sorted(path for path in here.glob(kind.files) if path.is_file() and path.name != ".lock")
-    file, command = (rng.choice(files), rng.choice(kind.commands)) if rng else (files[0], kind.commands[0])
+    folder, pattern, commands = KINDS[kind]
+    shutil.copytree(seeds / folder, here)
+    files = sorted(path for path in here.glob(pattern) if path.is_file() and path.name != ".lock")
+    file, command = (rng.choice(files), rng.choice(commands)) if rng else (files[0], commands[0])
     if rng:
         damage(file, rng)
     named = {"{file}": str(file), "{seeds}": str(seeds), "{here}": str(here)}
@@ -435,13 +429,13 @@ def test_code_that_a_folder_names_runs_by_consent_only(honest, kind, entry):
 @pytest.mark.slow
 def test_damaged_inputs_end_in_a_result_or_one_line(seeds, tmp_path):
     outcomes, failures = Counter(), []
-    for name, kind in KINDS.items():
-        words = _prepared(kind, seeds, tmp_path / name, None)
+    for name in KINDS:
+        words = _prepared(name, seeds, tmp_path / name, None)
         assert outcome_of(words, tmp_path / name)[0] == "ok", words
     for number in range(int(os.environ.get("DAMAGES", "600"))):
         rng = random.Random(f"1 {number}")
         shutil.rmtree(tmp_path / "here", ignore_errors=True)
-        words = _prepared(KINDS[rng.choice(list(KINDS))], seeds, tmp_path / "here", rng)
+        words = _prepared(rng.choice(list(KINDS)), seeds, tmp_path / "here", rng)
         outcome, said = outcome_of(words, tmp_path / "here")
         outcomes[outcome] += 1
         if outcome not in ("ok", "refused"):

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
-from picture_runs import write_pictures
+from picture_runs import tiny_clip, write_pictures
 from small_runs import assert_refused, run_command, run_json, run_text, write_features
 from small_stores import picture_folder, small_model
 
@@ -150,14 +150,21 @@ def test_what_cannot_be_done_is_refused(store, model, tmp_path, capsys):
     codes = tmp_path / "c.parquet"
     ch.CodeSet(["a"], {"text": np.zeros((1, 1), np.uint8)}, None, 8).save(codes)
     features = write_features(tmp_path / "f.npz", 4)
-    other = tmp_path / "other"
+    other, net, new = tmp_path / "other", tiny_clip(tmp_path / "net.json"), tmp_path / "new"
     small_model(other, seed=1)
     for arguments, says in (
         (["index", "create", store, photos, "--model", model], "a store; add to it with `channelhash index add"),
         (["index", "create", tmp_path / "full", "--model", model], "no pictures in this folder or below it"),
         (["index", "create", tmp_path / "full", photos, "--model", model], "holds thesis.txt, but no store; if these"),
         (["index", "create", tmp_path / "file", "--model", model], "is a file"),
-        (["index", "create", tmp_path / "new", "--model", tmp_path / "gone"], "no such folder"),
+        (["index", "create", new, "--model", tmp_path / "gone"], "no such folder"),
+        (["index", "create", new, photos, "--model", "run", "--encoder", "photo"], "--model: names a run, and --enc"),
+        (["index", "create", new, photos, "--encoder", "run", "--bits", 64], "--encoder run: a run has its own codes"),
+        (["index", "create", new, "--encoder", "photo"], "new: codes are fitted to items; name their SOURCE"),
+        (["index", "create", new, features, "--encoder", "photo"], "the items are features"),
+        (["index", "create", new, photos, "--encoder", "features"], "--encoder features: the items are images or text"),
+        (["index", "create", new, photos, "--encoder", f"openclip:{net}", "--codes", "cca-itq"], "needs images with"),
+        (["index", "create", "milvus+http://nowhere", photos, "--encoder", "photo"], "keeps no model"),
         (["index", "add", tmp_path / "gone", photos], "no store; make one with `channelhash index create"),
         (["index", "add", codes, photos], "no store; make one with"),
         (["index", "add", store, tmp_path / "gone"], "no such folder"),
@@ -178,7 +185,7 @@ def test_what_cannot_be_done_is_refused(store, model, tmp_path, capsys):
         (["search", store, "--text", "a", "--model", other / "model"], "made by another model"),
     ):
         assert_refused(capsys, *arguments, says=says)
-    assert len(ch.open_store(store)) == 12
+    assert (len(ch.open_store(store)), new.exists()) == (12, False)
 
 
 # Check, repair and back up

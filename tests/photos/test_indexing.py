@@ -20,7 +20,7 @@ from channelhash.photos.stores import NewCodes, add_to_store, create_store, put_
 from channelhash.search.match import described_fit
 from picture_runs import tiny_clip, write_pictures
 from refusals import check_refusal
-from small_runs import assert_refused, interrupt_at, run_json, write_features
+from small_runs import interrupt_at, run_json, write_features
 from small_stores import EXTRACTORS, encode_into, picture_folder
 
 
@@ -254,21 +254,3 @@ def test_commands_make_a_store_and_tell_of_it(tmp_path, capsys):
     assert run_json(capsys, "index", "create", tmp_path / "s", photos, *options)["added"] == 9
     facts = run_json(capsys, "index", "info", tmp_path / "s")
     assert (facts["n_bits"], facts["encoder"], facts["fitted"]) == (40, f"openclip:{net}", "sign to 9 images")
-
-
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["s", "photos", "--model", "run", "--encoder", "photo"], "--model: names a run, and --encoder another"),
-    (["s", "photos", "--encoder", "run", "--bits", "64"], "--encoder run: a run has its own codes"),
-    (["s", "--encoder", "photo"], "s: codes are fitted to items; name their SOURCE"),
-    (["s", "f.npz", "--encoder", "photo"], "the items are features"),
-    (["s", "photos", "--encoder", "features"], "--encoder features: the items are images or texts"),
-    (["s", "photos", "--encoder", "openclip:net.json", "--codes", "cca-itq"], "--codes cca-itq: needs images with"),
-    (["milvus+http://nowhere", "photos", "--encoder", "photo"], "keeps no model"),
-])  # fmt: skip
-def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    picture_folder(tmp_path / "photos", 3)
-    tiny_clip(tmp_path / "net.json")
-    write_features(tmp_path / "f.npz")
-    assert_refused(capsys, "index", "create", *arguments, says=message)
-    assert not (tmp_path / "s").exists()

@@ -201,11 +201,7 @@ class Source:
             records = Collection.load(read_config(path).sources).records
         else:
             records = load_any(path, root, skip_bad=True)
-        further: list[dict[str, Value]] = [{}] * len(records)
-        if is_table:
-            records, further = _further_columns(path, records)
-        metadata = [values | columns for values, columns in zip(_metadata(records), further, strict=True)]
-        return cls(records, metadata)
+        return cls(*_with_further_columns(path, records)) if is_table else cls(records, _metadata(records))
 
 
 def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source:
@@ -235,8 +231,8 @@ def _metadata(records: Records) -> list[dict[str, Value]]:
     return [{name: values[row] for name, values in columns.items()} for row in range(len(records))]
 
 
-def _further_columns(path: Path, records: Records) -> tuple[Records, list[dict[str, Value]]]:
-    """Return the items of a table and the values of its further columns.
+def _with_further_columns(path: Path, records: Records) -> tuple[Records, list[dict[str, Value]]]:
+    """Return the items of a table and their metadata, the values of its further columns, too.
 
     A row with a value that no store can hold is left out and listed in ``problems``; so is a column without a usable
     name, and one of which no value can be held.
@@ -245,8 +241,7 @@ def _further_columns(path: Path, records: Records) -> tuple[Records, list[dict[s
     named = [(n, name, key_problem(name.strip())) for n, name in enumerate(columns, start=1) if name not in _READ]
     problems = [f"{path}: column {place} is left out: {problem}" for place, _, problem in named if problem]
     further = [column for _, column, problem in named if not problem]
-    rows = _rows_of(path, further, records)
-    metadata: list[dict[str, Value]] = [{} for _ in rows]
+    rows, metadata = _rows_of(path, further, records), _metadata(records)
     wrong: dict[int, str] = {}
     for column in further:
         cells = [row.cells[column] for row in rows]
