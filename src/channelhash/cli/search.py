@@ -16,6 +16,7 @@ import typer
 import channelhash as ch
 from channelhash.cli import shared
 from channelhash.errors import InputError
+from channelhash.models.description import extra_of, read_words
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
@@ -262,8 +263,6 @@ def bring_up_to_date(store: str, making: Making) -> "Index | None":
     if place is not None and not StoreFolder(place).writable:
         shared.say(f"{place}: can only be read, so that new pictures are not found")
         return None
-    from channelhash.models.description import extra_of, read_words
-
     word = read_words(list(making.encoder)) if making.encoder else None
     with naming_extra("train" if making.model else extra_of(word)):
         from channelhash.photos.stores import index

@@ -1,7 +1,7 @@
 """``channelhash serve`` and ``mcp``: a folder of photographs, or another store, for browsers and language models."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -157,35 +157,30 @@ def mcp(
     server: MCPServer[None] = MCPServer("channelhash", version=version, instructions=_PURPOSE, log_level="WARNING")
     load = cache(lambda: load_query_encoder(opened, model))
 
-    @server.tool()
-    @_one_at_a_time()
     def search(text: str, k: int = 10, where: str | None = None) -> dict[str, Any]:
         """Find the k photographs that a text describes, best first; -word is not wanted."""
         hits = search_store(opened, SearchOptions(k, where=where), text=text, model=load())
         remarks = {"close": hits.close, "did_you_mean": hits.suggestion, "note": hits.note}
         return {"results": [hit.as_dict() for hit in hits], **remarks}
 
-    @server.tool()
-    @_one_at_a_time()
     def similar(id: str, k: int = 10) -> dict[str, Any]:
         """Find the k photographs most like one of them."""
         hits = search_store(opened, replace(SearchOptions(k), k=k + 1), like=id)
         return {"results": [hit.as_dict() for hit in hits if hit.id != id][:k]}
 
-    @server.tool()
-    @_one_at_a_time()
     def duplicates(k: int = 10) -> dict[str, Any]:
         """Return the ids of the first k groups of near-duplicates, and how many groups there are."""
         groups = find_duplicates(opened)
         return {"groups": [list(group.ids) for group in groups[: SearchOptions(k).k]], "found": len(groups)}
 
-    @server.tool(structured_output=False)
-    @_one_at_a_time()
     def show(id: str) -> list[Any]:
         """Return what is known of a photograph, and the photograph, its long side at most 1024 pixels."""
         facts = {"id": id, **opened.get([id])[0].metadata}
         return [facts, Image(data=_draw(str(facts["image"])), format="jpeg")] if facts.get("image") else [facts]
 
+    tools: list[Callable[..., Any]] = [search, similar, duplicates, show]
+    for tool in tools:
+        server.add_tool(_one_at_a_time()(tool), structured_output=tool is not show)
     making = Making(model, encoder, exclude=exclude)
     with _watch_store(store, Report.new(), trust_code, making), ch.search.open_filled_store(store) as opened:
         server.run()

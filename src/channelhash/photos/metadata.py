@@ -473,7 +473,7 @@ def open_reader() -> Any:
         for part, (name, sha256) in _TEXT_MODELS.items()
     }
     one_thread = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")}
-    settings = {"log_level": "critical", "use_preprocess_img": False, "text_score": _SURE}
+    settings = {"Global.log_level": "critical", "Global.use_preprocess_img": False, "Global.text_score": _SURE}
     # Dilation makes one of lines that are close together.
     looking = {"Det.limit_type": "max", "Det.limit_side_len": _LOOK, "Det.use_dilation": False}
-    return engine(params={**files, **one_thread, **looking, **{f"Global.{key}": settings[key] for key in settings}})
+    return engine(params={**files, **one_thread, **settings, **looking})
