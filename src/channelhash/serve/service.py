@@ -325,6 +325,8 @@ class Service:
 
     async def get_encoding(self) -> _Encoding:
         """Return how new items become codes, once the model is there; raise what its loading raised."""
+        if self.encoding.done():  # a wrapped future would wake the loop once more for each question
+            return self.encoding.result()
         return await asyncio.shield(asyncio.wrap_future(self.encoding))
 
     async def encode(self, modality: str, item: Any) -> Outputs:

@@ -238,7 +238,7 @@ def _scan_nearest(search: Search) -> list[Matches]:
     if len(search.allowed):
         sizes = np.add.reduceat(search.allowed[search.rows], search.starts[:-1], dtype=np.int64)
     elif len(search.rows) > search.codes.shape[1]:
-        sizes = np.diff(search.starts.astype(np.int64))
+        sizes = np.diff(search.starts).astype(np.int64)
     found = []
     for query in search.queries:
         distances = np.zeros(search.codes.shape[1], np.uint16)
