@@ -28,9 +28,9 @@ def test_rows_of_parquet_that_are_not_utf8_are_named(tmp_path, capsys, column):
     pq.write_table(table.set_column(table.column_names.index(column), column, not_utf8), path)
     says = f"the column '{column}' is not UTF-8 text; mend the row"
     assert_refused(capsys, "data", "describe", "table", "--path", path, says=says)
-    (batch,) = read(path, tmp_path, modalities=("text",))
-    assert (batch.ids, len(batch.bad)) == ([], 2)
-    assert all("is not UTF-8 text" in bad.reason for bad in batch.bad)
+    ((records, bad),) = read(path, tmp_path, modalities=("text",))
+    assert (records.ids, len(bad)) == ((), 2)
+    assert all("is not UTF-8 text" in reason for _, reason in bad)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_rows_of_parquet_that_are_not_utf8_are_named(tmp_path, capsys, column):
 def test_a_tar_member_with_odd_json_is_a_bad_item(tmp_path, content):
     good = b'{"text": "a dog", "labels": ["dog"]}'
     path = write_tar(tmp_path / "0.tar", {"a": {"json": content}, "b": {"json": good}})
-    (batch,) = read(path, tmp_path, modalities=("text",))
-    assert (batch.ids, [bad.item for bad in batch.bad]) == (["b"], ["a"])
+    ((records, bad),) = read(path, tmp_path, modalities=("text",))
+    assert (records.ids, [item for item, _ in bad]) == (("b",), ["a"])
 
 
 @pytest.mark.parametrize("text", ["a: [1, 2", "2020-13-45: {}", "data: {when: 2020-99-99}", "[" * 9000, "- " * 90_000])
