@@ -238,7 +238,7 @@ def _scan_nearest(search: Search) -> list[Matches]:
     if len(search.allowed):
         sizes = np.add.reduceat(search.allowed[search.rows], search.starts[:-1], dtype=np.int64)
     elif len(search.rows) > search.codes.shape[1]:
-        sizes = np.diff(search.starts).astype(np.int64)
+        sizes = search.starts[1:].astype(np.int64) - search.starts[:-1]
     found = []
     for query in search.queries:
         distances = np.zeros(search.codes.shape[1], np.uint16)
@@ -347,8 +347,7 @@ class CodeIndex:
                 clusters = Clusters(*(arrays[f"{_CLUSTER}{name}"] for name in Clusters._fields))
         except KeyError as error:
             raise ValueError(f"an index without {error.args[0]}") from None
-        if n_bits.shape != () or n_bits.dtype.kind != "i":
-            raise ValueError(f"n_bits is one number, not {n_bits.shape} {n_bits.dtype}")
+        check_array(n_bits, "n_bits", np.int64, ())
         _check_distinct(distinct, int(n_bits))
         if clusters is not None:
             _check_clusters(clusters, distinct.codes)
@@ -358,7 +357,7 @@ class CodeIndex:
         """Return all arrays by name, ``n_bits`` among them, for `from_arrays`."""
         clusters = {} if self._clusters is None else self._clusters._asdict()
         named = {f"{_CLUSTER}{name}": values for name, values in clusters.items()}
-        return {"n_bits": np.array(self.n_bits), **self._distinct._asdict(), **named}
+        return {"n_bits": np.array(self.n_bits, np.int64), **self._distinct._asdict(), **named}
 
     def __len__(self) -> int:
         """Return the number of rows."""

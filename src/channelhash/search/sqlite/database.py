@@ -82,15 +82,13 @@ class ItemsDatabase:
     (['a'], ['year'])
     """
 
-    def __init__(
-        self, path: Path | None, guard: Guard | None = None, manifest: Manifest | None = None, read_only: bool = False
-    ) -> None:
+    def __init__(self, path: Path | None, guard: Guard | None = None, manifest: Manifest | None = None) -> None:
         self._name = str(path) if path else "items"
         self._guard = guard
-        read_only = guard.read_only if guard else read_only
+        read_only = guard is not None and guard.read_only
         with disk.one_line_errors(self._name):
             self._connection = disk.connect(path, create=guard is None, read_only=read_only)
-            if guard is None and not read_only:
+            if guard is None:
                 self._create(manifest or Manifest.new(Facts(0, "")))
             if self._rows("PRAGMA application_id") != [(disk.APPLICATION,)]:
                 raise InputError(f"{self._name}: a database, but not one of a store")

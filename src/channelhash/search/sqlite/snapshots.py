@@ -33,13 +33,12 @@ from channelhash.search.filters import Filter
 from channelhash.search.index import CodeIndex, Matches, check_array
 from channelhash.search.rank import cosines
 from channelhash.search.sqlite.database import ItemsDatabase
-from channelhash.search.sqlite.folder import State, StoreFolder
+from channelhash.search.sqlite.folder import State, StoreFolder, connect
 from channelhash.search.sqlite.guard import Finding
 from channelhash.utils.files import file_hash, locked, sync
 
-_ARRAYS = ("items", "serials", "names", "ends")
+_ARRAYS = ("items", "serials", "names", "ends", "projections")
 _INDEX = "index/"
-_PROJECTIONS = "projections"
 
 # A layer is made again when the changes since are more than this, and more than this fraction of it.
 _LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _FRACTION = 10_000, 1_000, 0.1
@@ -90,10 +89,8 @@ class SortedCodes:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, for `from_arrays`; those of the index as ``index/…``."""
-        views = {name: getattr(self, name) for name in _ARRAYS}
-        if self.projections is not None:
-            views[_PROJECTIONS] = self.projections
-        return views | {f"{_INDEX}{name}": values for name, values in self.index.arrays().items()}
+        own = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        return own | {f"{_INDEX}{name}": values for name, values in self.index.arrays().items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "SortedCodes":
@@ -106,15 +103,15 @@ class SortedCodes:
         of_index = {name.removeprefix(_INDEX): values for name, values in arrays.items() if name.startswith(_INDEX)}
         index = CodeIndex.from_arrays(of_index)
         try:
-            items, serials, names, ends = (arrays[name] for name in _ARRAYS)
+            items, serials, names, ends = (arrays[name] for name in ("items", "serials", "names", "ends"))
         except KeyError as error:
             raise ValueError(f"sorted codes without {error.args[0]}") from None
-        projections = arrays.get(_PROJECTIONS)
+        projections = arrays.get("projections")
         for name in ("items", "serials", "ends"):
             check_array(arrays[name], name, np.int64, (len(index),))
         check_array(names, "names", np.uint8, (names.size,))
         if projections is not None:
-            check_array(projections, _PROJECTIONS, np.int8, (len(index), index.n_bits))
+            check_array(projections, "projections", np.int8, (len(index), index.n_bits))
         _check_names(names, ends)
         return cls(index, items, serials, names, ends, projections)
 
@@ -299,11 +296,11 @@ class CodeLayers:
 
 def check_snapshot(folder: StoreFolder) -> list[Finding]:
     """Return what is wrong with the current snapshot of a whole database; a search mends it."""
-    with closing(ItemsDatabase(folder.database, read_only=not folder.writable)) as database, database.reading():
-        state = database.state()
+    with closing(connect(folder.database, read_only=not folder.writable)) as connection:
+        name = State.read(connection).snapshot
         try:
-            if state.snapshot:
-                list(_Snapshot(folder.path / state.snapshot).values())
+            if name:
+                list(_Snapshot(folder.path / name).values())
         except _DamagedSnapshotError as error:
             return [Finding("snapshot", str(error))]
     return []
