@@ -198,7 +198,8 @@ def test_words_alone_have_no_distance_and_need_no_model(store):
     assert (hits.close, hits.note) == (None, "")
     assert search_store(store, SearchOptions(by="words"), text="unheard").close is False
     assert search_store(store, SearchOptions(by="words", collapse=0), text="words 7")[0].id == "07"
-    program = f"""import sys, channelhash.search as s, channelhash.search.query as q
+    program = f"""import sys, channelhash as ch, channelhash.search as s, channelhash.search.query as q
+dir(ch)
 store = s.open_filled_store({str(store.address)!r})
 assert q.search_store(store, by='words', text='words 7')[0].id == '07'
 assert 'torch' not in sys.modules"""
