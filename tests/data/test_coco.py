@@ -98,14 +98,11 @@ def test_nothing_usable_names_the_first_problem(tmp_path):
 
 def test_missing_and_broken_files_are_named(tmp_path):
     path = tmp_path / "instances_x.json"
-    for make, says in (
-        (lambda: None, "no such file"),
-        (lambda: path.write_text('{"images": ['),
-         "not JSON, perhaps truncated (Expecting value: line 1 column 13 (char 12))"),
-        (lambda: (path.unlink(), path.mkdir()), "is a folder, not a JSON file"),
-    ):  # fmt: skip
-        make()
-        assert refusal(load_coco, path) == f"{path}: {says}"
+    assert refusal(load_coco, path) == f"{path}: no such file"
+    path.write_text('{"images": [')
+    says = "not JSON, perhaps truncated (Expecting value: line 1 column 13 (char 12))"
+    assert refusal(load_coco, path) == f"{path}: {says}"
+    assert refusal(load_coco, tmp_path) == f"{tmp_path}: is a folder, not a JSON file"
 
 
 def write_two_parts(root, categories=INSTANCES["categories"]):
