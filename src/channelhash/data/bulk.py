@@ -142,6 +142,7 @@ def _opened_parquet(address: str) -> Iterator[pq.ParquetFile]:
 def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
     """Collect the label names of a shard; read that column only."""
     names: set[str] = set()
+    # More rows at once than of features: labels are smaller still.
     for batch in parquet.iter_batches(1 << 16, row_groups=range(shard.first, shard.last), columns=["labels"]):
         column = _plain_layout(batch.column("labels"))
         values = column.flatten() if is_list(column.type) else column

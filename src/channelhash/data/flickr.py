@@ -306,6 +306,7 @@ def _find(root: Path, name: str) -> Path:
     """Return what the archives have under a name, or what has its last part in other capitals or another folder."""
     if (root / name).exists():
         return root / name
+    # Each archive may have been unpacked into a folder of its name, or contain that folder itself.
     last = Path(name).name.lower()
     for folder, files in _visible_folders(root).items():
         if alike := next((path for path in (folder, *map(folder.joinpath, files)) if path.name.lower() == last), None):
