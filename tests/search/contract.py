@@ -293,7 +293,7 @@ def check_contents(store: Store, expected: Expected) -> None:
     for modality in store.modalities:
         ids, codes = store.codes(modality)
         assert ids == [name for name in names if modality in expected.codes[name]]
-        assert codes.tobytes() == packed(np.array([expected.codes[name][modality] for name in ids])).tobytes()
+        assert codes.tobytes() == ch.codes.pack(np.array([expected.codes[name][modality] for name in ids])).tobytes()
     for item in store.get(names):
         assert item.metadata == expected.metadata[item.id]
         assert item.codes.keys() == expected.codes[item.id].keys()
@@ -327,10 +327,6 @@ def random_codes(n: int, seed: int = 0, n_bits: int = N_BITS) -> np.ndarray:
     return ch.codes.pack(np.random.default_rng(seed).random((n, n_bits)) < 0.5)
 
 
-def packed(bits: np.ndarray) -> np.ndarray:
-    return ch.codes.pack(bits) if len(bits) else np.zeros((0, -(-N_BITS // 8)), np.uint8)
-
-
 class AgainstADictionary(RuleBasedStateMachine):
     """Any calls in any order: the store answers as sorting a dictionary does."""
 
@@ -350,7 +346,7 @@ class AgainstADictionary(RuleBasedStateMachine):
         call = self.store.upsert if replace else self.store.add
         outputs = {modality: outputs_of(random, values) for modality, values in bits.items()}
         projections = outputs if self.kind.projected else None
-        codes = {modality: packed(values) for modality, values in bits.items()}
+        codes = {modality: ch.codes.pack(values) for modality, values in bits.items()}
         call(names, codes, metadata=metadata, projections=projections)
         self.expected.write(names, bits, metadata, projections)
 
@@ -403,9 +399,9 @@ class AgainstADictionary(RuleBasedStateMachine):
             rows = outputs_of(np.random.default_rng(seed), queries)
             for count, bound in ((k, None), (None, radius), (k, radius)):
                 if bound is None:
-                    found = self.store.search(packed(queries), k, modality, where)
+                    found = self.store.search(ch.codes.pack(queries), k, modality, where)
                 else:
-                    found = self.store.search_radius(packed(queries), bound, modality, where, limit=count)
+                    found = self.store.search_radius(ch.codes.pack(queries), bound, modality, where, limit=count)
                 check_answers(self.kind, found, queries, there, count, bound)
                 surest = self.store.search_surest(rows, count, modality, where, bound)
                 if type(self.store)._surest is Store._surest:  # without codes at hand

@@ -1,7 +1,7 @@
 """Stores in Milvus: what all stores promise, and what is special about them."""
 
 import sys
-from unittest.mock import Mock
+from unittest.mock import DEFAULT, Mock
 
 import grpc
 import pytest
@@ -131,15 +131,9 @@ def test_what_is_too_large_for_milvus(store, name, metadata, message):
 def test_an_error_between_two_requests_says_how_far_it_came(store, monkeypatch):
     monkeypatch.setattr(milvus, "_ROWS", 3)
     store.add(["first"], random_codes(1))
-    upsert, calls = MilvusClient.upsert, []
-
-    def fails_the_second_time(self, *arguments, **options):
-        calls.append(1)
-        if len(calls) == 2:
-            raise MilvusException(message="the disk\nis full")
-        return upsert(self, *arguments, **options)
-
-    monkeypatch.setattr(MilvusClient, "upsert", fails_the_second_time)
+    fails_the_second_time = [DEFAULT, MilvusException(message="the disk\nis full"), *[DEFAULT] * 3]
+    upsert = Mock(wraps=store._client.upsert, side_effect=fails_the_second_time)
+    monkeypatch.setattr(store._client, "upsert", upsert)
     names = [f"n{n}" for n in range(7)]
     with pytest.raises(JobError, match="after 3 of 7 items were written: Milvus says: the disk is full"):
         store.add(names, random_codes(7))
