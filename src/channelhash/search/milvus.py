@@ -219,19 +219,24 @@ class MilvusStore(Store):
 
     def _look(self) -> Facts | None:
         """Return what the collection says of itself, None if it is not there; load it where it is not."""
-        if self._stored is None and self._ask("describe", self._client.has_collection):
-            text = self._ask("describe", self._client.describe_collection)["description"]
-            try:
-                described = json.loads(text)
-                check_format(self.address, described["format"], _FORMAT, "push it again")
-                facts = Facts(int(described["n_bits"]), str(described["model"]))
-            except (ValueError, KeyError, TypeError):
-                problem = "the collection was not made by channelhash; choose another one"
-                raise InputError(f"{self.address}: {problem}") from None
-            facts.check(self.address, self._new)
-            self._ask("load", self._client.load_collection)
-            self._stored = facts
+        if self._stored is None:
+            with self._alone():  # not while another thread makes it
+                if self._ask("describe", self._client.has_collection):
+                    facts = self._description(self._ask("describe", self._client.describe_collection)["description"])
+                    facts.check(self.address, self._new)
+                    self._ask("load", self._client.load_collection)
+                    self._stored = facts
         return self._stored
+
+    def _description(self, text: str) -> Facts:
+        """Parse what `_create` wrote."""
+        try:
+            stored = json.loads(text)
+            check_format(self.address, stored["format"], _FORMAT, "push it again")
+            return Facts(int(stored["n_bits"]), str(stored["model"]))
+        except (ValueError, KeyError, TypeError):
+            problem = "the collection was not made by channelhash; choose another one"
+            raise InputError(f"{self.address}: {problem}") from None
 
     def _create(self, n_bits: int) -> None:
         """Make the collection, for rows as `_to_rows` makes them."""
