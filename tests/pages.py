@@ -11,17 +11,15 @@ What a block is, its fence and the line before it say:
 
 ``<!-- not run: reason -->`` before a block: its commands are parsed against the command line, its Python is compiled.
 ``<!-- page not run: reason -->`` below the title: the same for all blocks of the page.
-``<!-- background -->``: the commands are started as processes, which end with the page; port 8080 becomes a free one.
+``<!-- background -->``: a server is started as a process, which ends with the page; port 8080 becomes a free one.
 """
 
 import contextlib
 import io
 import re
 import shlex
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -103,12 +101,11 @@ class _State:
     """What a running page has made so far."""
 
     folder: Path
+    patch: pytest.MonkeyPatch
+    stack: contextlib.ExitStack
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "page"})
     output: str = ""
-    patch: pytest.MonkeyPatch = field(default_factory=pytest.MonkeyPatch)
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     port: str = _PORT
-    modules: set[str] = field(default_factory=lambda: set(sys.modules))
 
 
 def run_page(path: Path, folder: Path) -> None:
@@ -125,20 +122,17 @@ def run_page(path: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _running(folder: Path) -> Iterator[_State]:
-    state = _State(folder)
     for name in ("configs", "examples"):
         if not (folder / name).exists():
             (folder / name).symlink_to(ROOT / name)  # a reader stands in the root of the repository
-    state.patch.chdir(folder)
-    state.patch.setenv("COLUMNS", "100")
+    modules = set(sys.modules)
     try:
-        yield state
+        with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+            patch.chdir(folder)
+            patch.setenv("COLUMNS", "100")
+            yield _State(folder, patch, stack)
     finally:
-        for process in state.processes:
-            process.kill()
-            process.wait()
-        state.patch.undo()
-        for name in set(sys.modules) - state.modules:
+        for name in set(sys.modules) - modules:
             if name.startswith("channelhash.") and str(folder) in str(getattr(sys.modules[name], "__file__", "")):
                 parent, _, child = name.rpartition(".")
                 del sys.modules[name]
@@ -177,31 +171,16 @@ def _run_commands(block: Block, state: _State) -> None:
         check_command(words)
         words = [word.replace(_PORT, state.port) for word in words]
         if block.note == "background":
-            _start(words, state)
+            from serve.served import started  # seconds to load
+
+            assert {"serve", "--port"} <= set(words), "a server that is started names its port: --port 8080"
+            _, address = state.stack.enter_context(started(*words[2:], log=subprocess.DEVNULL))
+            state.port = address.strip("/").rpartition(":")[2]
         else:
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 status = run_command(*words[1:])
             assert status == 0, f"{' '.join(words)} ended with {status}"
             state.output += printed.getvalue()
-
-
-def _start(words: list[str], state: _State) -> None:
-    """Start a server and wait until it listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    words = [word.replace(state.port, port) for word in words]
-    assert port in words, "a server that is started names its port: --port 8080"
-    state.port = port
-    process = subprocess.Popen([sys.executable, "-m", "channelhash", *words[1:]], stdout=subprocess.DEVNULL)
-    state.processes.append(process)
-    end = time.monotonic() + 300
-    while time.monotonic() < end:
-        assert process.poll() is None, f"{' '.join(words)} ended with {process.returncode}"
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(port)), timeout=1):
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{' '.join(words)}: does not listen")
 
 
 def _write(block: Block, state: _State) -> None:
