@@ -197,17 +197,13 @@ def exchanges(folder: Path) -> dict[str, Any]:
         ("DELETE", "/items/item3", None),
         ("GET", "/nowhere", None),
     ]
+    answers = {}
     with started(folder / "store") as (_, address):
-        return {
-            f"{number} {method} {path} {json.dumps(body)}": request(address.strip("/"), method, path, body)
-            for number, (method, path, body) in enumerate(asked)
-        }
-
-
-def request(address: str, method: str, path: str, body: Any) -> dict[str, Any]:
-    """Return status and JSON of an answer."""
-    answer = httpx.request(method, address + path, json=body, timeout=60)
-    return {"status": answer.status_code, "body": steady(answer.json())}
+        for number, (method, path, body) in enumerate(asked):
+            answer = httpx.request(method, address.strip("/") + path, json=body, timeout=60)
+            content = {"status": answer.status_code, "body": steady(answer.json())}
+            answers[f"{number} {method} {path} {json.dumps(body)}"] = content
+    return answers
 
 
 def steady(value: Any) -> Any:
