@@ -434,29 +434,26 @@ def test_mith_presets_run_dry(preset, place, write, usable, tmp_path, monkeypatc
 # The command export
 
 
-def test_exported_files_give_the_runs_outputs(picture_run, capsys):
+def test_exported_files_give_the_outputs_of_a_run_or_a_saved_model(picture_run, tmp_path, capsys):
     result = run_json(capsys, "export", picture_run, "--onnx")
     model = load_model(picture_run)
     assert result["out"] == str(picture_run / "onnx")
     assert result["files"] == {name: str(picture_run / "onnx" / f"{name}.onnx") for name in ("image", "text")}
     assert (result["model"], result["n_bits"], result["fingerprint"]) == ("small", 8, model.fingerprint())
     assert max(result["largest_difference"].values()) < 1e-4
+    model.save_pretrained(tmp_path / "saved")
+    (tmp_path / "out").mkdir()  # an empty one will do
+    export = ("export", tmp_path / "saved", "--onnx", "--out", tmp_path / "out", "--modalities", "text")
+    lines = run_text(capsys, *export).splitlines()
+    assert lines[0].startswith(f"{tmp_path / 'out' / 'text.onnx'}: text, outputs equal the model's within ")
+    assert lines[1] == f"How to use them: {tmp_path / 'out' / 'export.json'}"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"text.onnx", "export.json"}
 
 
 def test_the_documented_program_works(picture_run, tmp_path, capsys):
     shutil.copytree(picture_run / "model", tmp_path / "runs" / "mine" / "model")
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)).save(tmp_path / "photo.jpg")
     run_page(DOCS / "how-to" / "export.md", tmp_path)
-
-
-def test_a_saved_model_is_exported_as_its_run_is(picture_run, tmp_path, capsys):
-    load_model(picture_run).save_pretrained(tmp_path / "saved")
-    (tmp_path / "out").mkdir()  # an empty one will do
-    assert run_command("export", tmp_path / "saved", "--onnx", "--out", tmp_path / "out", "--modalities", "text") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"{tmp_path / 'out' / 'text.onnx'}: text, outputs equal the model's within ")
-    assert lines[1] == f"How to use them: {tmp_path / 'out' / 'export.json'}"
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"text.onnx", "export.json"}
 
 
 def test_what_cannot_be_meant_is_one_line(picture_run, tmp_path, capsys):

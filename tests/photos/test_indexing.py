@@ -221,31 +221,25 @@ def test_captions_join_two_spaces(captioned, tmp_path, every, codes, fitted, cod
     assert index.store.info()["codes"].get("text") == expected
 
 
-def test_one_space_is_searched_with_words_without_captions(tmp_path):
-    net = tiny_clip(tmp_path / "net.json")
-    index = ch.index(picture_folder(tmp_path / "photos"), tmp_path / "s", encoder=f"openclip:{net}")
+def test_one_space_is_searched_with_words_without_captions_and_a_store_keeps_to_it(tmp_path):
+    photos, net = picture_folder(tmp_path / "photos"), tiny_clip(tmp_path / "net.json")
+    index = ch.index(photos, tmp_path / "s", encoder=f"openclip:{net}")
     assert fit_facts(described_fit(index.store)) == {"encoder": f"openclip:{net}", "fitted": "itq to 9 images"}
     assert index.store.n_bits == 256
     assert len(index.search("a red picture", k=3)) == 3
-    add_to_store(str(tmp_path / "s"), Source.read(tmp_path / "photos"))  # with the model that the store keeps
-
-
-def test_features_are_an_encoder_of_their_own(tmp_path):
-    index = ch.index(write_features(tmp_path / "f.npz"), tmp_path / "s", bits=24)
-    assert fit_facts(described_fit(index.store))["encoder"] == "features"
-    assert [hit.distance for hit in index.search(like=index.store.ids()[0], k=1)] == [0]
-
-
-def test_a_store_keeps_to_its_encoder(tmp_path):
-    photos = picture_folder(tmp_path / "photos")
-    net = tiny_clip(tmp_path / "net.json")
-    ch.index(photos, tmp_path / "s", encoder=f"openclip:{net}", bits=16).store.close()
+    add_to_store(str(tmp_path / "s"), Source.read(photos))  # with the model that the store keeps
     ch.index(photos, tmp_path / "s", encoder=f"openclip:{net}").store.close()
     says = r"holds codes of openclip:.*net.json, not of photo; leave the encoder out"
     check_refusal(says, ch.index, photos, tmp_path / "s", encoder="photo")
     ch.index(photos, tmp_path / "other", encoder=f"openclip:{net}", bits=24).store.close()
     says = "these codes were made by another model"
     check_refusal(says, ch.index, photos, tmp_path / "s", model=tmp_path / "other")
+
+
+def test_features_are_an_encoder_of_their_own(tmp_path):
+    index = ch.index(write_features(tmp_path / "f.npz"), tmp_path / "s", bits=24)
+    assert fit_facts(described_fit(index.store))["encoder"] == "features"
+    assert [hit.distance for hit in index.search(like=index.store.ids()[0], k=1)] == [0]
 
 
 def test_commands_make_a_store_and_tell_of_it(tmp_path, capsys):
