@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -348,7 +348,11 @@ def _in_memory(facts: Facts | None) -> _Opened:
 def _in_folder(folder: StoreFolder, manifest: Manifest) -> _Opened:
     """Open the database of a store that is there, checked as `Guard` does."""
     guard = Guard(folder, manifest.facts)
-    reader, writer = (ItemsDatabase(folder.database, guard) for _ in range(2))
+    with ExitStack() as stack:
+        reader = ItemsDatabase(folder.database, guard)
+        stack.callback(reader.close)
+        writer = ItemsDatabase(folder.database, guard)
+        stack.pop_all()
     layers = CodeLayers(reader, manifest.facts.n_bits, folder)
     return _Opened(manifest.facts, reader, layers, writer, guard, os.getpid())
 
