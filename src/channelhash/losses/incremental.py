@@ -113,8 +113,8 @@ class ExtensionLoss(HashLoss):
                 error = _stored_loss(_rows(outputs, new), labels[new], stored, stored_labels, channels)
                 total = total + self.stored * error
         if self.keep and old.any():
-            own = self._codes(outputs, stored_rows[old])
-            total = total + self.keep * _keep_loss(_rows(outputs, old), own)
+            codes = self._codes(outputs, stored_rows[old])
+            total = total + self.keep * _keep_loss(_rows(outputs, old), codes)
         return total
 
     def _codes(self, outputs: Outputs, rows: Tensor) -> Outputs:

@@ -97,7 +97,7 @@ class Batch(NamedTuple):
         metadata: what is known of each row.
         unread: the rows that could not be encoded.
         captions: of each row of images, those of the source, or else the one in its file.
-        said: ``text`` -> the model's outputs of all captions, one row after the other; empty if there are none.
+        caption_outputs: ``text`` -> the model's outputs of all captions, a row each; empty if there are none.
         problems: a line for what else cannot be read.
 
     >>> Batch([0], {"text": np.zeros((1, 16), np.float32)}, [{"text": "a dog"}], {}, [], {}, []).rows
@@ -109,7 +109,7 @@ class Batch(NamedTuple):
     metadata: list[dict[str, Value]]
     unread: Mapping[int, Unread]
     captions: Sequence[Sequence[str]]
-    said: dict[str, _Outputs]
+    caption_outputs: dict[str, _Outputs]
     problems: Sequence[str]
 
     def parts(self) -> Iterator[tuple[list[int], dict[str, _Outputs]]]:
@@ -118,10 +118,10 @@ class Batch(NamedTuple):
 
         Several captions count as the mean of their outputs, each divided by its norm.
         """
-        captioned = [place for place, texts in enumerate(self.captions) if texts and self.said]
+        captioned = [place for place, texts in enumerate(self.captions) if texts and self.caption_outputs]
         if captioned:
             ends = np.cumsum([len(self.captions[place]) for place in captioned])[:-1]
-            each = np.split(unit_rows(self.said["text"]), ends)
+            each = np.split(unit_rows(self.caption_outputs["text"]), ends)
             text = np.stack([outputs.mean(axis=0) for outputs in each]).astype(np.float32)
             yield captioned, {modality: rows[captioned] for modality, rows in self.outputs.items()} | {"text": text}
         if others := sorted({*range(len(self.rows))} - {*captioned}):
@@ -214,9 +214,9 @@ def encode_batches(model: Model, source: Source, todo: Sequence[int]) -> Iterato
         described = zip(rows, metadata, strict=True) if takes_captions else ()
         captions = [_captions(source, row, values) for row, values in described]
         texts = list(chain.from_iterable(captions))
-        said = {"text": np.asarray(model.outputs("text", texts))} if texts else {}
+        caption_outputs = {"text": np.asarray(model.outputs("text", texts))} if texts else {}
         problems = [line for _, _, lines in contents for line in lines]
-        yield Batch(rows, outputs, metadata, unread, captions, said, problems)
+        yield Batch(rows, outputs, metadata, unread, captions, caption_outputs, problems)
 
 
 def _describe(source: Source, row: int, header: _Header) -> _Header:

@@ -94,7 +94,10 @@ def _fit_source(source: Source, new: NewCodes, progress: Progress) -> tuple[fitt
     def project(features: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
         return {name: model.project(name, rows) for name, rows in features.items() if name in model.modalities}
 
-    return model, [batch._replace(outputs=project(batch.outputs), said=project(batch.said)) for batch in batches]
+    return model, [
+        batch._replace(outputs=project(batch.outputs), caption_outputs=project(batch.caption_outputs))
+        for batch in batches
+    ]
 
 
 def _sample(source: Source, encoder: Encoder, new: NewCodes) -> list[int]:
@@ -115,8 +118,8 @@ def _features(encoder: Encoder, batches: list[Batch]) -> dict[str, NDArray[np.fl
     captions = [several for batch in batches for several in batch.captions]
     counts = [len(several) for several in captions if several]
     if counts and (len(counts) == len(captions) or (encoder.one_space and len(counts) >= fitted.MIN_PAIRS)):
-        said = np.concatenate([batch.said["text"] for batch in batches if batch.said])
-        each = np.split(said, np.cumsum(counts)[:-1])
+        every = np.concatenate([batch.caption_outputs["text"] for batch in batches if batch.caption_outputs])
+        each = np.split(every, np.cumsum(counts)[:-1])
         features["text"] = np.stack([rows.mean(axis=0) for rows in each])
     return features
 

@@ -210,8 +210,8 @@ def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress
     def encode(part: Rows) -> CodeSet:
         return encode_records(model, trainee.features.take(part), progress, made_by)
 
-    old, written = trainee.features.take(rows), run / "codes" / "test-retrieval.parquet"
-    if written.exists() and (saved := CodeSet.load(written)).model == made_by and saved.ids == old.ids:
+    old, file = trainee.features.take(rows), run / "codes" / "test-retrieval.parquet"
+    if file.exists() and (saved := CodeSet.load(file)).model == made_by and saved.ids == old.ids:
         codes = saved.codes
     else:
         codes = database_codes(stored_codes(run), rows, rows, encode).codes
