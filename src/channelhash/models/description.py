@@ -45,7 +45,7 @@ class QueryEncoder(Protocol):
 
     def outputs(self, modality: str, items: Any, progress: Progress = no_progress) -> Any:
         """Compute real-valued outputs ``(n, k)`` of ``n`` raw items batch by batch; `JobError` if one is not finite."""
-        batches: list[Any] = []
+        batches = list[NDArray[np.float32]]()
         for start in range(0, len(items), self.batch_size):
             batches.append(np.asarray(self.outputs_of_batch(modality, items[start : start + self.batch_size])))
             broken = np.flatnonzero(~np.isfinite(batches[-1]).all(axis=1))
@@ -54,7 +54,7 @@ class QueryEncoder(Protocol):
                 name = f" ({items[row]})" if isinstance(items[row], str | Path) else ""
                 raise JobError(f"{modality} in row {row}{name}: {self.not_finite}")
             progress(min(start + self.batch_size, len(items)), len(items))
-        return np.concatenate(batches or [np.empty((0, self.n_bits), np.float32)])
+        return np.concatenate(batches) if batches else np.empty((0, self.n_bits), np.float32)
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the model."""
