@@ -80,7 +80,7 @@ test-lowest:  ## tests of the core with the oldest versions that are allowed, wh
 	build/uv/bin/pip install --quiet uv
 	$(PYTHON) -m venv --clear $(LOWEST)
 	build/uv/bin/uv pip install --python $(LOWEST) --resolution lowest-direct \
-		--editable '.[clip,exported,faiss,heif,mat,milvus,onnx,photos,postgres,serve,test,train]'
+		--editable '.[clip,exported,heif,mat,milvus,onnx,photos,postgres,serve,test,train]'
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(PARALLEL) $(FAST) \
 		tests/codes tests/data tests/photos tests/losses tests/metrics tests/models tests/search tests/serve \
 		--ignore tests/serve/test_description.py \

@@ -20,7 +20,7 @@ def test_every_command_that_reads_a_model_has_the_option():
     without = {name for name, command in commands.items() if "trust_code" not in {each.name for each in command.params}}
     groups = {"data", "index", "config"}
     no_model = {"demo", "experiment", "landscape", "list"}  # made anew, or read where no other name is trusted
-    of_stores = ("delete", "info", "push", "export-faiss", "import-faiss", "check", "repair", "backup")
+    of_stores = ("delete", "info", "push", "check", "repair", "backup")
     assert without == groups | no_model | {f"index {name}" for name in of_stores}
 
 

@@ -167,43 +167,6 @@ def _push(
     shared.show({"target": target, **done._asdict()}, as_json, *lines)
 
 
-@app.command("export-faiss")
-def _export_faiss(
-    store: shared.SearchableStore,
-    out: Path = typer.Argument(..., help="FAISS file to write; FILE.items.parquet beside it holds the items' ids."),
-    modality: str | None = typer.Option(None, help="Modality to export; image if there are any."),
-    as_json: shared.AsJson = False,
-) -> None:
-    """Write a store's codes as a FAISS file (IndexBinaryIDMap2 over IndexBinaryFlat).
-
-    Example: channelhash index export-faiss photos.store photos.faiss
-    """
-    from channelhash.search import transfer
-
-    with shared.progress_bars(f"{out} is not half written") as progress, ch.open_store(store) as opened:
-        count = transfer.export_faiss(opened, out, modality, progress("export"))
-    result = {"out": str(out), "items_file": str(transfer.items_file(out)), "items": count}
-    shared.show(result, as_json, f"{count} codes in {out}, their ids in {transfer.items_file(out)}")
-
-
-@app.command("import-faiss")
-def _import_faiss(
-    store: str = typer.Argument(..., help="Store to write to; it is created if it does not exist."),
-    file: Path = typer.Argument(..., help="FAISS file; without FILE.items.parquet beside it, the ids are its numbers."),
-    modality: str | None = typer.Option(None, help="Modality of the codes; by default the file's own, or image."),
-    as_json: shared.AsJson = False,
-) -> None:
-    """Write the codes of a FAISS file into a store, replacing those with the same ids.
-
-    Example: channelhash index import-faiss photos.store photos.faiss
-    """
-    from channelhash.search.transfer import import_faiss as read
-
-    with shared.progress_bars(f"{store} keeps the items written so far") as progress:
-        count = read(file, store, modality, progress("import"))
-    shared.show({"store": store, "items": count}, as_json, f"{count} codes of {file} are in {store}")
-
-
 @app.command("check")
 def _check(store: str = _FOLDER, as_json: shared.AsJson = False) -> None:
     """Read all of a store and list what is damaged; exit 1 if anything is. Others may use the store meanwhile.
