@@ -12,18 +12,18 @@ import time
 from email.utils import formatdate
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, File, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse
+from numpy.typing import NDArray
 from PIL import Image
 from starlette.convertors import PathConvertor, register_url_convertor
 
-from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.codes import binarize, pack
 from channelhash.errors import InputError
-from channelhash.explanation.occlusion import Outputs
 from channelhash.search.duplicates import find_duplicates
 from channelhash.search.hits import Hit
 from channelhash.search.sqlite import decisions
@@ -51,6 +51,8 @@ _SECONDS = 3
 _MANAGER = "org.freedesktop.FileManager1"
 # Items that the response has of one group.
 _SHOWN = 100
+# Modality -> the model's outputs ``(n_bits,)`` for an item, or the packed code that was sent.
+_Encoded = dict[str, NDArray[Any]]
 readers = APIRouter(responses=PROBLEMS, route_class=Route)
 writers = APIRouter(responses=WRITE_PROBLEMS, route_class=WriteRoute)
 
@@ -198,15 +200,15 @@ async def _add_image(service: CurrentService, new: Annotated[schemas.NewImage, F
     """Add one item by its picture, and a text if there is one. A small copy of the picture is kept to be shown."""
     metadata, folder = dict(new.metadata), service.image_folder
     async with service.open_image(new.image) as (opened, content):
-        codes = {"image": _Code.of(await service.encode("image", opened))}
+        encoded: _Encoded = {"image": await service.encode("image", opened)}
         if new.text is not None:
             metadata["text"] = new.text
-            codes["text"] = _Code.of(await service.encode("text", new.text))
+            encoded["text"] = await service.encode("text", new.text)
         if folder is not None:
             metadata["image"] = str(_image_copy(folder, new.id))
 
         def write() -> None:
-            _write(service, [new.id], [codes], [metadata], new.replace)
+            _write(service, [new.id], [encoded], [metadata], new.replace)
             if folder is not None:
                 with atomic_path(_image_copy(folder, new.id)) as temporary:
                     temporary.write_bytes(service.thumbnails.draw_upload(content))
@@ -234,43 +236,29 @@ def _image_copy(folder: Path, item_id: str) -> Path:
     return folder / f"{hashlib.sha256(item_id.encode()).hexdigest()}.jpg"
 
 
-class _Code(NamedTuple):
-    """A code ``(width,)``, and the outputs ``(n_bits,)`` of which it is the signs, unless it was sent."""
-
-    code: PackedCodes
-    outputs: Outputs | None = None
-
-    @classmethod
-    def of(cls, outputs: Outputs) -> "_Code":
-        return cls(pack(binarize(outputs[None]))[0], outputs)
-
-
-async def _encode_item(service: Service, item: schemas.NewItem) -> dict[str, _Code]:
-    """Return modality -> code of one new item."""
-    codes: dict[str, _Code] = {
-        modality: _Code(np.frombuffer(bytes.fromhex(code), np.uint8)) for modality, code in item.codes.items()
-    }
-    if item.text is not None and "text" not in codes:
-        codes["text"] = _Code.of(await service.encode("text", item.text))
-    return codes
+async def _encode_item(service: Service, item: schemas.NewItem) -> _Encoded:
+    encoded: _Encoded = {name: np.frombuffer(bytes.fromhex(code), np.uint8) for name, code in item.codes.items()}
+    if item.text is not None and "text" not in encoded:
+        encoded["text"] = await service.encode("text", item.text)
+    return encoded
 
 
 def _write(
-    service: Service, ids: list[str], encoded: list[dict[str, _Code]], metadata: list[dict[str, Any]], replace: bool
+    service: Service, ids: list[str], encoded: list[_Encoded], metadata: list[dict[str, Any]], replace: bool
 ) -> None:
     """Write items with codes of the same modalities, and their outputs to a store that keeps projections."""
-    packed: dict[str, PackedCodes] = {}
-    projections: dict[str, Outputs] = {}
+    packed: _Encoded = {}
+    projections: _Encoded = {}
     for modality in encoded[0]:
-        rows = [codes[modality] for codes in encoded]
-        if len({len(row.code) for row in rows}) > 1:
+        rows = [item[modality] for item in encoded]
+        codes = [row if row.dtype == np.uint8 else pack(binarize(row[None]))[0] for row in rows]
+        if len(set(map(len, codes))) > 1:
             raise InputError(f"items: {modality} codes of different lengths")
-        packed[modality] = np.stack([row.code for row in rows])
+        packed[modality] = np.stack(codes)
         if service.store.projected:
-            outputs = [row.outputs for row in rows if row.outputs is not None]
-            if len(outputs) < len(rows):
+            if any(row.dtype == np.uint8 for row in rows):
                 raise InputError("codes: this store keeps projections beside its codes; send texts and pictures")
-            projections[modality] = np.stack(outputs)
+            projections[modality] = np.stack(rows)
     write = service.store.upsert if replace else service.store.add
     write(ids, packed, None, metadata, projections or None)
 
