@@ -27,17 +27,14 @@ from channelhash.errors import InputError, JobError
 
 #: Environment variable of the folder through which processes share their counters.
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
-_HEADERS = [
-    (
-        b"content-security-policy",
-        b"default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
-        b"frame-ancestors 'none'",
-    ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-]
+_PROTECTION = {
+    "content-security-policy": "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 #: Addresses that a balancer or a container's check asks, which knows no name of the server.
@@ -74,7 +71,7 @@ def surround(app: ASGIApp, metrics: "Metrics", hosts: Collection[str] | None) ->
                 if scope["method"] == "GET" and _is_current(scope, message):
                     status, bodiless = 304, True
                     headers = [pair for pair in headers if pair[0] not in (b"content-length", b"content-type")]
-                message = {**message, "status": status, "headers": [*headers, *_HEADERS]}
+                message = {**message, "status": status, "headers": [*headers, *Headers(_PROTECTION).raw]}
             elif message["type"] == "http.response.body" and bodiless:
                 message = {**message, "body": b""}
             await send(message)
