@@ -41,14 +41,10 @@ class _Question(NamedTuple):
 
 
 async def _read(service: Service, options: schemas.SearchRequest | schemas.ImageSearch) -> _Question:
-    start, text = time.perf_counter(), options.text or ""
-
-    def work() -> Narrowed:
-        where = options.filter_of(service.store)
-        return narrow(service.store, text, where) if text.strip() else Narrowed("", where, [])
-
-    reads_store = text.strip() or not _is_quick(options)
-    narrowed = await run_sync(work, limiter=service.searching) if reads_store else work()
+    start, text, store = time.perf_counter(), options.text or "", service.store
+    narrowed = Narrowed("", None, [])
+    if text.strip() or not _is_quick(options):
+        narrowed = await run_sync(lambda: narrow(store, text, options.filter_of(store)), limiter=service.searching)
     words = queries.parse_question(narrowed.text) if narrowed.text else []
     return _Question(options, narrowed, words, start)
 
@@ -68,7 +64,8 @@ async def search(request: schemas.SearchRequest, service: CurrentService) -> Res
         raise HTTPException(422, "rerank: needs the query's real-valued outputs; ask with words or a picture")
 
     def work() -> Response:
-        return _search(service, question, *_stored_query(service, request))
+        query = _stored_query(service, request)
+        return _search(service, question, query, query.modality)
 
     return await service.search(work, _is_quick(request) and not question.narrowed.phrases)
 
@@ -95,23 +92,23 @@ def _unpack_hex(service: Service, code: str) -> PackedCodes:
     return packed
 
 
-def _stored_query(service: Service, request: schemas.SearchRequest) -> tuple[Query, str]:
-    """Return a stored item, a code, or nothing, as a query, and the modality of the item's code that asks."""
+def _stored_query(service: Service, request: schemas.SearchRequest) -> Query:
+    """Return a stored item, a code, or nothing, as a query."""
     if request.id is None:
-        return Query(_unpack_hex(service, request.code) if request.code else np.zeros(0, np.uint8)), ""
+        return Query(_unpack_hex(service, request.code) if request.code else np.zeros(0, np.uint8))
     item = service.get_item(request.id)
     searched = service.store.choose_modality(request.modality)
     modality = request.query_modality or (searched if searched in item.codes else min(item.codes))
     if modality not in item.codes:
         raise HTTPException(422, f"query_modality: this item has no {modality} code, only {' and '.join(item.codes)}")
-    return Query.of_item(item, modality), modality
+    return Query.of_item(item, modality)
 
 
 def _parts(service: Service, request: schemas.SearchRequest, words: list[queries.Part]) -> list[queries.Part]:
     """Return the parts of a query; stored items and codes as outputs."""
     n_bits, parts = service.store.n_bits or 0, list(words)
     if request.id is not None or request.code is not None:
-        parts.append(queries.Part(_stored_query(service, request)[0].as_outputs(n_bits)))
+        parts.append(queries.Part(_stored_query(service, request).as_outputs(n_bits)))
     for item_id in request.minus_ids:
         item = service.get_item(item_id)
         parts.append(queries.Part(Query.of_item(item, min(item.codes)).as_outputs(n_bits), -1.0))
