@@ -93,10 +93,9 @@ UNCLEAR = ": rows cannot be told from columns"
     ({"labels": np.array(["a", "b", "a"])}, ": labels are <U1, expected numbers"),
     ({"labels": np.array([1, np.nan, 2])}, ": labels[1] is nan, expected the number of a class"),
     ({"image": np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])},
-     ", row 1 (id 1): image features are not finite, and so are those of 1 more; mend them, or leave such rows "
-     "out with --skip-bad"),
+     ", row 1 (id 1): image features are not finite; mend such rows, 2 in all, or leave them out with --skip-bad"),
     ({"image": np.array([[1], [1e300], [2]])},  # too large for float32
-     ", row 1 (id 1): image features are not finite; mend them, or leave such rows out with --skip-bad"),
+     ", row 1 (id 1): image features are not finite; mend such rows, 1 in all, or leave them out with --skip-bad"),
     ({"text": np.ones((2, 2))}, ": text is (2, 2) float64, expected (3, d) numbers with d ≥ 1"),
     ({"id": np.array(["a", "b", "a"])}, ": several rows have the id 'a'"),
     ({"id": np.array(["a"])}, ": id has 1 entries, labels have 3 rows"),
@@ -125,8 +124,8 @@ def test_rows_that_are_not_finite_can_be_left_out(tmp_path):
     assert (records.ids, records.removed, records.found) == (("0", "2"), {"features not finite": 1}, 3)
     assert records.problems == (f"{path}, row 1 (id 1): image and text features are not finite",)
     write(path, image=image[[1, 1, 1]])
-    problem = f"{path}, row 0 (id 0): image features are not finite"
-    says = f"{path}: no usable row is left of 3; the first problem is {problem}"
+    problem = f"{path}, row 2 (id 2): image features are not finite"
+    says = f"{path}: no usable row is left of 3; the last problem is {problem}"
     assert refusal(load_features, path, skip_bad=True) == says
 
 

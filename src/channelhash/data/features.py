@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.data.records import Records, label_name
+from channelhash.data.records import Problems, Records, label_name
 from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays, SparseRows, read_arrays
 from channelhash.utils.files import read_text, reading
@@ -219,8 +219,8 @@ def _with_sparse(arrays: Arrays, path: Path) -> Arrays:
 
 def _records(arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_bad: bool) -> Records:
     """Return the records of named arrays; ``names`` maps roles to arrays that have other names than the usual."""
-    turned: list[str] = []
-    by_role, ids = _arrays_by_role(arrays, names, path, turned)
+    problems = Problems(skip_bad)
+    by_role, ids = _arrays_by_role(arrays, names, path, problems.lines)
     if "labels" in by_role:
         labels, label_names = _read_labels(by_role["labels"], arrays, path)
     else:
@@ -236,18 +236,16 @@ def _records(arrays: Arrays, names: Mapping[str, str | None], path: Path, skip_b
         raise InputError(f"{path}: several rows have the id {twice!r}")
     finite = {name: _finite_rows(values) for name, values in items.items()}
     good = np.logical_and.reduce(list(finite.values()))
-    problems = []
+    remedy = f"mend such rows, {n - good.sum()} in all, or leave them out with --skip-bad"
     for row in np.flatnonzero(~good):
         broken = " and ".join(name for name, has in finite.items() if not has[row])
-        problems.append(f"{path}, row {row} (id {ids[row]}): {broken} features are not finite")
-    if problems and not skip_bad:
-        more = f", and so are those of {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise InputError(f"{problems[0]}{more}; mend them, or leave such rows out with --skip-bad")
+        line = f"{path}, row {row} (id {ids[row]}): {broken} features are not finite"
+        problems.add(line, remedy, "features not finite")
     if not good.any():
-        raise InputError(f"{path}: no usable row is left of {n}; the first problem is {problems[0]}")
-    removed = {"features not finite": len(problems)} if problems else {}
-    records = Records(ids, dict(items), labels, label_names, removed, (*turned, *problems), found=n, display=display)
-    return records.take(np.flatnonzero(good)) if problems else records
+        raise InputError(f"{path}: no usable row is left of {n}; the last problem is {problems.lines[-1]}")
+    lines = tuple(problems.lines)
+    records = Records(ids, dict(items), labels, label_names, problems.removed, lines, found=n, display=display)
+    return records if good.all() else records.take(np.flatnonzero(good))
 
 
 def load_simulated(
