@@ -162,7 +162,7 @@ def test_bad_files_are_named(nuswide, name, content, says):
     ("All_Tags.txt", r"no NUS_WID_Tags/All_Tags\.txt, here or below; get it with"),
     ("Imagelist.txt", r"no ImageList/Imagelist\.txt, here or below; get it with"),
     ("Labels_*.txt", r"no files Labels_<name>\.txt; unpack Groundtruth\.zip"),
-    ("0*.jpg", "no usable sample is left of 6: "),
+    ("0*.jpg", "no usable row is left of 6: "),
 ])  # fmt: skip
 def test_missing_files_are_named(nuswide, pattern, says):
     for path in nuswide.rglob(pattern):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.data.images import locate_image
-from channelhash.data.records import Items, Problems, Records, records_from_rows
+from channelhash.data.records import Problems, Records, records_from_rows
 from channelhash.errors import InputError
 from channelhash.utils.typed_settings import unknown
 
@@ -228,22 +228,17 @@ def load_nuswide(
     labelled = labels.any(axis=1)
     if not labelled.all():
         problems.removed[f"none of the {len(chosen)} labels"] = int((~labelled).sum())
-    rows = np.flatnonzero(labelled).tolist()
-    images: dict[int, Path] = {}
-    if require_pictures:
-        remedy = f"looked for {', '.join(IMAGE_LAYOUTS)}; add it, or use --skip-bad or require_pictures=false"
-        for row in rows:
-            if path := _find_image(root, names[row], ids[row]):
-                images[row] = path
-            else:
-                problems.add(f"{root}: no picture of {names[row]}", remedy, "missing picture")
-        rows = list(images)
-    if not rows:
-        raise InputError(f"{root}: no usable sample is left of {len(names)}: {problems.removed}")
-    items: dict[str, Items] = {"image": tuple(images.values())} if require_pictures else {}
-    items["text"] = tuple(" ".join(tags.get(ids[row], ())) for row in rows)
-    sample_ids, lines = tuple(ids[row] for row in rows), tuple(problems.lines)
-    return Records(sample_ids, items, labels[rows], tuple(chosen), problems.removed, lines, found=len(names))
+    remedy = f"looked for {', '.join(IMAGE_LAYOUTS)}; add it, or use --skip-bad or require_pictures=false"
+    rows = []
+    for row in np.flatnonzero(labelled).tolist():
+        path = _find_image(root, names[row], ids[row]) if require_pictures else None
+        if require_pictures and path is None:
+            problems.add(f"{root}: no picture of {names[row]}", remedy, "missing picture")
+            continue
+        values: dict[str, Path | str] = {"image": path} if path else {}
+        values["text"] = " ".join(tags.get(ids[row], ()))
+        rows.append((ids[row], values, [chosen[column] for column in np.flatnonzero(labels[row])]))
+    return records_from_rows(rows, chosen, str(root), problems, len(names))
 
 
 def _find_image(root: Path, listed: str, name: str) -> Path | None:
