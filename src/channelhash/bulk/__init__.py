@@ -30,7 +30,7 @@ from channelhash.utils.files import locked_folder, reading, sweep
 from channelhash.utils.image_files import ImageError, open_image
 from channelhash.utils.machine import pick_device
 from channelhash.utils.progress import Progress, no_progress
-from channelhash.utils.typed_settings import python_names, read_settings, settings_of, trusting
+from channelhash.utils.typed_settings import python_names, settings_of, trusting
 
 #: This process.
 _LOCAL = Workers()
@@ -105,7 +105,8 @@ def _open_job(model: HashModel, data: str, out: Place, root: str | None, shard_i
     if not modalities:
         raise InputError(f"{data}: holds {' and '.join(available)}, the model encodes {' and '.join(model.modalities)}")
     files = (file for _, file in input_files(data))
-    planned = list(KINDS[kind].plan(files, modalities, shard_items, out / "job" / "listing.parquet"))
+    listing = out / "job" / "listing.parquet"
+    planned = list(KINDS[kind].plan(files, identity["root"], modalities, shard_items, listing))
     if not planned:
         raise InputError(f"{data}: its files hold no items")
     labels = sorted(set[str]().union(*(names for _, names in planned)))
@@ -126,10 +127,7 @@ def _read_job(out: Place) -> _BulkJob:
         content: dict[str, Any] = json.loads(manifest.read_bytes())
         if content.pop("format") != _FORMAT:
             raise ValueError("written by another version")
-        try:
-            return _BulkJob(**vars(read_settings(settings_of(_BulkJob), content, "job")))
-        except InputError as error:
-            raise ValueError(str(error)) from error
+        return _BulkJob(**vars(settings_of(_BulkJob).model_validate(content)))
 
 
 def _write_text(target: Place, text: str) -> None:
