@@ -83,11 +83,12 @@ def test_holm_rejects_what_the_stepwise_test_rejects(p_values, level):
     assert {place for place, p in enumerate(holm(p_values)) if p <= level} == holm_by_steps(p_values, level)
 
 
-def test_a_clear_difference_shows_and_p_values_are_corrected_together():
+def test_all_pairs_of_a_length_are_compared_a_clear_difference_shows_and_p_values_are_corrected_together():
     results = [*grid({"a": 0.3, "b": 0.5, "c": 0.5}, queries=300), made_result("a", 3, status="failed")]
-    found = _compare_methods(results, resamples=2000)
-    assert [(one.first, one.second) for one in found] == [("b", "a"), ("c", "a"), ("c", "b")]
-    clear, _, level = found
+    found = _compare_methods([*results, *grid({"a": 0.4, "c": 0.5}, n_bits=64)], resamples=2000)
+    pairs = [(one.first, one.second, one.n_bits) for one in found]
+    assert pairs == [("b", "a", 32), ("c", "a", 32), ("c", "b", 32), ("c", "a", 64)]
+    clear, _, level, _ = found
     assert (clear.queries.difference, clear.queries.queries) == (pytest.approx(clear.seeds.difference), 299)
     assert clear.seeds.difference == pytest.approx(0.2, abs=0.03)
     assert max(clear.queries_p, clear.seeds_p) < 0.05 < min(level.queries_p, level.seeds_p)
@@ -103,12 +104,6 @@ def test_queries_are_averaged_over_the_common_seeds():
     means = [np.mean([run.query_ap["last", "test", TASK] for run in side], axis=0) for side in sides]
     assert found.queries == paired_test(*means, resamples=500)
     assert found.seeds == SeedTest.of(np.subtract(*([run.score(TASK) for run in side] for side in sides)))
-
-
-def test_all_pairs_are_compared_and_lengths_stay_apart():
-    results = [*grid({"a": 0.3, "b": 0.5, "c": 0.5}), *grid({"a": 0.4, "c": 0.5}, n_bits=64)]
-    pairs = [(one.first, one.second, one.n_bits) for one in _compare_methods(results, resamples=100)]
-    assert pairs == [("b", "a", 32), ("c", "a", 32), ("c", "b", 32), ("c", "a", 64)]
 
 
 def test_too_few_common_seeds_give_no_test():
