@@ -24,12 +24,6 @@ def run_two(config, run, *more):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def edit(config, section, **keys):
-    values = json.loads(config.read_text())
-    values[section] |= keys
-    config.write_text(json.dumps(values))
-
-
 def losses(run):
     return [json.loads(line)["loss"] for line in (run / "log.jsonl").read_text().splitlines()]
 
@@ -49,10 +43,10 @@ def assert_same(one, two):
 ], ids=["dsch", "contrastive", "tdsrdh", "terms beside dsch"])  # fmt: skip
 def test_two_ranks_of_half_a_batch_are_one_of_a_whole(tmp_path, loss, terms, more):
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), loss, epochs=3, **more)
-    edit(config, "model", dropout=0.0)  # masks are drawn by each process for its own rows
-    edit(config, "loss", **terms)
-    assert run_command("train", config, "--out", tmp_path / "one") == 0
-    result = run_two(config, tmp_path / "two")
+    # Masks of a dropout are drawn by each process for its own rows.
+    settings = ["--set=model.dropout=0", *(f"--set=loss.{term}={weight}" for term, weight in terms.items())]
+    assert run_command("train", config, "--out", tmp_path / "one", *settings) == 0
+    result = run_two(config, tmp_path / "two", *settings)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("epochs, last mean loss") == 1
     assert_same(tmp_path / "one", tmp_path / "two")

@@ -254,8 +254,7 @@ def test_a_backbone_that_exhausts_the_memory_says_what_to_change(tmp_path, monke
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["auto", "float32"])
 @pytest.mark.parametrize("more", [{}, {"augment": "progressive"}, {"features": "online"}, {"compile": True}])
-def test_both_architectures_train_on_a_gpu(tmp_path, precision, more):
-    items = write_pictures(tmp_path)
+def test_both_architectures_train_on_a_gpu(items, tmp_path, precision, more):
     for section in (clip_model(tmp_path), resnet_model()):
         run = tmp_path / str(section["name"])
         config = picture_config(tmp_path / "c.yaml", items, section, device="cuda", precision=precision, **more)
@@ -266,8 +265,7 @@ def test_both_architectures_train_on_a_gpu(tmp_path, precision, more):
 
 
 @pytest.mark.gpu
-def test_a_gpu_and_a_cpu_train_nearly_the_same(tmp_path):
-    items = write_pictures(tmp_path)
+def test_a_gpu_and_a_cpu_train_nearly_the_same(items, tmp_path):
     section = clip_model(tmp_path, dropout=0.0)
     for device in ("cpu", "cuda"):
         config = picture_config(tmp_path / "c.yaml", items, section, device=device, precision="float32")

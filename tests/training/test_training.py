@@ -29,7 +29,7 @@ from channelhash.runs.train import plan_run
 from channelhash.training import inputs
 from channelhash.training.inputs import TrainingSet, epoch_steps, memory_batches, prepare_inputs
 from channelhash.training.trainer import Steps, _learning_rate, train
-from channelhash.training.validation import selection_score
+from channelhash.training.validation import read_log, selection_score
 from channelhash.utils.progress import no_progress
 from channelhash.utils.typed_settings import read_settings
 from picture_runs import clip_model, picture_config, write_pictures
@@ -104,12 +104,8 @@ def assert_same_run(a: Path, b: Path) -> None:
     first, second = weights(a), weights(b)
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
-
-    def figures(run: Path) -> list[dict]:
-        lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-        return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
-
-    assert figures(a) == figures(b)
+    one, two = ([entry | {"seconds": 0} for entry in read_log(run / "log.jsonl")] for run in (a, b))
+    assert one == two
 
 
 @pytest.mark.slow
@@ -198,7 +194,7 @@ def test_the_best_epoch_is_kept_where_it_is_asked_for(tmp_path, capsys):
     features = write_features(tmp_path / "f.npz")
     config = feature_config(tmp_path / "c.yaml", features, epochs=4, learning_rate=1.0, validate_every=1, keep="best")
     result = run_json(capsys, "train", config, "--out", tmp_path / "run")
-    log = [json.loads(line)["validation"] for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    log = [entry["validation"] for entry in read_log(tmp_path / "run" / "log.jsonl")]
     assert result["validation"] == max(log, key=selection_score) != log[-1]
     best = load_file(tmp_path / "run" / "checkpoints" / "best" / "model.safetensors")
     final = weights(tmp_path / "run")
@@ -236,7 +232,7 @@ def test_a_run_folder_has_what_the_design_names(tmp_path):
     assert {"codes/test-query.parquet", "codes/test-retrieval.parquet", "model/model.safetensors"} <= names
     assert any(name.startswith("tensorboard/events") for name in names)
     assert not [name for name in names if name.endswith(".tmp")]
-    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    log = read_log(run / "log.jsonl")
     assert [entry["epoch"] for entry in log] == list(range(6))
     assert [("validation" in entry) for entry in log] == [False, True, False, True, False, True]
 
