@@ -1,7 +1,6 @@
 """A loss, a model and a data set of one's own, named by ``python:``, through a run."""
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -116,7 +115,7 @@ def test_names_are_found_at_any_depth_and_in_circles(tmp_path):
     check_refusal("names python:", check_trusted, values, tmp_path)
 
 
-BROKEN = """
+OWN["broken_code"] = """
 from channelhash.losses import HashLoss
 from code_of_mine import LINEAR, HashModel, ModelKind
 
@@ -162,10 +161,7 @@ BITS = ModelKind(lambda n_bits: {}, create)
 
 
 @pytest.fixture
-def broken(in_folder, monkeypatch):
-    monkeypatch.delitem(sys.modules, "broken_code", raising=False)
-    (in_folder / "broken_code.py").write_text(BROKEN)
-    (in_folder / "own.yaml").write_text(json.dumps(SECTIONS))
+def broken(in_folder):
     return in_folder / "broken_code.py"
 
 

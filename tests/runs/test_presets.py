@@ -30,16 +30,12 @@ def test_a_preset_is_the_recommendation(name, tmp_path, monkeypatch):
     assert (longer.loss.kappa_q, longer.terms.average_precision) == (0.3, 64.0)
 
 
-def features(tmp_path):
-    path = write_features(tmp_path / "f.npz")
-    more = ["data.kind=features", f"data.path={path}", "model.encoder=features", "train.epochs=1", "data.queries=40"]
-    return [part for setting in more for part in ("--set", setting)]
-
-
 def test_train_takes_the_recommendation_unless_another_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert_refused(capsys, "train", says=f"{tmp_path / 'items.csv'}: no such table")
-    assert run_command("train", *features(tmp_path), "--set", "train.batch_size=50") == 0
+    features = ["data.kind=features", f"data.path={write_features(tmp_path / 'f.npz')}", "model.encoder=features"]
+    settings = [*features, "train.epochs=1", "data.queries=40", "train.batch_size=50"]
+    assert run_command("train", *(f"--set={setting}" for setting in settings)) == 0
     written = yaml.safe_load((tmp_path / "runs" / "recommended" / "config.yaml").read_text())
     assert written["loss"].items() >= LOSS.items()
     assert written["model"]["name"] == "aligned"
