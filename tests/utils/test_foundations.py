@@ -2,9 +2,7 @@
 tests the CI runs.
 """
 
-import ast
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 import channelhash as ch
 from channelhash.utils.files import cache_folder
 from channelhash.utils.seeds import derive_seed, generator
-from pages import ROOT
 
 
 def test_named_seeds_are_independent_and_the_same_everywhere():
@@ -69,24 +66,6 @@ def test_no_telemetry_begins(tmp_path):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(outside)}
     subprocess.run([sys.executable, "-c", program], env=environment | {"HOME": str(tmp_path)}, check=True, timeout=60)
     assert list(tmp_path.iterdir()) == []
-
-
-def opened_without_encoding(source: str) -> list[int]:
-    """Lines of calls that read or write text in the encoding of the machine."""
-    lines = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and not any(keyword.arg == "encoding" for keyword in node.keywords):
-            name, modes = ast.unparse(node.func), " ".join(map(ast.unparse, node.args[1:]))
-            opened = name == "open" and not re.search(r"'[^']*b", modes)
-            if opened or name.endswith((".read_text", ".write_text")):
-                lines.append(node.lineno)
-    return lines
-
-
-def test_text_is_read_and_written_as_utf8_on_every_machine():
-    sources = sorted((ROOT / "src" / "channelhash").rglob("*.py"))
-    texts = {path.name: path.read_text(encoding="utf-8") for path in sources}
-    assert not {name: lines for name, text in texts.items() if (lines := opened_without_encoding(text))}
 
 
 @pytest.mark.parametrize(("variables", "expected"), [

@@ -195,7 +195,7 @@ def fuse(rankings: Sequence[Ranking], smoothing: float = 60) -> dict[str, float]
         places = zip(keys, ids, [1 / (smoothing + rank) for rank in range(1, len(ids) + 1)], strict=True)
         for _, group in groupby(places, key=lambda place: place[0]):
             tied = list(group)
-            share = sum([value for *_, value in tied]) / len(tied)
+            share = sum(value for *_, value in tied) / len(tied)
             for _, name, _ in tied:
                 scores[name] = scores.get(name, 0.0) + share
     return scores

@@ -193,7 +193,7 @@ def _log(item: Item, target: Path) -> str:
 def _move(path: Path, target: Path) -> None:
     """Move a file to where none is; between file systems the copy is complete before the file goes."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.open("x").close()  # fails if somebody else was quicker
+    target.touch(exist_ok=False)  # fails if somebody else was quicker
     try:
         try:
             os.replace(path, target)
