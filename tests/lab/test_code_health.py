@@ -33,12 +33,8 @@ def channels_literally(codes: ch.CodeSet, first: str, second: str, bounds) -> di
             s, d = similarity[i, j].item(), distances[i, j]
             kind = found[KINDS[0] if s == 0 else KINDS[2] if s == 1 else KINDS[1]]
             kind["at"][int(d)] += 1
-            if d < lower[i, j] - 1e-9:
-                kind["below"] += 1
-            elif d > upper[i, j] + 1e-9:
-                kind["above"] += 1
-            else:
-                kind["inside"] += 1
+            side = "below" if d < lower[i, j] - 1e-9 else "above" if d > upper[i, j] + 1e-9 else "inside"
+            kind[side] += 1
     return found
 
 
@@ -78,11 +74,8 @@ def test_bits_and_buckets_are_those_of_the_unpacked_codes(n, k, seed):
     varied = np.flatnonzero((share > 0) & (share < 1))
     assert health["constant"] == k - len(varied)
     pairs = [abs(np.corrcoef(bits[:, a], bits[:, b])[0, 1]) for a in varied for b in varied if a < b]
-    if pairs:
-        assert health["correlation_mean"] == pytest.approx(np.mean(pairs), abs=1e-9)
-        assert health["correlation_max"] == pytest.approx(np.max(pairs), abs=1e-9)
-    else:
-        assert health["correlation_mean"] is health["correlation_max"] is None
+    correlations = (np.mean(pairs), np.max(pairs)) if pairs else (None, None)
+    assert (health["correlation_mean"], health["correlation_max"]) == pytest.approx(correlations, abs=1e-9)
     buckets = Counter(map(tuple, bits))
     assert health["distinct"] == len(buckets) / n
     assert health["alone"] == sum(size == 1 for size in buckets.values()) / n

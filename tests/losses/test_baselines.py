@@ -10,7 +10,6 @@ import torch
 import yaml
 
 from channelhash.config import make_config, read_config
-from channelhash.lab.experiments.experiment import Design, _choose_losses
 from channelhash.losses import LOSSES, PUBLISHED, RECOMMENDED, CSQLoss, HyP2Loss, loss_settings, make_loss
 from channelhash.losses.base import hash_centres
 from channelhash.losses.hyp2 import _largest_cosine
@@ -311,10 +310,3 @@ def test_what_is_given_beside_recommended_weights_prevails():
     config = configured(name="sch", recommended=True, kappa_q=0.1, contrastive=0.5)
     assert (config.loss.kappa_q, config.terms.average_precision, config.terms.contrastive) == (0.1, 32.0, 0.5)
     assert configured(name="dsch", recommended=False).loss.kappa_q == 0.01
-
-
-def test_a_grid_compares_recommended_weights_at_each_code_length():
-    chosen = _choose_losses(["dsch", "dsch:recommended"], {})
-    assert list(chosen) == ["DSCH", "DSCH, recommended"]
-    runs = Design(SECTIONS, [16, 64], [0]).runs("DSCH, recommended", chosen["DSCH, recommended"])
-    assert [run.config.terms.average_precision for run in runs] == [16.0, 64.0]
