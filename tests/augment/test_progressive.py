@@ -176,7 +176,7 @@ def test_augmentations_are_the_papers():
     lines = []
     for level in _GROUPS:
         for group in _GROUPS[level]:
-            lines.append(f"{level} {group.least}-{group.most}" + (f" {group.weight:.0%}" if group.weight else ""))
+            lines.append(f"{level} 1-{group.most}" + (f" {group.weight:.0%}" if group.weight else ""))
             lines += ["  " + written(row) for row in group.rows]
     assert lines == AUGMENTATIONS.strip().split("\n")
     assert {row.name for groups in _GROUPS.values() for group in groups for row in group.rows} == set(_OPERATIONS)

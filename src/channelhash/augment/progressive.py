@@ -206,16 +206,14 @@ class _Group(NamedTuple):
     """Rows of which a random number is active at once.
 
     Attributes:
-        least: lower bound of that number.
-        most: upper bound of that number.
+        most: upper bound of that number; at least one is.
         rows: augmentations, picked without replacement.
         weight: probability of the group among the groups that exclude one another; None for a group that is always on.
 
-    >>> [(group.least, group.most, len(group.rows), group.weight) for group in _GROUPS["hard"]]
-    [(1, 1, 1, None), (1, 3, 8, 0.8), (1, 1, 2, 0.2)]
+    >>> [(group.most, len(group.rows), group.weight) for group in _GROUPS["hard"]]
+    [(1, 1, None), (3, 8, 0.8), (1, 2, 0.2)]
     """
 
-    least: int
     most: int
     rows: tuple[_Augmentation, ...]
     weight: float | None = None
@@ -223,7 +221,7 @@ class _Group(NamedTuple):
 
 #: Where a window lies among the places that it may have.
 _PLACE: dict[str, tuple[float, ...]] = {"x": (0, 1), "y": (0, 1)}
-_FLIP_OR_NOT = _Group(1, 1, (_row("flip_horizontally", 0.5),))
+_FLIP_OR_NOT = _Group(1, (_row("flip_horizontally", 0.5),))
 _EASY = (
     _row("flip_horizontally"),
     _row("rotate", angle=(-90, -45, 45, 90)),
@@ -252,9 +250,9 @@ _PARTNERED = (_row("blend", blending=(0.0, 0.45)), _row("picture_in_picture", sc
 #: Table "Image augmentation groups by hardness level".
 _GROUPS: dict[_Level, tuple[_Group, ...]] = {
     "none": (),
-    "easy": (_Group(1, 1, _EASY),),
-    "medium": (_FLIP_OR_NOT, _Group(1, 2, _MEDIUM)),
-    "hard": (_FLIP_OR_NOT, _Group(1, 3, _HARD, weight=0.8), _Group(1, 1, _PARTNERED, weight=0.2)),
+    "easy": (_Group(1, _EASY),),
+    "medium": (_FLIP_OR_NOT, _Group(2, _MEDIUM)),
+    "hard": (_FLIP_OR_NOT, _Group(3, _HARD, weight=0.8), _Group(1, _PARTNERED, weight=0.2)),
 }
 
 
@@ -350,7 +348,7 @@ def _active_groups(groups: tuple[_Group, ...], random: np.random.Generator) -> l
 
 
 def _picked_rows(group: _Group, random: np.random.Generator, weights: _EasyWeights) -> list[_Augmentation]:
-    count = int(random.integers(group.least, group.most + 1))
+    count = int(random.integers(1, group.most + 1))
     share = None
     if weights == "angles":
         variants = np.array([max(1, sum(map(len, row.choices.values()))) for row in group.rows])
