@@ -330,8 +330,7 @@ def _sum_over_pairs(codes: Tensor, tile_error: _TileError, shard: Shard = _WHOLE
     """
     n = codes.shape[1]
     if n <= _SIDE and shard == _WHOLE:
-        everything = slice(0, n)
-        return tile_error(codes, codes, everything, everything)
+        return tile_error(codes, codes, slice(0, n), slice(0, n))
     number, parts = shard
     return cast(Tensor, _SumOfTiles.apply(codes, _tiles(n)[number::parts], tile_error))  # type: ignore[no-untyped-call]
 

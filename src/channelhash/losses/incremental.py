@@ -58,7 +58,7 @@ class ExtensionLoss(HashLoss):
     A term is 0 for a batch without its items.
 
     Args:
-        base_loss: L_own.
+        base_loss: L_own; it has channels.
         codes: stored codes of ±1 of c old items.
         labels: ``(c, …)`` their labels.
         rows: which of these each training row is; below 0 for a new item.
@@ -88,8 +88,6 @@ class ExtensionLoss(HashLoss):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if base_loss.channels is None:
-            raise ValueError("this loss has no channels to place new items in; take dsch, sch, bsch or rsch")
         self.base_loss, self.stored, self.keep, self.partners, self.seed = base_loss, stored, keep, partners, seed
         constants = {f"codes_{modality}": values for modality, values in codes.items()}
         constants |= {"labels": labels, "rows": rows}
@@ -100,7 +98,7 @@ class ExtensionLoss(HashLoss):
         """Return the loss of ``batch``."""
         outputs, labels, channels = batch.outputs, batch.labels, self.base_loss.channels
         assert batch.rows is not None  # `forward` has checked it
-        assert channels is not None  # so has the constructor
+        assert channels is not None  # `base_loss` has them
         rows = batch.rows.to(labels.device)
         stored_rows = self.get_buffer("rows")[rows]
         old, new = stored_rows >= 0, stored_rows < 0
