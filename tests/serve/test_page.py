@@ -18,14 +18,16 @@ pytestmark = pytest.mark.browser
 OURS = re.compile(r"blob:|data:|http://127\.0\.0\.1[:/]")
 
 
-@pytest.fixture(scope="module")
-def browser():
+def chromium() -> str:
     """The browser. Fails, and does not skip, where there is none."""
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.fail("these tests drive Chromium: install it (Debian: apt-get install chromium), or -m 'not browser'")
+    return path or pytest.fail("needs Chromium: install it (Debian: apt-get install chromium), or -m 'not browser'")
+
+
+@pytest.fixture(scope="module")
+def browser():
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()
 
