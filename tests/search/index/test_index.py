@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.search.contract import random_codes
 
 import channelhash as ch
 from channelhash.lab import brute_force as exact
@@ -152,7 +153,7 @@ def test_clusters_searched_on_all_cores_give_the_answers_of_the_plain_search(mon
 def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
     monkeypatch.setattr(code_index, "_FEWEST_CLUSTERED", 1_000)
     monkeypatch.setattr(clustering, "_PIVOTS", 64)
-    for codes, clustered in ((draw(30_000, 128, 20, 0), True), (scattered(30_000, 0, 16), False)):
+    for codes, clustered in ((draw(30_000, 128, 20, 0), True), (random_codes(30_000, n_bits=128), False)):
         assert ("cluster_pivots" in CodeIndex.build(codes, 128).arrays()) is clustered
         assert "cluster_pivots" not in CodeIndex.build(codes[:900], 128).arrays()
 
@@ -183,16 +184,12 @@ def test_answers_are_the_first_of_the_sorted_database_in_blocks_of_any_size(k, n
         assert inside == [pair for pair in expected if pair[0] <= radius]
 
 
-def scattered(n: int, seed: int, n_bytes: int = 8) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (n, n_bytes), dtype=np.uint8)
-
-
 @pytest.mark.parametrize("segments", [1, 2, 5])
 @pytest.mark.parametrize("density", [None, 0.01])
 def test_a_scan_in_segments_gives_the_answers_of_the_plain_one(segments, density, monkeypatch):
     """16,385 codes a segment, but for the last: just enough for first limits, and a last block and chunk of one."""
     n = 16_385 * segments - (segments > 2)
-    packed, queries = scattered(n, 0), scattered(9, 1)
+    packed, queries = random_codes(n, 0, 64), random_codes(9, 1, 64)
     queries[1] = packed[n // 2]
     queries[2], queries[3] = 0, 255  # before and behind all codes
     allowed = None if density is None else np.random.default_rng(2).random(n) < density
@@ -231,12 +228,6 @@ def test_many_equal_codes_are_one_code():
     codes[-1] = 255
     (group,) = group_codes(codes, n_bits=64)
     assert group.tolist() == list(range(len(codes) - 1))
-
-
-@given(st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), max_size=12))
-def test_codes_are_sorted_by_all_their_words(rows):
-    codes = np.array(rows, np.uint64).reshape(-1, 3)
-    assert code_index._in_order(codes).tolist() == np.lexsort(codes.T[::-1]).tolist()
 
 
 # Files that nobody vouches for: whatever they hold is refused, or searched without leaving an array.

@@ -68,29 +68,12 @@ def find_distinct(packed: PackedCodes, n_bits: int) -> DistinctCodes:
         raise ValueError(f"{len(packed)} codes are too many for one index: it numbers rows with 32 bits")
     _check_length(n_bits)
     codes = _code_words(packed, n_bits)
-    order = _in_order(codes)
+    order = np.lexsort(codes.T[::-1])  # rows of one code in ascending order
     codes = codes[order]
     first = np.ones(len(codes), dtype=np.bool_)
     first[1:] = (codes[1:] != codes[:-1]).any(axis=1)
     starts = np.append(np.flatnonzero(first), len(codes)).astype(np.uint32)
     return DistinctCodes(np.ascontiguousarray(codes[first].T), starts, order.astype(np.uint32))
-
-
-def _in_order(codes: Words) -> NDArray[np.int64]:
-    """Return the rows of ``(n, words)`` in the order of their codes, those of one code in ascending order.
-
-    >>> _in_order(np.array([[7, 1], [1, 5], [7, 0], [1, 5]], np.uint64)).tolist()
-    [1, 3, 2, 0]
-    """
-    order = np.argsort(codes[:, 0], kind="stable")
-    if codes.shape[1] > 1:  # the first words of most codes differ: only the others are compared further
-        first = codes[order, 0]
-        tied = np.zeros(len(order), dtype=np.bool_)
-        tied[1:] = first[1:] == first[:-1]
-        tied[:-1] |= tied[1:]
-        rows = order[tied]
-        order[tied] = rows[np.lexsort(codes[rows].T[::-1])]
-    return order
 
 
 def _check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
@@ -429,12 +412,9 @@ class CodeIndex:
             return _scan_nearest(search)
         if k is not None:
             return self._search_compiled(search)
-        results = []
-        for q in range(len(query_words)):
-            # Memory that nothing is written to is not taken: room for all rows costs nothing.
-            (match,) = self._search_compiled(search._replace(queries=query_words[q : q + 1]))
-            results.append(Matches(match.rows.copy(), match.distances.copy()))
-        return results
+        # One by one. Memory that nothing is written to is not taken: room for all rows costs nothing.
+        searches = (search._replace(queries=query[None]) for query in query_words)
+        return [Matches(*map(np.copy, self._search_compiled(one)[0])) for one in searches]
 
     def _search_compiled(self, search: Search) -> list[Matches]:
         from channelhash.search.index import scans
