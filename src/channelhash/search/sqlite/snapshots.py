@@ -31,7 +31,6 @@ from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.index import CodeIndex, Matches, check_array
-from channelhash.search.rank import cosines
 from channelhash.search.sqlite.database import ItemsDatabase
 from channelhash.search.sqlite.folder import State, StoreFolder, connect
 from channelhash.search.sqlite.guard import Finding
@@ -117,11 +116,6 @@ class SortedCodes:
 
     def __len__(self) -> int:
         return len(self.items)
-
-    def cosines(self, rows: NDArray[np.int64], outputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the score of some rows."""
-        assert self.projections is not None
-        return cosines(outputs, self.projections[rows])
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
         """Return the ids of some rows."""

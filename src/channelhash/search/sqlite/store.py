@@ -19,7 +19,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.index import Matches
 from channelhash.search.items import Facts, NewItems, check_ids, check_process
-from channelhash.search.rank import ALL, FIRST, Ordered, Ranking, sure_distances
+from channelhash.search.rank import ALL, FIRST, Ordered, Ranking, cosines, sure_distances
 from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
 from channelhash.search.sqlite.folder import Manifest, StoreFolder
 from channelhash.search.sqlite.guard import Guard
@@ -218,7 +218,8 @@ class EmbeddedStore(Store):
             first = ALL if sum(map(len, parts)) <= ALL else max(k, FIRST)
         answers = Ordered([], [], [])
         for matches, row in _first_candidates(parts, outputs, first, None):
-            scores = matches.read(np.zeros(len(matches.rows), np.float32), SortedCodes.cosines, row)
+            projections = np.empty((len(matches.rows), len(row)), np.int8)
+            scores = cosines(row, matches.read(projections, lambda codes, rows: codes.projections[rows]))
             matches.answer(answers, matches.best(k, -scores, matches.distances), scores)
         return answers
 
@@ -393,11 +394,11 @@ class _Candidates(NamedTuple):
         """Return some of the rows."""
         return self._replace(part=self.part[places], rows=self.rows[places], distances=self.distances[places])
 
-    def read(self, values: NDArray[Any], read: Callable[..., Any], *arguments: Any) -> NDArray[Any]:
-        """Write what ``read(codes, rows, *arguments)`` gives for the rows of each part to ``values``; return these."""
+    def read(self, values: NDArray[Any], read: Callable[..., Any]) -> NDArray[Any]:
+        """Write what ``read(codes, rows)`` gives for the rows of each part to ``values``, and return these."""
         for number, part in enumerate(self.parts):
             inside = self.part == number
-            values[inside] = read(part.codes, self.rows[inside], *arguments)
+            values[inside] = read(part.codes, self.rows[inside])
         return values
 
     def names(self) -> list[str]:
