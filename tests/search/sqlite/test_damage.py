@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from itertools import repeat
+from itertools import repeat, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -293,13 +293,10 @@ def attack_all(stores: Path, n_items: int, seed: int, count: int) -> list[tuple[
     names = ["layers", "clusters", "young", "killed", CODES]
     everything = [damage for name in names for damage in damages(stores, name, seed)]
     random.Random(seed).shuffle(everything)
-    taken: Counter[tuple[str, str, str]] = Counter()
-    turns = []
+    alike: dict[tuple[str, str, str], list[Damage]] = {}
     for damage in everything:
-        place = damage.store, Path(damage.file).name, damage.kind
-        turns.append(taken[place])
-        taken[place] += 1
-    chosen = [everything[place] for place in sorted(range(len(everything)), key=turns.__getitem__)][:count]
+        alike.setdefault((damage.store, Path(damage.file).name, damage.kind), []).append(damage)
+    chosen = [damage for turn in zip_longest(*alike.values()) for damage in turn if damage][:count]
     expected: dict[str, dict[str, str]] = {}
     rows, pool = [], None
     for damage in [*map(Damage, {damage.store for damage in chosen}, repeat(""), repeat("")), *chosen]:

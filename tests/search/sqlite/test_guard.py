@@ -170,6 +170,7 @@ def test_an_old_copy_of_the_database_is_noticed(closed):
     ("UPDATE items SET id = 'j3' WHERE id = 'i3'", "j3: the item is damaged"),
     ("UPDATE items SET checksum = NULL WHERE id = 'i3'", "i3: the item is damaged"),
     ("UPDATE codes SET code = x'0102' WHERE serial = 20", "the image code is damaged (row 20)"),
+    ("UPDATE codes SET projection = x'01' WHERE serial = 20", "the image code is damaged (row 20)"),
     ("UPDATE codes SET item = 999 WHERE serial = 20", "the image code 20 belongs to no item"),
     ("DELETE FROM items WHERE id = 'i3'", "belongs to no item"),
     ("UPDATE labels SET label = 'l9' WHERE item = 5", "the table of labels does not agree"),

@@ -7,19 +7,13 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.search import adding_until_killed as adding, contract
-from tests.search.contract import (
-    PROJECTED,
-    Expected,
-    Kind,
-    check_answers,
-    check_any_calls,
-    check_surest,
-)
+from tests.search.contract import PROJECTED, Expected, Kind, check_answers, check_any_calls, check_surest, random_codes
 from tests.search.sqlite.damaging import change
 
 import channelhash as ch
@@ -49,8 +43,7 @@ def small_layers(monkeypatch):
     monkeypatch.setattr(layers, "_LEAST_IN_MEMORY", 2)
 
 
-def codes(n: int, seed: int = 0, n_bytes: int = 2) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (n, n_bytes), dtype=np.uint8)
+codes = partial(random_codes, n_bits=16)
 
 
 def names(n: int, prefix: str = "i") -> list[str]:
@@ -178,7 +171,7 @@ def test_code_length_and_model_come_from_whoever_makes_it_and_stay(tmp_path):
     store = ch.open_store(folder, n_bits=24, model="abc")
     assert (store.n_bits, store.model, len(store), folder.exists()) == (24, "abc", 0, False)
     late = ch.open_store(folder, n_bits=12)
-    store.add(["a"], codes(1, n_bytes=3))
+    store.add(["a"], codes(1, n_bits=24))
     assert store.n_bits == 24
     check_refusal("holds codes of 24 bits, not 12", late.add, ["b"], codes(1))
     assert ch.open_store(folder).model == "abc"
@@ -195,11 +188,11 @@ def test_two_processes_that_make_a_store_at_once_agree(tmp_path, monkeypatch):
     def check_while_the_other_is_quicker(*arguments: object) -> object:
         checked = check(*arguments)
         monkeypatch.setattr(checks, "codes_by_modality", check)
-        first.add(["a"], codes(1, n_bytes=2))
+        first.add(["a"], codes(1))
         return checked
 
     monkeypatch.setattr(checks, "codes_by_modality", check_while_the_other_is_quicker)
-    check_refusal("holds codes of 16 bits, not 24", second.add, ["b"], codes(1, n_bytes=3))
+    check_refusal("holds codes of 16 bits, not 24", second.add, ["b"], codes(1, n_bits=24))
     assert first.ids() == ["a"]
 
 
@@ -318,23 +311,16 @@ for batch in range(10_000):
 """
 
 
-def small_store(folder: Path) -> ch.Store:
-    store = ch.open_store(folder, n_bits=16)
-    codes = np.arange(20, dtype=np.uint8).reshape(10, 2)
-    store.add([f"a{i}" for i in range(10)], codes, metadata=[{"labels": ["dog"], "year": i} for i in range(10)])
-    return store
-
-
 def test_a_backup_is_a_store_with_the_same_answers(tmp_path):
-    store = small_store(tmp_path / "a")
+    store = ch.open_store(tmp_path / "a", n_bits=16)
+    store.add(names(10), codes(10), metadata=[{"labels": ["dog"], "year": year} for year in range(10)])
     small_model(tmp_path / "a", 16)
     assert backup_store(tmp_path / "a", tmp_path / "deep" / "b")[0] == 10  # while the store is open
-    store.delete(["a3"])
+    store.delete(["i3"])
     with ch.open_store(tmp_path / "deep" / "b") as copy:
         assert copy.get(copy.ids())[3].metadata == {"labels": ["dog"], "year": 3}
-        found = copy.search(np.array([[6, 7]], np.uint8), k=2, where="label = 'dog'")
-        assert found.ids[0][0] == "a3"
-        copy.add(["b"], np.array([[1, 2]], np.uint8))
+        assert copy.search(codes(10)[3:4], k=1, where="label = 'dog'").ids == [["i3"]]
+        copy.add(["b"], codes(1))
     assert load_model(tmp_path / "deep" / "b").n_bits == 16
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["b"]
     assert check_store(tmp_path / "deep" / "b") == []
@@ -342,7 +328,6 @@ def test_a_backup_is_a_store_with_the_same_answers(tmp_path):
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_backup_while_another_process_writes_is_what_was_committed_first(tmp_path, rounds):
-    small_store(tmp_path / "a").close()
     writer = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path / "a"], stdout=subprocess.PIPE, text=True)
     assert writer.stdout
     try:
@@ -351,9 +336,9 @@ def test_a_backup_while_another_process_writes_is_what_was_committed_first(tmp_p
             target = tmp_path / f"b{number}"
             done = backup_store(tmp_path / "a", target)
             with ch.open_store(target) as copy:
-                items = copy.get(copy.ids("batch >= 0"))
+                items = copy.get(copy.ids())
             batches = len(items) // 20
-            assert done[0] == len(items) + 10 == batches * 20 + 10
+            assert done[0] == len(items) == batches * 20
             assert batches > committed
             rows = sorted(range(20), key=str)  # as ids are sorted
             assert [item.id for item in items] == [f"{batch:05d}-{row}" for batch in range(batches) for row in rows]
@@ -367,7 +352,8 @@ def test_a_backup_while_another_process_writes_is_what_was_committed_first(tmp_p
 
 
 def test_nothing_is_left_of_a_backup_that_is_refused(tmp_path):
-    small_store(tmp_path / "a").close()
+    with ch.open_store(tmp_path / "a", n_bits=16) as store:
+        store.add(names(10), codes(10))
     check_refusal("lies in the store", backup_store, tmp_path / "a", tmp_path / "a" / "c")
     with open(tmp_path / "a" / "items.sqlite", "r+b") as file:
         file.seek(5000)
@@ -462,12 +448,6 @@ def test_a_damaged_projection_is_found_not_answered_and_lost_in_a_repair(folder,
     assert [str(finding) for finding in repair_store(folder).lost] == ["i03: its image code is lost"]
     assert check_store(folder) == []
     assert kept(folder) == {**EXPECTED, "i03": {}}
-
-
-def test_a_projection_in_a_store_without_is_damage(tmp_path):
-    plain = plain_store(tmp_path / "plain", *NAMES[:2])
-    change(plain, "UPDATE codes SET projection = x'01' WHERE serial = 1")
-    assert [str(finding) for finding in check_store(plain)] == ["i00: the image code is damaged (row 1)"]
 
 
 def test_a_target_without_projections_gets_the_codes(folder, tmp_path):
