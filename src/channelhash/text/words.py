@@ -5,6 +5,7 @@ Arrays of tokens are ``(n, m)`` int32 with 0 for padding.
 
 import re
 import string
+import struct
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -154,17 +155,14 @@ class SentencePieces:
     @classmethod
     def parse(cls, content: bytes) -> "SentencePieces":
         """Read the pieces of a model of SentencePiece, of which each is two short fields: a text and a float."""
-        places, place = list[int](), 0
+        words, scores, place = list[str](), list[float](), 0
         while content[place] == 0x0A:
-            places.append(place)
+            end = place + 4 + content[place + 3]
+            words.append(content[place + 4 : end].decode())
+            is_written = content[end] == 0x15  # 0 is not
+            scores.append(struct.unpack_from("<f", content, end + 1)[0] if is_written else 0.0)
             place += 2 + content[place + 1]
-        values = np.frombuffer(content, np.uint8)
-        begins = np.array(places) + 4
-        ends = begins + values[begins - 1]
-        words = b"\n".join(content[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True))
-        scores = values[ends[:, None] + np.arange(1, 5)].copy().view("<f4")[:, 0]
-        scores = np.where(values[ends] == 0x15, scores, 0)  # 0 is not written
-        return cls(tuple(words.decode().split("\n")), tuple(scores.tolist()))
+        return cls(tuple(words), tuple(scores))
 
     @cached_property
     def token(self) -> dict[str, int]:
@@ -199,8 +197,6 @@ class SentencePieces:
 
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
-# Words from this length on may differ by two letters.
-_LONG = 7
 # Letters are told apart modulo this.
 _LETTERS = 64
 
@@ -238,7 +234,7 @@ class Spelling:
     def _nearest(self, word: str) -> str | None:
         if self._knows(word):
             return None
-        most = 1 if len(word) < _LONG else 2
+        most = 1 if len(word) < 7 else 2  # letters by which they may differ
         names, counts = self._letters
         # Each change of a letter changes two of these counts at most, and so does each letter too many or too few.
         similar = np.flatnonzero(np.abs(counts - _count_letters([word])).sum(axis=1) <= 2 * most)
