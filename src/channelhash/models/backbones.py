@@ -46,25 +46,23 @@ class Tower(nn.Module):
 
 
 Precision = Literal["auto", "float32", "bfloat16"]
-# Whether running statistics of batch normalisation drift in training, though the weights are frozen.
-_Statistics = Literal["eval", "train"]
 
 
 class Frozen(nn.Module):
     """An encoder that is never trained: no gradient, and evaluation mode whatever the mode of the model.
+
+    With ``drifts``, running statistics of its batch normalisation drift in training, though the weights are frozen.
 
     >>> frozen = Frozen(nn.Linear(2, 3), "linear", "pairs", n_features=3)
     >>> frozen.train().encoder.training, any(p.requires_grad for p in frozen.parameters())
     (False, False)
     """
 
-    def __init__(
-        self, encoder: nn.Module, name: str, inputs: str, n_features: int, frozen_batchnorm: _Statistics = "eval"
-    ) -> None:
+    def __init__(self, encoder: nn.Module, name: str, inputs: str, n_features: int, drifts: bool = False) -> None:
         super().__init__()
         self.encoder = encoder.requires_grad_(False)
         self.name, self.inputs, self.n_features = name, inputs, n_features
-        self.drifts = frozen_batchnorm == "train" and any(isinstance(part, _BatchNorm) for part in encoder.modules())
+        self.drifts = drifts and any(isinstance(part, _BatchNorm) for part in encoder.modules())
         self.precision: Precision = "auto"
         self.eval()
 

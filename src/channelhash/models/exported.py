@@ -248,8 +248,7 @@ def _write(branch: "nn.Module", inputs: "Tensor", path: Path) -> None:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one fused operation, which ONNX does not have
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of constants in the trace: what is traced is compared below
+        with warnings.catch_warnings(action="ignore"):  # of constants in the trace: what is traced is compared below
             torch.onnx.export(
                 branch,
                 (inputs,),

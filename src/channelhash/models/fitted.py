@@ -355,16 +355,15 @@ def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, s
     """Return modality -> the map that `_choose` chose, from features to outputs."""
     if chosen == "learned":
         return {}
+    views = {name: unit_rows(values) if encoder.one_space else values for name, values in features.items()}
     if chosen == "cca-itq":
-        n_items = len(next(iter(features.values())))
-        views = {name: unit_rows(values) if encoder.one_space else values for name, values in features.items()}
+        n_items = len(next(iter(views.values())))
         n_features = sum(values.shape[1] for values in views.values())
         return _cca_itq(views, n_bits, seed, rho=_CCA_RHO * n_features / n_items)
     method = _random_rotation if chosen == "sign" else _pca_itq
     if not encoder.one_space:
-        return {name: method(values, n_bits, seed, name) for name, values in features.items()}
+        return {name: method(values, n_bits, seed, name) for name, values in views.items()}
     # One rotation for both modalities of the space, each around its own mean.
-    views = {name: unit_rows(values) for name, values in features.items()}
     means = {name: values.mean(axis=0) for name, values in views.items()}
     shared = method(np.concatenate([values - means[name] for name, values in views.items()]), n_bits, seed, "all")
     if "text" in encoder.sides and "text" not in means:

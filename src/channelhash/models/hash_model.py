@@ -24,7 +24,6 @@ from channelhash.utils.machine import usable_cores
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.typed_settings import read_settings, settings_of
 
-_ENCODE_BATCH = 256
 _DAMAGED = "weights are damaged or the training broke, train again"
 
 
@@ -228,7 +227,7 @@ class HashModel(nn.Module, ModelHubMixin, description.Model):
             self.eval()
         outputs = {}
         for modality, values in inputs.items():
-            branch, parts = self.branches[modality], torch.split(torch.as_tensor(values), _ENCODE_BATCH)
+            branch, parts = self.branches[modality], torch.split(torch.as_tensor(values), self.batch_size)
             outputs[modality] = torch.cat([branch(part.to(self.device)).float().cpu() for part in parts])
         if was_training:
             self.train()

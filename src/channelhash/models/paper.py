@@ -224,7 +224,7 @@ def build_tdsrdh_branches(
                 encoder, width = backbones.load_torchvision(backbone, weights)
         resize = Resize(image_size, short_side=round(image_size * _SHORT_SIDE))
         if frozen:
-            encoder = backbones.Frozen(encoder, f"{name} {pretrained}", str(resize), width, frozen_batchnorm)
+            encoder = backbones.Frozen(encoder, f"{name} {pretrained}", str(resize), width, frozen_batchnorm == "train")
         elif unfreeze_blocks:
             encoder = PartlyFrozen(encoder, unfreeze_blocks)
         head = hash_head([width, *hidden["image"], n_bits], dropout)

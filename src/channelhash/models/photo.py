@@ -29,7 +29,6 @@ from channelhash.utils.machine import one_blas_thread
 from channelhash.utils.optional_imports import onnx_runtime, package_file
 
 _Array = NDArray[np.float32]
-_Network = Callable[[NDArray[Any]], _Array]
 
 #: The network of images, the heads, and what the networks of texts need; its README.md says where they come from.
 WEIGHTS = Path(__file__).with_name("photo_weights")
@@ -201,7 +200,6 @@ class _Bert:
 
     def __call__(self, tokens: NDArray[np.int32]) -> _Array:
         """Compute the mean of the last layer over each row's tokens, divided by its norm."""
-        tokens = tokens[:, : max(1, int((tokens > 0).sum(axis=1).max(initial=0)))]
         n, m = tokens.shape
         real = (tokens > 0).astype(np.float32)[:, :, None]
         blocked = (np.float32(-1e9) * (1 - real))[:, None, None, :, 0]
@@ -378,7 +376,7 @@ class Head(NamedTuple):
         return cast(_Array, x @ self.weights[f"{layer}.weight"].T + self.weights[f"{layer}.bias"])
 
 
-def open_networks() -> dict[str, tuple[Prepare, _Network, int, Mapping[str, str]]]:
+def open_networks() -> dict[str, tuple[Prepare, Callable[[NDArray[Any]], _Array], int, Mapping[str, str]]]:
     """Return modality -> what prepares its items, the network, the number of features, and what these depend on.
 
     Raises:

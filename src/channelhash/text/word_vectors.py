@@ -26,8 +26,6 @@ from channelhash.utils.row_file import row_file
 
 #: Letters; the time to split a word grows with its length, and no tag of a person is as long.
 _LONGEST_WORD = 300
-_MAX_EDIT_DISTANCE = 2
-_PREFIX_LENGTH = 7
 
 
 class _WordReading(NamedTuple):
@@ -87,7 +85,7 @@ class _TextReader:
         if not spelt or self._known(run) or not any(letter.isalpha() for letter in run):
             yield run
             return
-        segments = self._speller.word_segmentation(run, max_edit_distance=_MAX_EDIT_DISTANCE)
+        segments = self._speller.word_segmentation(run)
         parts, corrections = segments.segmented_string.split(), segments.corrected_string.lower().split()
         for part, corrected in zip(parts, corrections, strict=True):
             # Two edits make "of" of any two characters.
@@ -130,7 +128,7 @@ def _bases(text: str) -> set[str]:
 @lru_cache(maxsize=4)
 def _speller(more_words: tuple[str, ...]) -> SymSpell:
     """Load SymSpell with its English dictionary and further words; this takes seconds."""
-    speller = SymSpell(max_dictionary_edit_distance=_MAX_EDIT_DISTANCE, prefix_length=_PREFIX_LENGTH)
+    speller = SymSpell(max_dictionary_edit_distance=2, prefix_length=7)
     with as_file(files("symspellpy") / "frequency_dictionary_en_82_765.txt") as path:
         speller.load_dictionary(path, term_index=0, count_index=1)
     for word in more_words:
@@ -144,7 +142,6 @@ def _speller(more_words: tuple[str, ...]) -> SymSpell:
 SEGMENTATION_WORDS = 100_000
 
 _CHUNK = 2048  # texts encoded at once
-_READING = "reading 2"  # part of a cache's key: raise the number when texts are read differently
 
 _FORMAT = "channelhash word vectors 3"
 _BLOCK = 1 << 20
@@ -244,7 +241,7 @@ class WordVectors:
         reader = cache(lambda: self.reader(segmentation_words))
         chunks = [texts[start : start + _CHUNK] for start in range(0, len(texts), _CHUNK)]
         key = {
-            "reading": f"{_READING} {segmentation_words}",
+            "reading": f"reading 2 {segmentation_words}",  # raise the number when texts are read differently
             "vocabulary": self.hash,
             "texts": content_hash(*(text.encode() for text in texts)),
         }
@@ -264,8 +261,7 @@ def _build(path: Path, folder: Path, source: str) -> None:
     """
     with temporary_folder(folder) as temporary:
         _convert(path, temporary)
-        files = {name: _sampled_hash(temporary / name) for name in _FILES}
-        meta = {"source": source, "files": files}
+        meta = {"source": source, "files": {name: _sampled_hash(temporary / name) for name in _FILES}}
         (temporary / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         for name in (*_FILES, "meta.json"):  # synced before the rename, so that a power cut leaves no zeros
             sync(temporary / name)
