@@ -12,13 +12,12 @@ import torch
 from open_clip import transformer
 from torch import nn
 
-from channelhash.data.table import load_table
 from channelhash.errors import JobError
 from channelhash.models import MODELS, HashModel, load_model
 from channelhash.models.backbones import autocast, load_open_clip, load_torchvision
 from channelhash.models.paper import PartlyFrozen, _WordTable, build_cliphash_branches, build_tdsrdh_branches
 from channelhash.utils.torchvision_compat import torchvision
-from picture_runs import clip_model, resnet_model, tiny_clip, write_pictures
+from picture_runs import clip_model, resnet_model, tiny_clip
 from refusals import check_refusal
 
 
@@ -207,11 +206,10 @@ def test_a_word_table_gives_rows_of_its_vectors():
 
 
 @pytest.mark.usefixtures("few_english_words")
-def test_tdsrdh_reads_word_vectors_through_the_token_cache(tmp_path):
+def test_tdsrdh_reads_word_vectors_through_the_token_cache(records, tmp_path):
     words = ["red", "green", "blue", "picture"]
     entries = b"".join(word.encode() + b" " + struct.pack("<3f", i, 1, -i) for i, word in enumerate(words))
     (tmp_path / "v.bin").write_bytes(f"{len(words)} 3\n".encode() + entries)
-    records = load_table(write_pictures(tmp_path, 12))
     model = create(resnet_model(word_vectors=tmp_path / "v.bin"), records)
     texts = list(records.items["text"])
     branch = model.branch("text")
