@@ -79,6 +79,16 @@ def few_english_words(tmp_path, monkeypatch):
     monkeypatch.setattr(word_vectors, "_speller", lru_cache(word_vectors._speller.__wrapped__))
 
 
+@pytest.fixture(scope="session")
+def saved_model(tmp_path_factory):
+    """The folder of a saved model that nobody trained; tests only read it."""
+    from small_stores import small_model
+
+    folder = tmp_path_factory.mktemp("model")
+    small_model(folder)
+    return folder / "model"
+
+
 # Folders of tools and of data, which git ignores.
 NOT_LOOKED_AT = {"__pycache__", "build", "data", "dist", "site"}
 

@@ -73,11 +73,7 @@ def test_the_similarity_ratio_is_the_literal_sum(rows):
     similarity = label_similarity(labels)
     zeros = int((similarity == 0).sum())
     expected = similarity.sum().item() / zeros if zeros else float("inf")
-    assert similarity_ratio(labels) == pytest.approx(expected)
-
-
-def test_the_similarity_ratio_of_many_rows_goes_block_by_block(monkeypatch):
-    labels = torch.rand(60, 9, generator=torch.Generator().manual_seed(0)) < 0.3
-    whole = similarity_ratio(labels)
-    monkeypatch.setattr(channels, "_BLOCK", 7)
-    assert similarity_ratio(labels) == pytest.approx(whole)
+    for rows_of_a_block in (channels._BLOCK, 3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(channels, "_BLOCK", rows_of_a_block)
+            assert similarity_ratio(labels) == pytest.approx(expected)

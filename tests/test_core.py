@@ -17,7 +17,7 @@ from small_stores import small_model
 
 # Runs commands, one a line, with the packages of the first argument blocked; a second exit status ends it.
 SCRIPT = """
-import shlex, sys
+import json, shlex, sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
@@ -36,9 +36,10 @@ for line in sys.argv[2:]:
     print("$", line, flush=True)
     try:
         if line.startswith("POST"):
-            service = channelhash.serve.service.Service(channelhash.open_store("a.store"))
-            with TestClient(channelhash.serve.app.create_app(service)) as client:
-                answer = client.post("/search", json={"id": line.split()[1], "k": 1}, headers={"Host": "localhost"})
+            _, place, body = shlex.split(line)
+            served = channelhash.serve.app.open_app(place, None, channelhash.serve.service.Limits(), None, None)
+            with TestClient(served) as client:
+                answer = client.post("/search", json=json.loads(body), headers={"Host": "localhost"})
                 sys.exit(print(answer.text))
         main()
     except SystemExit as ended:
@@ -113,7 +114,8 @@ def test_the_core_evaluates_and_searches_without_the_packages_of_extras(code_fil
 
 def test_small_stores_are_searched_without_the_compiled_loops(code_files):
     make_store(code_files)
-    commands = ["search a.store --like d3 --json", "search a.store dog --by words", "index check a.store", "POST d3"]
+    commands = ["search a.store --like d3 --json", "search a.store dog --by words", "index check a.store"]
+    commands.append("""POST a.store '{"id": "d3", "k": 1}'""")
     answers, _, stderr = run_core(code_files, *commands, without=[*BLOCKED, "numba", "llvmlite"])
     assert [answer[-1] for answer in answers] == ["exit 0"] * 3 + ["exit None"], stderr
     assert '"d3"' in "".join(answers[0])

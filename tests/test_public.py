@@ -11,7 +11,7 @@ import channelhash as ch
 from channelhash.models import photo
 from refusals import check_refusal
 from small_runs import feature_config, run_json, write_features
-from small_stores import picture_folder, small_model
+from small_stores import picture_folder
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +23,6 @@ def config(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(config):
     return ch.train(config, out=config.parent / "run")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    small_model(folder)
-    return folder / "model"
 
 
 def weights(folder):
@@ -76,9 +69,9 @@ def test_evaluate_refuses_unknown_and_empty_splits(config, run, tmp_path):
     check_refusal("the validation partition is empty", ch.evaluate, run, "validation")
 
 
-def test_index_makes_a_store_and_brings_it_up_to_date(tmp_path, model):
+def test_index_makes_a_store_and_brings_it_up_to_date(tmp_path, saved_model):
     photos = picture_folder(tmp_path / "photos")
-    index = ch.index(photos, model=model)
+    index = ch.index(photos, model=saved_model)
     assert (index.indexed.added, len(index.store)) == (9, 9)
     assert (photos / ".channelhash").is_dir()
     index.store.close()
@@ -90,12 +83,12 @@ def test_index_makes_a_store_and_brings_it_up_to_date(tmp_path, model):
     index.store.close()
 
 
-def test_an_index_is_searched_with_words_an_image_or_an_item(tmp_path, model):
+def test_an_index_is_searched_with_words_an_image_or_an_item(tmp_path, saved_model):
     photos = picture_folder(tmp_path / "photos")
-    index = ch.index(photos, tmp_path / "store", model=model)
+    index = ch.index(photos, tmp_path / "store", model=saved_model)
     hits = index.search("a dark red picture", k=3)
     assert len(hits) == 3
-    code = ch.load_model(model).encode_texts(["a dark red picture"])
+    code = ch.load_model(saved_model).encode_texts(["a dark red picture"])
     assert [hit.id for hit in hits] == index.store.search(code, k=3).ids[0]
     assert index.search(image=photos / "2.png", k=1)[0].distance == 0
     assert index.search(image=str(photos / "2.png"), radius=0) == index.search(like="2.png", radius=0)

@@ -18,21 +18,13 @@ from small_stores import picture_folder, small_model
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """The folder of a saved model."""
-    folder = tmp_path_factory.mktemp("model")
-    small_model(folder)
-    return folder / "model"
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory, model):
+def store(tmp_path_factory, saved_model):
     """A store of a table with a column of years; `test_…` below only read it."""
     folder = tmp_path_factory.mktemp("store")
     table = write_pictures(folder / "data", 12)
     lines = table.read_text().splitlines()
     table.write_text("\n".join([f"{lines[0]},year", *(f"{line},{2010 + i}" for i, line in enumerate(lines[1:]))]))
-    assert run_command("index", "create", folder / "s", table, "--model", model) == 0
+    assert run_command("index", "create", folder / "s", table, "--model", saved_model) == 0
     return folder / "s"
 
 
@@ -40,10 +32,10 @@ def results(capsys, *arguments):
     return run_json(capsys, "search", *arguments)["results"]
 
 
-def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, model, capsys):
+def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, saved_model, capsys):
     photos, place = picture_folder(tmp_path / "photos", 5), tmp_path / "s"
     (photos / "0.png").rename(photos / "horses.png")
-    assert run_command("index", "create", place, "--model", model) == 0  # which may come before the first item
+    assert run_command("index", "create", place, "--model", saved_model) == 0  # which may come before the first item
     assert_refused(capsys, "search", place, "--text", "red", says="this store has no items yet")
     done = run_json(capsys, "index", "add", place, photos)
     assert (done["added"], done["items"], done["problems"]) == (5, 5, [])
@@ -65,10 +57,10 @@ def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, model, capsys):
     assert done == {"deleted": 1, "unknown": ["nobody"], "items": 4}
 
 
-def test_a_folder_takes_captions_and_leaves_out_what_is_excluded(tmp_path, model, capsys):
+def test_a_folder_takes_captions_and_leaves_out_what_is_excluded(tmp_path, saved_model, capsys):
     photos, place, captions = picture_folder(tmp_path / "photos", 4), tmp_path / "s", tmp_path / "captions.csv"
     captions.write_text("file,caption\n0.png,a red picture\n0.png,bright\nlost.png,blue\n")
-    arguments = ("--model", model, "--captions", captions, "--exclude", "deep/")
+    arguments = ("--model", saved_model, "--captions", captions, "--exclude", "deep/")
     assert run_command("index", "create", place, photos, *arguments) == 0
     out, err = capsys.readouterr()
     assert out.startswith("2 items added, 0 replaced, 0 unchanged, 1 left out")
@@ -79,7 +71,7 @@ def test_a_folder_takes_captions_and_leaves_out_what_is_excluded(tmp_path, model
     done = run_json(capsys, "index", "add", place, photos, "--exclude", "deep")
     assert (done["moved"], done["unchanged"], done["skipped"]) == (1, 1, {"excluded": 1})
     assert_refused(capsys, "index", "add", place, captions, "--captions", captions, says="goes with a folder")
-    assert_refused(capsys, "index", "create", tmp_path / "t", "--model", model, "--exclude", "a", says="SOURCE")
+    assert_refused(capsys, "index", "create", tmp_path / "t", "--model", saved_model, "--exclude", "a", says="SOURCE")
 
 
 def test_search_asks_filters_and_re_ranks(store, capsys):
@@ -130,14 +122,14 @@ def test_info_tells_what_a_store_a_run_or_a_file_holds(store, tmp_path, capsys):
     assert run_json(capsys, "index", "info", tmp_path / "c.parquet")["codes"] == {"text": 1}
 
 
-def test_delete_takes_a_filter(tmp_path, model, capsys):
+def test_delete_takes_a_filter(tmp_path, saved_model, capsys):
     table, delete = write_pictures(tmp_path / "d", 6), ("index", "delete", tmp_path / "s", "--where", "label = 'red'")
-    assert run_command("index", "create", tmp_path / "s", table, "--model", model) == 0
+    assert run_command("index", "create", tmp_path / "s", table, "--model", saved_model) == 0
     assert run_json(capsys, *delete) == {"deleted": 2, "unknown": [], "items": 4}
     assert "0 items deleted, 4 left" in run_text(capsys, *delete)
 
 
-def test_what_cannot_be_done_is_refused(store, model, tmp_path, capsys):
+def test_what_cannot_be_done_is_refused(store, saved_model, tmp_path, capsys):
     photos = picture_folder(tmp_path / "photos", 2)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
@@ -149,10 +141,10 @@ def test_what_cannot_be_done_is_refused(store, model, tmp_path, capsys):
     other, net, new = tmp_path / "other", tiny_clip(tmp_path / "net.json"), tmp_path / "new"
     small_model(other, seed=1)
     for arguments, says in (
-        (["index", "create", store, photos, "--model", model], "a store; add to it with `channelhash index add"),
-        (["index", "create", tmp_path / "full", "--model", model], "no pictures in this folder or below it"),
-        (["index", "create", tmp_path / "full", photos, "--model", model], "holds thesis.txt, but no store; if these"),
-        (["index", "create", tmp_path / "file", "--model", model], "is a file"),
+        (["index", "create", store, photos, "--model", saved_model], "a store; add to it with `channelhash index add"),
+        (["index", "create", tmp_path / "full", "--model", saved_model], "no pictures in this folder or below it"),
+        (["index", "create", tmp_path / "full", photos, "--model", saved_model], "thesis.txt, but no store; if these"),
+        (["index", "create", tmp_path / "file", "--model", saved_model], "is a file"),
         (["index", "create", new, "--model", tmp_path / "gone"], "no such folder"),
         (["index", "create", new, photos, "--model", "run", "--encoder", "photo"], "--model: names a run, and --enc"),
         (["index", "create", new, photos, "--encoder", "run", "--bits", 64], "--encoder run: a run has its own codes"),

@@ -4,12 +4,12 @@ import base64
 import io
 import json
 import shutil
-import subprocess
 import sys
 from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import anyio
 import pytest
@@ -20,6 +20,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.models.fitted import MIN_PAIRS
+from channelhash.photos import encode
 from channelhash.search import find_store
 from channelhash.search.items import date_of
 from channelhash.search.sqlite.folder import StoreFolder
@@ -29,6 +30,7 @@ from photos.test_metadata import LIGHTROOM
 from serve.test_server import ask, started
 from small_runs import assert_refused, run_command, run_json, run_text
 from small_stores import EXTRACTORS
+from test_core import run_core
 from utils.test_watch import until
 
 ENCODER = [word for side in EXTRACTORS.items() for word in ("--encoder", "=".join(side))] + ["--trust-code"]
@@ -207,7 +209,7 @@ def test_photographs_need_no_pytorch(tmp_path):
     """From a folder without a store to every answer, in one process without PyTorch and what depends on it."""
     (tmp_path / "photos").mkdir()
     for name in ("kingfisher", "polar-bear", "eiffel-tower"):
-        shutil.copy(Path(__file__).parents[2] / "examples" / "photographs" / f"{name}.jpg", tmp_path / "photos")
+        shutil.copy(EXAMPLES / f"{name}.jpg", tmp_path / "photos")
     (tmp_path / "photos" / "empty.jpg").touch()
     commands = [
         "search photos 'a bird on a branch' -k 1 --json",
@@ -217,49 +219,19 @@ def test_photographs_need_no_pytorch(tmp_path):
         "explain photos --text 'a bird' --like kingfisher.jpg --cells 2 --json",
         "index add photos --json",
         "index check photos",
+        """POST photos '{"text": "the Eiffel tower", "k": 1}'""",
     ]
-    code = f"""
-import json, shlex, sys
-blocked = {("torch", "torchvision", "timm", "onnx", "transformers", "huggingface_hub")}
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in blocked:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Blocked())
-from channelhash.cli.main import main
-from channelhash.photos import encode
-reads = []
-def counted(path, read=encode.image_problem):
-    reads.append(path.name)
-    return read(path)
-encode.image_problem = counted
-for line in {commands!r}:
-    sys.argv = ["channelhash", *shlex.split(line)]
-    try:
-        main()
-    except SystemExit as ended:
-        assert not ended.code, line
-    print("END")
-from fastapi.testclient import TestClient
-from channelhash.serve.app import Limits, open_app
-with TestClient(open_app("photos", None, Limits(), None, None), base_url="http://127.0.0.1") as client:
-    answer = client.post("/search", json={{"text": "the Eiffel tower", "k": 1}})
-print(answer.text)
-print("END")
-print(json.dumps(reads))
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    bird, tower, bear, duplicates, explained, again, _, served, reads = done.stdout.split("END\n")
-    answers = [json.loads(answer)["results"][0]["id"] for answer in (bird, tower, bear, served)]
-    assert answers == ["kingfisher.jpg", "eiffel-tower.jpg", "polar-bear.jpg", "eiffel-tower.jpg"]
+    packages = ("torch", "torchvision", "timm", "onnx", "transformers", "huggingface_hub")
+    answers, errors, stderr = run_core(tmp_path, *commands, without=packages)
+    assert [answer[-1] for answer in answers] == ["exit 0"] * 7 + ["exit None"], stderr
+    told = [json.loads(answer[1]) for answer in answers if answer[0] != "index check photos"]
+    bird, tower, bear, duplicates, explained, again, served = told
+    found = [answer["results"][0]["id"] for answer in (bird, tower, bear, served)]
+    assert found == ["kingfisher.jpg", "eiffel-tower.jpg", "polar-bear.jpg", "eiffel-tower.jpg"]
     assert (tmp_path / "sheet.png").stat().st_size > 0
-    assert json.loads(duplicates)["groups"] == []
-    assert json.loads(explained)["n_bits"] == 256
-    assert json.loads(again)["unchanged"] == 3
+    assert (duplicates["groups"], explained["n_bits"], again["unchanged"], errors) == ([], 256, 3, [])
     for answer in (bird, tower, duplicates, again):
-        assert json.loads(answer)["problems"] == ["empty picture " + str(tmp_path / "photos" / "empty.jpg")]
-    assert json.loads(reads) == ["empty.jpg"]  # once, not by each command
+        assert answer["problems"] == [f"empty picture {tmp_path / 'photos' / 'empty.jpg'}"]
 
 
 @pytest.fixture(scope="module")
@@ -363,14 +335,16 @@ def test_names_are_printed_as_they_are(few, monkeypatch, capsys):
     assert "x" * 20 in run_text(capsys, "search", few, "--image", few / names[0], "-k", N, "--trust-code")
 
 
-def test_what_cannot_be_read_is_named_each_time_and_exclusions_are_remembered(few, capsys):
+def test_what_cannot_be_read_is_named_each_time_and_exclusions_are_remembered(few, monkeypatch, capsys):
     (few / "cut.png").write_bytes(b"")
+    monkeypatch.setattr(encode, "image_problem", read := Mock(wraps=encode.image_problem))
     for command in (["search", "--like", "0.png"], ["duplicates", "--exclude", "1.png"], ["duplicates"]):
         consent = ENCODER if "--like" in command else ["--trust-code"]
         assert run_command(command[0], few, *command[1:], *consent, "--json") == 0
         out, err = capsys.readouterr()
         assert json.loads(out)["problems"] == [f"empty picture {few}/cut.png"]
         assert "left out: empty picture" in err
+    read.assert_called_once_with(few / "cut.png")  # not by each command
     assert "1.png" not in ch.open_store(few)
 
 
