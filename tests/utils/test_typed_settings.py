@@ -1,13 +1,12 @@
 """Settings come from signatures; mistakes are one line that names the nearest known key."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 
 from channelhash.config import make_config, read_config
 from channelhash.losses import LOSSES
 from channelhash.runs.train import create_loss
+from pages import ROOT
 from refusals import refusal
 
 VALUES = {
@@ -64,8 +63,7 @@ def test_literature_sizes_are_the_default_of_their_data_set(tmp_path):
 
 
 def test_ready_configurations_are_valid():
-    folder = Path(__file__).parents[2] / "configs"
-    names = sorted(path.name for path in folder.glob("*.yaml"))
-    assert {"demo.yaml", "features.yaml", "table.yaml"} <= set(names)
-    for name in names:
-        read_config(folder / name)
+    paths = sorted((ROOT / "configs").glob("*.yaml"))
+    assert {"demo.yaml", "features.yaml", "table.yaml"} <= {path.name for path in paths}
+    for path in paths:
+        read_config(path)

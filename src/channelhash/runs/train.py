@@ -222,9 +222,6 @@ def _store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress
 #: In a run's folder: what was extended by what.
 DESCRIPTION = "extension.json"
 
-# Old rows that were not trained on, of which it is counted how far they have moved.
-_MOVED_ROWS = 2000
-
 
 def _extend(
     config: RunConfig, collection: Collection, splits: Splits, loss: HashLoss, folder: Path, progress: StageProgress
@@ -311,19 +308,15 @@ def _description(
 def _bits_moved(trainee: Trainee, stored: CodeSet, splits: Splits) -> dict[str, float]:
     """Return modality -> mean number of bits in which the model now encodes old items differently.
 
-    Counted are old items that were not trained on; the result is empty if all were.
+    Counted are up to 2000 old items that were not trained on; the result is empty if all were.
     """
-    untrained = np.setdiff1d(splits.retrieval[: len(stored)], splits.train)[:_MOVED_ROWS]
+    untrained = np.setdiff1d(splits.retrieval[: len(stored)], splits.train)[:2000]
     if not len(untrained):
         return {}
     current = encode_records(trainee.feature_model, trainee.features.take(untrained), fingerprint="").codes
     before = stored.take(np.searchsorted(splits.retrieval, untrained)).codes
     moved = {name: np.bitwise_count(codes ^ before[name]).sum(axis=1) for name, codes in current.items()}
     return {modality: round(float(bits.mean()), 3) for modality, bits in moved.items()}
-
-
-#: Items that frozen encoders are timed with on a CPU, where they take long enough, and on a GPU, which has to be busy.
-_FEW = {"cpu": 8, "cuda": 64}
 
 
 def plan_run(config: RunConfig) -> dict[str, Any]:
@@ -349,7 +342,8 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
         if name not in fixed:
             sources[name] = raw_source(model, name, batch, len(train), settings)
             continue
-        items = batch.items[name][: _FEW.get(model.device.type, 8)]
+        # Few take long enough on a CPU; a GPU has to be busy.
+        items = batch.items[name][: 64 if model.device.type == "cuda" else 8]
 
         def encode(name: str = name, items: Items = items) -> None:
             fixed[name](model.prepare(name, items).to(model.device))

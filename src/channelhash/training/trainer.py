@@ -406,10 +406,6 @@ def _scores(log: list[Entry]) -> list[float]:
     return [selection_score(entry["validation"]) for entry in log if "validation" in entry]
 
 
-# Training rows, evenly spaced, that the scales of features are taken from.
-_SAMPLE = 20_000
-
-
 class Trainee(NamedTuple):
     """A model with what it is trained and validated on.
 
@@ -450,7 +446,8 @@ class Trainee(NamedTuple):
         trained = model if mode == "online" else feature_model
         trainee = cls(trained, feature_model, features, sources, settings, images)
         if feature_model.name == "aligned" and not feature_model.extends:
-            fit_scales(feature_model, trainee._inputs(features.take(rows[:: -(-len(rows) // _SAMPLE)])))
+            evenly_spaced = rows[:: math.ceil(len(rows) / 20_000)]
+            fit_scales(feature_model, trainee._inputs(features.take(evenly_spaced)))
         return trainee
 
     def fit(self, loss: HashLoss, targets: Tensor, splits: Splits, folder: Path, progress: StageProgress) -> HashModel:
