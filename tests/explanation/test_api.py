@@ -232,62 +232,32 @@ def test_of_bare_bits_each_counts_the_same_and_none_has_a_strength():
 WORDS = ("red", "green", "blue", "dark")
 
 
-def encode_quadrants(pictures):
-    """``(n, 4)``: +1 where a quadrant (upper left, upper right, lower left, lower right) is bright, −1 where dark."""
-    rows = []
-    for picture in pictures:
-        halves = np.array_split(np.asarray(picture.convert("L"), dtype=np.float64), 2)
-        quadrants = [quadrant for half in halves for quadrant in np.array_split(half, 2, axis=1)]
-        rows.append([1.0 if quadrant.mean() > 160 else -1.0 for quadrant in quadrants])
-    return np.array(rows, dtype=np.float32)
-
-
 def encode_words(texts):
     """``(n, 4)``: +1 where a word is there, −1 where not."""
     return np.array([[1.0 if word in text.split() else -1.0 for word in WORDS] for text in texts], dtype=np.float32)
 
 
-def white_quadrant(row: int, column: int) -> Image.Image:
-    """A black picture with one white quadrant."""
-    pixels = np.zeros((48, 64, 3), dtype=np.uint8)
-    pixels[24 * row : 24 * row + 24, 32 * column : 32 * column + 32] = 255
-    return Image.fromarray(pixels)
+def encode_pictures(pictures):
+    """``(n, 4)``: the outputs of "blue" where the lower left quadrant is bright, −1 where it is dark."""
+    bright = np.array([np.asarray(each)[24:, :24].mean() > 160 for each in pictures])
+    return np.where(bright[:, None], encode_words(["blue"]), np.float32(-1))
 
 
-@pytest.mark.parametrize(("row", "column"), [(0, 0), (0, 1), (1, 0), (1, 1)])
-def test_a_map_lights_up_exactly_in_the_quadrant_that_the_bit_looks_at(row, column):
-    picture = white_quadrant(row, column)
-    whole = encode_quadrants([picture])[0]
-    found = map_image(picture, _Grid(4, 4, 2), encode_quadrants, whole, "grey")
-    # A 2 × 2 patch fills a quadrant's 2 × 2 cells; only one that hides it whole makes its mean fall below 160.
-    expected = np.zeros((4, 4), dtype=bool)
-    expected[2 * row : 2 * row + 2, 2 * column : 2 * column + 2] = True
-    np.testing.assert_array_equal(found.influence > 0, expected)
-    np.testing.assert_array_equal(found.flips > 0, expected)
-    assert found.strongest == (2 * row + column + 1,)
-    assert (found.influence >= 0).all()
-    np.testing.assert_array_equal(found.flipping > 0, np.arange(4) == 2 * row + column)
-
-
-@pytest.mark.parametrize("word", WORDS)
-def test_the_word_that_a_bit_looks_for_alone_matters(word):
-    other = encode_words([word])[0]
-    found = map_words(f"some {word} thing", encode_words, other, 10)
-    assert [each.word for each in found] == ["some", word, "thing"]
-    assert [each.flips for each in found] == [(), (WORDS.index(word) + 1,), ()]
-    assert [each.influence for each in found] == pytest.approx([0, 1, 0])
-
-
-def test_a_pair_explains_itself_with_its_quadrant_and_its_word():
-    picture = white_quadrant(1, 0)
-    image = Side("image", "picture", encode_quadrants([picture])[0], picture)
-    text = Side("text", "words", encode_words(["the blue one"])[0], "the blue one")
-    found = explain_pair((image, text), None, {"image": encode_quadrants, "text": encode_words}, MapSettings(cells=4))
+def test_a_pair_explains_itself_exactly_with_its_quadrant_and_its_word():
+    pixels = np.zeros((48, 48, 3), dtype=np.uint8)
+    pixels[24:, :24] = 255
+    image = Side.encode("image", Image.fromarray(pixels), encode_pictures)
+    text = Side.encode("text", "the blue one", encode_words)
+    found = explain_pair((image, text), None, {"image": encode_pictures, "text": encode_words}, MapSettings(cells=4))
     assert (found.distance, found.relaxed_distance) == (0, pytest.approx(0))
-    assert found.image_maps[0].influence[3, 0] > 0 == found.image_maps[0].influence[0, 4]
-    assert [word.word for word in found.words[1] if word.influence > 0] == ["blue"]
-    assert found.image_maps[1] is None
-    assert found.words[0] is None
+    assert [(word.word, word.flips) for word in found.words[1]] == [("the", ()), ("blue", (3,)), ("one", ())]
+    assert [word.influence for word in found.words[1]] == pytest.approx([0, 1, 0])
+    # A 2 × 2 patch fills a quadrant's 2 × 2 cells; only one that hides it whole makes its mean fall below 160.
+    quadrant = np.zeros((4, 4))
+    quadrant[2:, :2] = 1
+    for values in (found.image_maps[0].influence, found.image_maps[0].flips):
+        np.testing.assert_array_equal(np.sign(values), quadrant)
+    assert (found.image_maps[1], found.words[0]) == (None, None)
 
 
 @pytest.mark.parametrize("fill", ["grey", "blur"])
@@ -297,24 +267,29 @@ def test_a_map_is_hiding_one_patch_after_another(fill):
     weights, other = random.normal(size=(48 * 64 * 3, 9)), random.normal(size=9).astype(np.float32)
 
     def encode(pictures):
-        return np.stack([np.asarray(each).ravel() / 255 @ weights for each in pictures]).astype(np.float32)
+        return np.stack([(np.asarray(each).ravel() / 255 - 0.5) @ weights for each in pictures]).astype(np.float32)
 
-    def relaxed(picture):  # equation (2) of the paper
-        outputs = encode([picture])[0].astype(np.float64)
+    def relaxed(outputs):  # equation (2) of the paper
         return 9 / 2 * (1 - outputs @ other / np.linalg.norm(outputs) / np.linalg.norm(other))
 
     grid = _Grid(6, 8, 3)
-    total, count = np.zeros((6, 8)), np.zeros((6, 8))
-    filler = _make_filler(picture, fill)
-    before = relaxed(picture)
+    influence, flips, count = np.zeros((3, 6, 8))
+    filler, whole = _make_filler(picture, fill), encode([picture])[0]
+    patches = []  # the change of each, and the bits that flip
     for top, left in np.ndindex(4, 6):
         pixels, patch = np.asarray(picture).copy(), np.s_[8 * top : 8 * top + 24, 8 * left : 8 * left + 24]
         pixels[patch] = np.asarray(filler)[patch]
-        change = relaxed(Image.fromarray(pixels)) - before
-        total[top : top + 3, left : left + 3] += change
-        count[top : top + 3, left : left + 3] += 1
+        hidden, cells = encode([Image.fromarray(pixels)])[0], np.s_[top : top + 3, left : left + 3]
+        patches.append((relaxed(hidden) - relaxed(whole), (hidden >= 0) != (whole >= 0)))
+        influence[cells] += patches[-1][0]
+        flips[cells] += patches[-1][1].sum()
+        count[cells] += 1
     found = map_image(picture, grid, encode, other, fill)
-    np.testing.assert_allclose(found.influence, total / count, atol=1e-5)
+    np.testing.assert_allclose(found.influence, influence / count, atol=1e-5)
+    np.testing.assert_allclose(found.flips, flips / count)
+    np.testing.assert_allclose(found.flipping, np.mean([bits for _, bits in patches], axis=0))
+    _, strongest = max(patches, key=lambda pair: abs(pair[0]))
+    assert found.strongest == tuple(np.flatnonzero(strongest) + 1) != ()
 
 
 def test_the_cells_cover_a_picture_whatever_its_size():
