@@ -68,12 +68,29 @@ def find_distinct(packed: PackedCodes, n_bits: int) -> DistinctCodes:
         raise ValueError(f"{len(packed)} codes are too many for one index: it numbers rows with 32 bits")
     _check_length(n_bits)
     codes = _code_words(packed, n_bits)
-    order = np.lexsort(codes.T[::-1])  # rows of one code in ascending order
+    order = _in_order(codes)
     codes = codes[order]
     first = np.ones(len(codes), dtype=np.bool_)
     first[1:] = (codes[1:] != codes[:-1]).any(axis=1)
     starts = np.append(np.flatnonzero(first), len(codes)).astype(np.uint32)
     return DistinctCodes(np.ascontiguousarray(codes[first].T), starts, order.astype(np.uint32))
+
+
+def _in_order(codes: Words) -> NDArray[np.int64]:
+    """Return the rows of ``(n, words)`` in the order of their codes, those of one code in ascending order.
+
+    >>> _in_order(np.array([[7, 1], [1, 5], [7, 0], [1, 5]], np.uint64)).tolist()
+    [1, 3, 2, 0]
+    """
+    order = np.argsort(codes[:, 0], kind="stable")
+    if codes.shape[1] > 1:  # the first words of most codes differ: only the others are compared further
+        first = codes[order, 0]
+        tied = np.zeros(len(order), dtype=np.bool_)
+        tied[1:] = first[1:] == first[:-1]
+        tied[:-1] |= tied[1:]
+        rows = order[tied]
+        order[tied] = rows[np.lexsort(codes[rows].T[::-1])]
+    return order
 
 
 def _check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
