@@ -32,16 +32,11 @@ _FORMAT = "channelhash milvus 3"
 _MAX_STRING = 65_535
 _MAX_LABELS = 4_096
 _MAX_ANSWERS = 16_384
-# Rows and bytes of one request; servers refuse requests of more than 64 MB.
+# Rows, or ids, and bytes of one request; servers refuse requests of more than 64 MB.
 _ROWS = 1000
 _BYTES = 8_000_000
-# Ids in one expression.
-_IDS = 1000
-# Answers of one request, over all its queries: some MB.
-_ANSWERS_A_REQUEST = 200_000
 
 _CONNECT_SECONDS = 10
-_SECONDS = 60.0
 
 #: Every row has a text in ``keys``, so these hold for all rows, and for none.
 _ALL, _NONE = 'keys != ""', 'keys == ""'
@@ -134,8 +129,8 @@ class MilvusStore(Store):
     def _delete(self, ids: list[str]) -> int:
         with self._alone():
             names = sorted({_item_id(row["key"]) for row in self._rows_of(ids, [])})
-            for start in range(0, len(names), _IDS):
-                among = f"id in {_quote(names[start : start + _IDS])}"
+            for start in range(0, len(names), _ROWS):
+                among = f"id in {_quote(names[start : start + _ROWS])}"
                 self._ask("delete", self._client.delete, filter=among)
         return len(names)
 
@@ -154,17 +149,16 @@ class MilvusStore(Store):
             "consistency_level": "Strong",
         }
         answers = Answers([], [])
-        step = max(1, _ANSWERS_A_REQUEST // count)
+        step = max(1, 200_000 // count)  # queries of one request: their answers are some MB
         for start in range(0, len(queries), step):
             data = [query.tobytes() for query in queries[start : start + step]]
             for hits in self._ask("search", self._client.search, data=data, **options):
+                if limit is None and len(hits) >= _MAX_ANSWERS:
+                    most = f"{_MAX_ANSWERS:,} items or more within {radius} bits"
+                    raise InputError(f"{self.address}: query {len(answers.ids)} has {most}; set a limit")
                 pairs = sorted((round(hit["distance"]), hit["id"]) for hit in hits)
                 answers.ids.append([_item_id(key) for _, key in pairs])
                 answers.distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
-        full = [row for row, ids in enumerate(answers.ids) if limit is None and len(ids) >= _MAX_ANSWERS]
-        if full:
-            most = f"{_MAX_ANSWERS:,} items or more within {radius} bits"
-            raise InputError(f"{self.address}: query {full[0]} has {most}; set a limit")
         return answers
 
     def _facts(self) -> dict[str, Any]:
@@ -193,8 +187,8 @@ class MilvusStore(Store):
     def _rows_of(self, ids: Sequence[str], fields: Sequence[str]) -> Iterator[_Row]:
         """Yield all rows of those of ``ids`` that the collection has."""
         names = [name for name in ids if len(name.encode()) <= _MAX_STRING]
-        for start in range(0, len(names), _IDS):
-            yield from self._walk(f"id in {_quote(names[start : start + _IDS])}", ["key", *fields])
+        for start in range(0, len(names), _ROWS):
+            yield from self._walk(f"id in {_quote(names[start : start + _ROWS])}", ["key", *fields])
 
     def _walk(self, expression: str, fields: Sequence[str]) -> Iterator[_Row]:
         """Yield all rows that pass, in the order of their keys; ``fields`` holds ``key``.
@@ -247,8 +241,8 @@ class MilvusStore(Store):
         for name in ("modality", "id", "keys"):
             schema.add_field(name, kinds.VARCHAR, max_length=_MAX_STRING)
         schema.add_field("first", kinds.BOOL)
-        lengths = {"max_capacity": _MAX_LABELS, "max_length": _MAX_STRING}
-        schema.add_field("labels", kinds.ARRAY, element_type=kinds.VARCHAR, **lengths)
+        texts = {"element_type": kinds.VARCHAR, "max_length": _MAX_STRING}
+        schema.add_field("labels", kinds.ARRAY, max_capacity=_MAX_LABELS, **texts)
         schema.add_field("metadata", kinds.JSON)
         # Milvus counts in whole bytes; the padding bits of packed codes are 0 and change no distance.
         schema.add_field("code", kinds.BINARY_VECTOR, dim=8 * -(-n_bits // 8))
@@ -267,7 +261,7 @@ class MilvusStore(Store):
         """Send a request about the collection; what Milvus refuses is a `JobError` of one line."""
         check_process(self.address, self._process)  # in which gRPC hangs
         try:
-            return request(self._name, timeout=_SECONDS, **options)
+            return request(self._name, timeout=60.0, **options)  # seconds
         except library("pymilvus", "milvus").MilvusException as error:
             reason = " ".join(str(error.message).split())
             raise JobError(f"{self.address}: {action}: Milvus says: {reason[:300]}") from None
@@ -334,19 +328,15 @@ def _to_rows(item: Item) -> list[_Row]:
     ]
 
 
-def _requests(items: Sequence[list[_Row]]) -> Iterator[list[list[_Row]]]:
-    """Yield items for one request each time, all rows of an item together."""
-    part: list[list[_Row]] = []
-    size = n_rows = 0
+def _requests(items: Sequence[list[_Row]]) -> Collection[list[list[_Row]]]:
+    """Divide items into requests; all rows of an item are in the one in which they begin."""
+    requests: dict[tuple[int, int], list[list[_Row]]] = {}
+    n_rows = n_bytes = 0
     for rows in items:
-        item_size = sum(len(str(value).encode()) for row in rows for value in row.values())
-        if part and (n_rows + len(rows) > _ROWS or size + item_size > _BYTES):
-            yield part
-            part, size, n_rows = [], 0, 0
-        part.append(rows)
-        size, n_rows = size + item_size, n_rows + len(rows)
-    if part:
-        yield part
+        requests.setdefault((n_rows // _ROWS, n_bytes // _BYTES), []).append(rows)
+        n_rows += len(rows)
+        n_bytes += sum(len(str(value).encode()) for row in rows for value in row.values())
+    return requests.values()
 
 
 def _quote(text: str | list[str]) -> str:
@@ -377,14 +367,11 @@ def _condition(condition: Condition, key_sets: Collection[str], passing: Callabl
         names = passing(condition)
         return f"id in {_quote(names)}" if names else _NONE
     if key == "label":
-        having = " or ".join(f"array_contains(labels, {_quote(str(label))})" for label in literals)
-        having = having if literals else 'labels[0] >= ""'
+        having = " or ".join(f"array_contains(labels, {_quote(str(label))})" for label in literals) or 'labels[0] >= ""'
         return f"not ({having})" if negated else having
     if test == "IS NOT NULL":
-        with_key = [text for text in sorted(key_sets) if key in json.loads(text)]
-        if key == "id" or not with_key:
-            return _ALL if negated != (key == "id") else _NONE
-        return f"keys {'not in' if negated else 'in'} {_quote(with_key)}"
+        chosen = [text for text in sorted(key_sets) if (key in ("id", *json.loads(text))) != negated]
+        return f"keys in {_quote(chosen)}" if chosen else _NONE
     path = f'metadata["{key}"]' if key != "id" else key
     operators = {"IN": ["="] * len(literals), "BETWEEN": [">=", "<="]}.get(test, [test])
     if negated:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
-from channelhash.search.filters import Filter, SqlCondition
+from channelhash.search.filters import Filter, SqlCondition, to_sql
 from channelhash.search.items import Facts, NewItems, check_format
 from channelhash.search.postgres_connections import MOST_EF, Bits, Connections, parse_address, to_codes, to_postgres
 from channelhash.search.rank import ALL, FIRST, Ordered, cosines, sure_distances
@@ -112,7 +112,7 @@ class PostgresStore(Store):
         return [key for (keys,) in self._rows(f"SELECT keys FROM {self._schema}.facts") for key in keys]
 
     def _ids(self, where: Filter | None) -> list[str]:
-        condition = to_postgres(where)
+        condition = to_sql(where, to_postgres)
         sql = f"SELECT id FROM {self._items} WHERE {condition.sql}"
         return sorted(name for (name,) in self._rows(sql, *condition.parameters))
 
@@ -188,7 +188,7 @@ class PostgresStore(Store):
 
     def _source(self, scope: Scope) -> SqlCondition:
         """Return FROM and WHERE of the items that have a code of a modality and pass a filter."""
-        condition = to_postgres(scope.where)
+        condition = to_sql(scope.where, to_postgres)
         sql = f'FROM {self._items} WHERE "code_{scope.modality}" IS NOT NULL AND {condition.sql}'
         return condition._replace(sql=sql)
 

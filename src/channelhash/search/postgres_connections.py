@@ -123,16 +123,6 @@ def _as_json(value: Value) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def to_postgres(tree: filters.Filter | None) -> filters.SqlCondition:
-    """Translate a filter for a row of ``items(id, metadata jsonb)``.
-
-    >>> from channelhash.search.filters import parse_filter
-    >>> to_postgres(parse_filter("label = 'dog'", []))
-    SqlCondition(sql="(metadata -> 'labels' ?| %s)", parameters=(['dog'],))
-    """
-    return filters.to_sql(tree, _postgres_condition)
-
-
 # Kind of a literal -> what `jsonb_typeof` calls values of that kind, and what their text is cast to. Strings compare by
 # code points, as everywhere here.
 _JSONB_KINDS = {
@@ -142,23 +132,29 @@ _JSONB_KINDS = {
 }
 
 
-def _postgres_condition(condition: filters.Condition) -> filters.SqlCondition:
-    """Return what is true of the items that pass; a value of another kind, or none, makes it null."""
-    key = condition.key
+def to_postgres(condition: filters.Condition) -> filters.SqlCondition:
+    """Translate a condition on a row of ``items(id, metadata jsonb)``.
+
+    It is true of the items that pass; a value of another kind, or none, makes it null.
+
+    >>> to_postgres(filters.Condition("label", "=", ("dog",)))
+    SqlCondition(sql="(metadata -> 'labels' ?| %s)", parameters=(['dog'],))
+    """
+    key, no = condition.key, "NOT " if condition.negated else ""
     if key == "label":
         inner = _any_label(condition)
-        return filters.SqlCondition(f"(({inner.sql}) IS NOT TRUE)", inner.parameters) if condition.negated else inner
+        return inner._replace(sql=f"({inner.sql} IS NOT TRUE)") if condition.negated else inner
     if key == "id":
-        inner = _postgres_test("id", condition)
+        sql, parameters = _postgres_test("id", condition)
     elif condition.test == "IS NOT NULL":
-        inner = filters.SqlCondition("(metadata ? %s)", (key,))
+        sql, parameters = "(metadata ? %s)", (key,)
     else:
         kind, cast = _JSONB_KINDS[filters.kind_of(condition.literals[0])]
         # CASE keeps its order, AND does not: a cast of another kind's value would fail.
         value = f"(CASE jsonb_typeof(metadata -> %s) WHEN '{kind}' THEN (metadata ->> %s)::{cast} END)"
         sql, parameters = _postgres_test(value, condition)
-        inner = filters.SqlCondition(sql, (key, key, *parameters))
-    return filters.SqlCondition(f"(NOT {inner.sql})", inner.parameters) if condition.negated else inner
+        parameters = (key, key, *parameters)
+    return filters.SqlCondition(f"({no}{sql})", parameters)
 
 
 def _any_label(condition: filters.Condition) -> filters.SqlCondition:

@@ -408,8 +408,7 @@ def search_store(
             raise InputError("--text: is empty; give some words")
         narrowed = narrow(store, text, options.where)
         text, options = narrowed.text or None, replace(options, where=narrowed.where)
-    alone = text is None and image is None and not minus and not minus_like
-    if alone:
+    if text is None and image is None and not minus and not minus_like:
         if like is None:  # only dates and places are left
             catalogue = Catalogue.of((item.id, item.metadata) for item in store.listed())
             newest = catalogue.places("newest", among=set(store.ids(options.where)))[: options.k]

@@ -95,7 +95,6 @@ class Store(ABC):
         modality: str | None = None,
         metadata: Sequence[Metadata] | None = None,
         projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None = None,
-        replace: bool = False,
     ) -> None:
         """Add items, or a further modality's codes to stored items: all of them or, on an error, none.
 
@@ -108,22 +107,13 @@ class Store(ABC):
             metadata: one mapping an item. Keys given here replace an item's former values, others stay.
             projections: for a `projected` store, the ``(n, n_bits)`` outputs of which the codes are the signs, in the
                 form of ``codes``. They are kept as `channelhash.search.rank._quantize` says.
-            replace: codes that are there already, as `upsert` does.
 
         Raises:
             InputError: an item has a code of this modality already (`upsert` replaces it), an id occurs twice, codes
                 have another length, a value of metadata cannot be kept, projections are missing, not kept by this store
                 or not those of the codes, or the store can only be read.
         """
-        names = checks.check_ids(ids)
-        values = checks.check_metadata(metadata, names)
-        self._check_writable()
-        by_modality, n_bits = checks.codes_by_modality(codes, modality, len(names), self.n_bits)
-        beside = check_projections(projections, by_modality, n_bits)
-        if self.projected != (beside is not None):
-            problem = "keeps projections; give those of the codes" if self.projected else "keeps no projections"
-            raise InputError(f"{self.address}: {problem}")
-        self._write(NewItems(names, by_modality, n_bits, values, replace, beside))
+        self._put(ids, codes, modality, metadata, projections, replace=False)
 
     def upsert(
         self,
@@ -134,7 +124,7 @@ class Store(ABC):
         projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         """Add items as `add` does, but replace codes that are there already."""
-        self.add(ids, codes, modality, metadata, projections, replace=True)
+        self._put(ids, codes, modality, metadata, projections, replace=True)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items with all their codes, pass over unknown ids, and return how many were removed."""
@@ -339,6 +329,17 @@ class Store(ABC):
             sizes["disk"] = round(facts["bytes"] / n_items)
         known = {"address": self.address, "items": n_items, "n_bits": n_bits, "model": self.model}
         return {**known, "projections": self.projected, **facts, "bytes_an_item": sizes}
+
+    def _put(self, ids: Any, codes: Any, modality: Any, metadata: Any, projections: Any, replace: bool) -> None:
+        names = checks.check_ids(ids)
+        values = checks.check_metadata(metadata, names)
+        self._check_writable()
+        by_modality, n_bits = checks.codes_by_modality(codes, modality, len(names), self.n_bits)
+        beside = check_projections(projections, by_modality, n_bits)
+        if self.projected != (beside is not None):
+            problem = "keeps projections; give those of the codes" if self.projected else "keeps no projections"
+            raise InputError(f"{self.address}: {problem}")
+        self._write(NewItems(names, by_modality, n_bits, values, replace, beside))
 
     def _check_writable(self) -> None:
         if not self.writable:
