@@ -19,7 +19,6 @@ from channelhash.utils.files import read_yaml_sections
 from channelhash.utils.typed_settings import Settings, absolute, read_settings, settings_of
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")
-_CHOICES = ("only_labels", "without_labels")
 
 
 class TrainSettings(Settings):
@@ -172,10 +171,9 @@ class RunConfig:
 
     def sections(self) -> dict[str, dict[str, Any]]:
         """Return the complete configuration as plain values, which `make_config` takes."""
-        split = _plain(self.split)
-        for key in _CHOICES:  # absent unless set: configurations have the hashes of the published tables
-            if split[key] is None:
-                del split[key]
+        # Absent unless set: configurations have the hashes of the published tables.
+        unset = {key for key in ("only_labels", "without_labels") if getattr(self.split, key) is None}
+        split = self.split.model_dump(mode="json", exclude=unset)
         sections: dict[str, dict[str, Any]] = {
             "data": {"kind": self.kind, **_plain(self.source), **split},
             "model": {"name": self.model_name, "n_bits": self.n_bits, **_plain(self.model)},

@@ -64,14 +64,6 @@ def test_collections_are_joined_by_the_names_of_labels_or_refused():
         check_refusal(says, getattr, Collection((features, new)), "records")
 
 
-def test_partitions_are_joined_row_by_row():
-    first = draw_splits(records("i", np.ones((20, 1)), "a"), seed=1)
-    second = draw_splits(records("j", np.ones((30, 1)), "a"), seed=2)
-    both = first.join(second, 20)
-    for name, rows in vars(both).items():
-        np.testing.assert_array_equal(rows, [*getattr(first, name), *getattr(second, name) + 20])
-
-
 def named(ids):
     return Records(tuple(ids), {"text": tuple(ids)}, np.zeros((len(ids), 0), dtype=bool), ())
 

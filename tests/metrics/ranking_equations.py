@@ -14,20 +14,6 @@ def histograms(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
     return np.array([[len(g) for g in groups]]), np.array([[sum(g) for g in groups]])
 
 
-def distance_counts(
-    queries: np.ndarray, database: np.ndarray, query_labels: np.ndarray, database_labels: np.ndarray, n_bits: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """n_d and n_d⁺ ``(nq, k + 1)`` of packed codes and boolean labels as the definition says, one query at a time."""
-    total = np.zeros((len(queries), n_bits + 1), dtype=np.int64)
-    relevant = np.zeros_like(total)
-    for q, (code, labels) in enumerate(zip(queries, query_labels, strict=True)):
-        distances = np.bitwise_count(database ^ code).sum(axis=1, dtype=np.int64)
-        related = (database_labels & labels).any(axis=1)
-        total[q] = np.bincount(distances, minlength=n_bits + 1)
-        relevant[q] = np.bincount(distances[related], minlength=n_bits + 1)
-    return total, relevant
-
-
 def orders(groups: list[list]) -> Iterator[list]:
     """Every ranking that respects the distances, each permutation of equal items as often as it occurs."""
     for parts in product(*[list(permutations(group)) for group in groups]):

@@ -27,18 +27,13 @@ def toy_sets() -> tuple[ch.CodeSet, ch.CodeSet]:
     return query, database
 
 
-def answers() -> dict[str, float]:
-    """By hand: relevant items are a and b. image->text orders texts by ones: d(1) b(3) c(5) a(7): ranks 2, 4."""
-    return {
-        "image->text": (1 / 2 + 2 / 4) / 2,
+def test_four_tasks_have_their_own_four_answers_with_the_counts_beside_them():
+    expected = {  # by hand: relevant items are a and b
+        "image->text": (1 / 2 + 2 / 4) / 2,  # texts by ones: d(1) b(3) c(5) a(7): ranks 2, 4
         "text->image": (1 / 3 + 2 / 4) / 2,  # images by 8 − ones: d(5) c(6) b(7) a(8): ranks 3, 4
         "image->image": 1.0,  # a(0) b(1) c(2) d(3)
         "text->text": (1 / 1 + 2 / 3) / 2,  # texts by 8 − ones: a(1) c(3) b(5) d(7): ranks 1, 3
     }
-
-
-def test_four_tasks_have_their_own_four_answers_with_the_counts_beside_them():
-    expected = answers()
     assert len(set(expected.values())) == 4
     scores = ch.metrics.evaluate(*toy_sets())
     assert {task: report["map_tie_aware"] for task, report in scores.items()} == pytest.approx(expected)

@@ -194,13 +194,9 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, 
     with closing(ch.open_store(tmp_path / "s")) as made:
         found = {item.id: (item.codes, item.metadata) for item in made.get(made.ids())}
         for item in made.get(made.ids()):  # one pass made both
-            signs = {modality: ch.codes.pack(row[None] >= 0)[0].tolist() for modality, row in item.projections.items()}
-            assert signs == {modality: code.tolist() for modality, code in item.codes.items()}
-    assert found.keys() == expected.keys()
-    for name, (codes, metadata) in found.items():
-        assert metadata == expected[name][1]
-        plain = [{modality: code.tolist() for modality, code in each.items()} for each in (codes, expected[name][0])]
-        assert plain[0] == plain[1]
+            signs = {modality: ch.codes.pack(row[None] >= 0)[0] for modality, row in item.projections.items()}
+            np.testing.assert_equal(signs, item.codes)
+    np.testing.assert_equal(found, expected)
     assert ch.index(photos, tmp_path / "s", captions=captions, trust_code=True).indexed.unchanged == MIN_PAIRS + 4
 
 

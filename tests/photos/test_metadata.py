@@ -1,7 +1,6 @@
 """What is known of photographs without a model: what programs wrote, byte by byte, dates in names, text in pictures."""
 
 import io
-import math
 import random
 import struct
 import sys
@@ -170,15 +169,12 @@ def test_a_store_takes_whatever_a_file_says(said):
 def test_the_nearest_city_is_that_of_the_haversine_formula():
     vectors, radii, names = _load_cities()
 
-    def distance(a, b, vector, radius):
-        c, d = math.asin(vector[2]), math.atan2(vector[1], vector[0])
-        half = math.sin((c - a) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((d - b) / 2) ** 2
-        return 2 * 6371.0 * math.asin(math.sqrt(half)) - radius
-
     def nearest(*point):
-        discs = zip(vectors.tolist(), radii, strict=True)
-        least = [distance(*map(math.radians, point), *disc) for disc in discs]
-        return names[np.argmin(least)] if min(least) <= 50 else {}
+        a, b = np.radians(point)
+        c, d = np.arcsin(vectors[:, 2]), np.arctan2(vectors[:, 1], vectors[:, 0])
+        half = np.sin((c - a) / 2) ** 2 + np.cos(a) * np.cos(c) * np.sin((d - b) / 2) ** 2
+        distances = 2 * 6371.0 * np.arcsin(np.sqrt(half)) - radii
+        return names[np.argmin(distances)] if distances.min() <= 50 else {}
 
     found = {point: _nearest_city(*point) for point in [(52.52, 13.37), (38.7, -9.1), (-17.8, 179.99), (89.9, 0.0)]}
     assert found == {point: nearest(*point) for point in found}

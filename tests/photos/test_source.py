@@ -62,16 +62,14 @@ def test_features_and_configurations_are_sources(tmp_path):
 def source_of(path, **columns):
     """The source that a table of so many rows is, as its ending says."""
     n = len(next(iter(columns.values())))
-    ids, text = [f"i{row}" for row in range(n)], ["red"] * n
+    columns = {"id": [f"i{row}" for row in range(n)], "text": ["red"] * n, **columns}
+    rows = zip(*columns.values(), strict=True)
     if path.suffix == ".parquet":
-        pq.write_table(pa.table({"id": ids, "text": text, **columns}), path)
+        pq.write_table(pa.table(columns), path)
     elif path.suffix == ".jsonl":
-        rows = zip(ids, *columns.values(), strict=True)
-        lines = [json.dumps(dict(zip(("id", *columns), row, strict=True), text="red")) for row in rows]
-        path.write_text("\n".join(lines))
+        path.write_text("\n".join(json.dumps(dict(zip(columns, row, strict=True))) for row in rows))
     else:
-        rows = [",".join(row) for row in zip(ids, text, *columns.values(), strict=True)]
-        path.write_text("\n".join([",".join(("id", "text", *columns)), *rows]))
+        path.write_text("\n".join(map(",".join, (columns, *rows))))
     return Source.read(path)
 
 

@@ -1,6 +1,4 @@
-"""Seeds, the torchvision import, the public names, no telemetry; and right values on systems other than Linux, whose
-tests the CI runs.
-"""
+"""Seeds, the torchvision import, the public names, no telemetry; and right values on other systems than Linux."""
 
 import os
 import subprocess

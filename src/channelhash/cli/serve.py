@@ -53,7 +53,6 @@ def serve(
     """
     from channelhash.serve import server, service
     from channelhash.serve.app import open_app
-    from channelhash.utils.watch import Report
 
     # Between two questions, PyTorch's threads would keep a core busy with waiting.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

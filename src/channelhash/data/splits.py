@@ -49,8 +49,8 @@ class Splits:
         """Return the splits of two joined collections, of which the first, that of these, has ``n_first`` rows.
 
         >>> splits = Splits(*(np.array([row]) for row in range(5)))
-        >>> splits.join(splits, n_first=5).train.tolist()
-        [2, 7]
+        >>> [rows.tolist() for rows in vars(splits.join(splits, n_first=5)).values()]
+        [[0, 5], [1, 6], [2, 7], [3, 8], [4, 9]]
         """
         parts = {name: np.concatenate([rows, getattr(second, name) + n_first]) for name, rows in vars(self).items()}
         return Splits(**parts)

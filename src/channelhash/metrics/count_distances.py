@@ -160,30 +160,23 @@ def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _sum_precisions_in_order(first_query, last_query, pairs, before, relevant_before, sums):  # type: ignore[no-untyped-def]
-    """Write each query's sum of precisions at its relevant items, ties in the order of the items.
+def _sum_precisions_in_order(first_query, last_query, pairs, counters, sums):  # type: ignore[no-untyped-def]
+    """Add each query's precisions at its relevant items, ties in the order of the items.
 
     The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with the histograms at
     hand a second pass with a running counter for each distance gives every rank, without sorting.
     """
     codes, items, labels, sets = pairs
-    n_bins = before.shape[1]
-    # Relevant items above, all items below, in one word a distance.
-    counters = np.empty((_GROUP, n_bins), dtype=np.uint64)
     distances, step = np.empty(_BLOCK, dtype=np.uint64), np.empty(_BLOCK, dtype=np.uint64)
     places = np.empty(_BLOCK + 1, dtype=np.uint64)
     for first in range(first_query, last_query, _GROUP):
         last = min(first + _GROUP, last_query)
-        for q in range(first, last):
-            sums[q] = 0.0
-            for d in range(n_bins):
-                counters[q - first, d] = np.uint64(before[q, d]) + (np.uint64(relevant_before[q, d]) << _HALF)
         for start in range(0, items.shape[1], _BLOCK):
             size = min(_BLOCK, items.shape[1] - start)
             for q in range(first, last):
                 _distances(distances, codes[q], items, np.uint64(1), start, size)
                 _steps(step, labels[q], sets, start, size)
-                row, n = counters[q - first], np.uint64(0)
+                row, n = counters[q], np.uint64(0)
                 for i in range(size):
                     place = row[distances[i]] + step[i]
                     row[distances[i]] = place
@@ -337,9 +330,10 @@ def precisions_in_order(pairs: Pairs, total: Counts, relevant: Counts) -> NDArra
     at about half its speed.
     """
     sides = _word_pairs(pairs)
-    sums = np.empty(len(sides.codes))
-    before, relevant_before = (np.cumsum(counts, axis=1) - counts for counts in (total, relevant))
-    run_tasks(_sum_precisions_in_order, len(sums), sides, before, relevant_before, sums)
+    sums = np.zeros(len(sides.codes))
+    before, relevant_before = ((np.cumsum(counts, axis=1) - counts).astype(np.uint64) for counts in (total, relevant))
+    # Relevant items above, all items below, in one word a distance.
+    run_tasks(_sum_precisions_in_order, len(sums), sides, before + (relevant_before << _HALF), sums)
     return sums
 
 

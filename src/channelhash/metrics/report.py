@@ -359,9 +359,7 @@ def evaluate_sets(
         return _evaluate_tasks(query, database, cutoffs, conventions)
 
 
-def evaluate_code_files(
-    query: Place, database: Place, out: Path | None = None, conventions: Sequence[str] = ()
-) -> dict[str, Any]:
+def evaluate_code_files(query: Place, database: Place, out: Path | None, conventions: Sequence[str]) -> dict[str, Any]:
     """Compute all scores of two Parquet files of codes (`CodeSet.save`, ``channelhash encode``).
 
     Args:
@@ -387,11 +385,7 @@ def evaluate_code_files(
 
 
 def evaluate_export(
-    export: Path,
-    names: Mapping[str, str] | None = None,
-    task: str | None = None,
-    out: Path | None = None,
-    conventions: Sequence[str] = (),
+    export: Path, names: Mapping[str, str], task: str | None, out: Path | None, conventions: Sequence[str]
 ) -> dict[str, Any]:
     """Compute all scores of another toolbox's export; for the first arguments see `foreign_files.read_export`.
 

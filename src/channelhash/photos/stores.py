@@ -394,7 +394,7 @@ def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress
     ...     put_codes(f"{folder}/a.store", file, is_new=True).added
     2
     """
-    codes, added, replaced = CodeSet.load(file), 0, 0
+    codes, written = CodeSet.load(file), 0
     if is_new:
         _check_free(address)
     else:
@@ -407,6 +407,7 @@ def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress
         began = time.perf_counter()
         check_ids(codes.ids, f"{file}: ids")
         known = set(store.ids())
+        added = sum(name not in known for name in codes.ids)
         for start in range(0, len(codes), _BATCH):
             part = codes.take(range(start, min(start + _BATCH, len(codes))))
             metadata = metadata_of(part) or [{} for _ in part.ids]
@@ -416,12 +417,11 @@ def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress
             if rows:
                 news = part.take(rows)
                 store.upsert(news.ids, news.codes, metadata=[metadata[row] for row in rows])
-            n_stored = sum(part.ids[row] in stored for row in rows)
-            added, replaced = added + len(rows) - n_stored, replaced + n_stored
+            written += len(rows)
             progress(start + len(part), len(codes))
-        seconds = time.perf_counter() - began
-        rate = (added + replaced) / seconds
-        return Indexed(added, replaced, len(codes) - added - replaced, items=len(store), seconds=seconds, rate=rate)
+        seconds, unchanged = time.perf_counter() - began, len(codes) - written
+        rate = written / seconds
+        return Indexed(added, written - added, unchanged, items=len(store), seconds=seconds, rate=rate)
 
 
 def _check_free(address: str) -> None:

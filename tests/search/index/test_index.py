@@ -230,12 +230,6 @@ def test_many_equal_codes_are_one_code():
     assert group.tolist() == list(range(len(codes) - 1))
 
 
-@given(st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), max_size=12))
-def test_codes_are_sorted_by_all_their_words(rows):
-    codes = np.array(rows, np.uint64).reshape(-1, 3)
-    assert code_index._in_order(codes).tolist() == np.lexsort(codes.T[::-1]).tolist()
-
-
 # Files that nobody vouches for: whatever they hold is refused, or searched without leaving an array.
 
 BITS = 44
