@@ -143,7 +143,7 @@ def test_what_cannot_be_done_is_refused(store, saved_model, tmp_path, capsys):
     for arguments, says in (
         (["index", "create", store, photos, "--model", saved_model], "a store; add to it with `channelhash index add"),
         (["index", "create", tmp_path / "full", "--model", saved_model], "no pictures in this folder or below it"),
-        (["index", "create", tmp_path / "full", photos, "--model", saved_model], "thesis.txt, but no store; if these"),
+        (["index", "create", tmp_path / "full", photos, "--model", saved_model], "holds thesis.txt, but no store"),
         (["index", "create", tmp_path / "file", "--model", saved_model], "is a file"),
         (["index", "create", new, "--model", tmp_path / "gone"], "no such folder"),
         (["index", "create", new, photos, "--model", "run", "--encoder", "photo"], "--model: names a run, and --enc"),

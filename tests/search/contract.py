@@ -16,7 +16,7 @@ from tests.search.servers import postgres_address
 
 import channelhash as ch
 from channelhash.search.items import Metadata
-from channelhash.search.rank import Ordered, _quantize, cosines
+from channelhash.search.rank import KeyedAnswers, _quantize, cosines
 from channelhash.search.store import Answers, Store
 from refusals import check_refusal
 
@@ -253,7 +253,7 @@ def check_answers(
 
 
 def check_scored(
-    found: Ordered,
+    found: KeyedAnswers,
     queries: np.ndarray,
     there: dict[str, np.ndarray],
     outputs: dict[str, np.ndarray],
@@ -269,18 +269,18 @@ def check_scored(
 
 
 def check_surest(
-    kind: Kind, found: Ordered, queries: np.ndarray, there: dict[str, np.ndarray], k: int | None, radius: int | None
+    kind: Kind, found: KeyedAnswers, queries: np.ndarray, bits: dict[str, np.ndarray], k: int | None, radius: int | None
 ) -> None:
     """Compare what queries (outputs) found with sorting by distance, by the outputs of the bits that differ, by id."""
     assert len(found.ids) == len(queries)
     for query, ids, distances, keys in zip(queries, *found, strict=True):
         rows = []
-        for name, bits in there.items():
-            differs = (query >= 0) != bits
+        for name, code in bits.items():
+            differs = (query >= 0) != code
             rows.append((int(differs.sum()), float(np.abs(query[differs]).sum()), name))
         best = sorted(row for row in rows if radius is None or row[0] <= radius)[:k]
-        assert distances.tolist() == [bits for bits, _, _ in best]
-        np.testing.assert_allclose(keys, [bits + sure / (2 * np.abs(query).sum()) for bits, sure, _ in best])
+        assert distances.tolist() == [distance for distance, _, _ in best]
+        np.testing.assert_allclose(keys, [distance + sure / (2 * np.abs(query).sum()) for distance, sure, _ in best])
         if kind.ties_by_id:
             assert ids == [name for *_, name in best]
 

@@ -16,7 +16,7 @@ from channelhash.errors import InputError
 from channelhash.search.filters import Filter, SqlCondition, to_sql
 from channelhash.search.items import Facts, NewItems, check_format
 from channelhash.search.postgres_connections import MOST_EF, Bits, Connections, parse_address, to_codes, to_postgres
-from channelhash.search.rank import ALL, FIRST, Ordered, cosines, sure_distances
+from channelhash.search.rank import ALL, FIRST, KeyedAnswers, cosines, sure_distances
 from channelhash.search.store import Answers, Item, Scope, Store
 
 _FORMAT = "channelhash postgres 1"
@@ -152,20 +152,20 @@ class PostgresStore(Store):
         matches = self._nearest(queries, limit, radius, scope)
         return Answers([ids for ids, *_ in matches], [distances for _, distances, _ in matches])
 
-    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> Ordered:
-        answers = Ordered([], [], [])
+    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> KeyedAnswers:
+        answers = KeyedAnswers([], [], [])
         matches = self._nearest(pack(binarize(outputs)), k and max(k, FIRST), radius, scope, "code")
         for row, of_query in zip(outputs, matches, strict=True):
             keys = sure_distances(row, to_codes(of_query[2], outputs.shape[1]), of_query[1])
             _add_answer(answers, of_query, keys, np.argsort(keys, kind="stable")[:k])
         return answers
 
-    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> Ordered:
+    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> KeyedAnswers:
         if first is None:
             rows = self._source(scope)
             more = self._rows(f"SELECT 1 {rows.sql} LIMIT %s", *rows.parameters, ALL + 1)
             first = ALL if len(more) <= ALL else max(k, FIRST)
-        answers = Ordered([], [], [])
+        answers = KeyedAnswers([], [], [])
         matches = self._nearest(pack(binarize(outputs)), first, None, scope, "projection")
         for row, of_query in zip(outputs, matches, strict=True):
             projections = np.frombuffer(b"".join(of_query[2]), np.int8).reshape(len(of_query[2]), len(row))

@@ -26,7 +26,7 @@ ALL = 5_000
 _LARGEST = 127
 
 
-class Ordered(NamedTuple):
+class KeyedAnswers(NamedTuple):
     """The items that questions found, in the order of what their outputs say; what is equal by distance, then by id.
 
     Attributes:
@@ -35,7 +35,7 @@ class Ordered(NamedTuple):
         keys: of each question, what its items are ordered by: their `sure_distances`, the least first; or, in a search
             of projections, the cosine of each one's with the question's outputs, the largest first.
 
-    >>> Ordered([["a"]], [np.array([3])], [np.array([3.1])]).ids
+    >>> KeyedAnswers([["a"]], [np.array([3])], [np.array([3.1])]).ids
     [['a']]
     """
 

@@ -14,7 +14,7 @@ from channelhash.errors import InputError
 from channelhash.search import items as checks
 from channelhash.search.filters import Filter, parse_filter
 from channelhash.search.items import Answers, Facts, Item, Listed, Metadata, NewItems, is_text
-from channelhash.search.rank import Ordered, Ranking, check_projections
+from channelhash.search.rank import KeyedAnswers, Ranking, check_projections
 
 __all__ = ["Answers", "Facts", "Item", "Listed", "NewItems", "Scope", "Store"]
 
@@ -211,7 +211,7 @@ class Store(ABC):
         modality: str | None = None,
         where: str | None = None,
         radius: int | None = None,
-    ) -> Ordered:
+    ) -> KeyedAnswers:
         """Find items by distance, equal distances by how sure the model was of the bits that differ, then by id.
 
         What is looked at are the ``max(k, 500)`` items that `search` finds, or `search_radius`. A store that does not
@@ -232,7 +232,7 @@ class Store(ABC):
         if radius is None or k is not None:
             checks.check_count(k or 0, "k", 1)
         rows, scope = self._outputs(outputs), self._scope(modality, where)
-        none = Ordered(*Answers.none(len(rows)), [np.zeros(0) for _ in rows])
+        none = KeyedAnswers(*Answers.none(len(rows)), [np.zeros(0) for _ in rows])
         return self._surest(rows, k, radius, scope) if scope else none
 
     def search_projections(
@@ -242,7 +242,7 @@ class Store(ABC):
         modality: str | None = None,
         where: str | None = None,
         first: int | None = None,
-    ) -> Ordered:
+    ) -> KeyedAnswers:
         """Find items in two stages: the nearest codes by distance, then the best of them by the cosine of projections.
 
         Args:
@@ -263,7 +263,7 @@ class Store(ABC):
         count = checks.check_count(k, "k", 1)
         scored = None if first is None else max(count, checks.check_count(first, "first", 1))
         rows, scope = self._outputs(outputs), self._scope(modality, where)
-        none = Ordered(*Answers.none(len(rows)), [np.zeros(0, np.float32) for _ in rows])
+        none = KeyedAnswers(*Answers.none(len(rows)), [np.zeros(0, np.float32) for _ in rows])
         return self._scored(rows, count, scored, scope) if scope else none
 
     def search_words(
@@ -446,16 +446,16 @@ class Store(ABC):
     def _search(self, queries: PackedCodes, radius: int | None, limit: int | None, scope: Scope) -> Answers:
         """Find all items within ``radius`` bits of every query, or at any distance; the first ``limit`` of them."""
 
-    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> Ordered:
+    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> KeyedAnswers:
         """Do what `search_surest` does; without codes at hand, by distance alone."""
         answers = self._search(pack(binarize(outputs)), radius, k, scope)
-        return Ordered(*answers, [distances.astype(np.float64) for distances in answers.distances])
+        return KeyedAnswers(*answers, [distances.astype(np.float64) for distances in answers.distances])
 
     def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         """Do what `search_words` does; only a store that `has_words` is asked."""
         raise NotImplementedError
 
-    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> Ordered:
+    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> KeyedAnswers:
         """Do what `search_projections` does; only a `projected` store is asked."""
         raise NotImplementedError
 

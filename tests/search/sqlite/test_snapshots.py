@@ -16,7 +16,7 @@ from tests.search.contract import N_BITS, Kind, check_any_calls, random_codes
 from tests.search.sqlite.damaging import flip
 
 import channelhash as ch
-from channelhash.search.rank import Ordered
+from channelhash.search.rank import KeyedAnswers
 from channelhash.search.sqlite import snapshots as layers
 from channelhash.search.sqlite.folder import StoreFolder
 from channelhash.search.sqlite.snapshots import check_snapshot
@@ -64,7 +64,7 @@ def answers(store: ch.search.Store, modality: str | None = None) -> object:
     }
 
 
-def lists(found: ch.search.Answers | Ordered) -> tuple[list[list[str]], ...]:
+def lists(found: ch.search.Answers | KeyedAnswers) -> tuple[list[list[str]], ...]:
     return found.ids, *([values.tolist() for values in numbers] for numbers in found[1:])
 
 

@@ -19,7 +19,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.index import Matches
 from channelhash.search.items import Facts, NewItems, check_ids, check_process
-from channelhash.search.rank import ALL, FIRST, Ordered, Ranking, cosines, sure_distances
+from channelhash.search.rank import ALL, FIRST, KeyedAnswers, Ranking, cosines, sure_distances
 from channelhash.search.sqlite.database import ItemsDatabase, metadata_of
 from channelhash.search.sqlite.folder import Manifest, StoreFolder
 from channelhash.search.sqlite.guard import Guard
@@ -199,9 +199,9 @@ class EmbeddedStore(Store):
             found.answer(answers, found.best(limit, found.distances))
         return answers
 
-    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> Ordered:
+    def _surest(self, outputs: NDArray[Any], k: int | None, radius: int | None, scope: Scope) -> KeyedAnswers:
         """Read only the codes of items at the distance of the last answer, or at a smaller one."""
-        answers, parts = Ordered([], [], []), self._parts(scope)
+        answers, parts = KeyedAnswers([], [], []), self._parts(scope)
         most, few = k and max(k, FIRST), k and min(max(k, FIRST), max(_FEW, _TIMES * k))
         for matches, row in _first_candidates(parts, outputs, few, radius):
             matches = matches.take(_lowest(matches.distances, k))
@@ -212,11 +212,11 @@ class EmbeddedStore(Store):
             matches.answer(answers, matches.best(k, keys), keys)
         return answers
 
-    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> Ordered:
+    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, scope: Scope) -> KeyedAnswers:
         parts = self._parts(scope)
         if first is None:
             first = ALL if sum(map(len, parts)) <= ALL else max(k, FIRST)
-        answers = Ordered([], [], [])
+        answers = KeyedAnswers([], [], [])
         for matches, row in _first_candidates(parts, outputs, first, None):
             projections = np.empty((len(matches.rows), len(row)), np.int8)
             scores = cosines(row, matches.read(projections, lambda codes, rows: codes.projections[rows]))
