@@ -11,7 +11,7 @@ import pytest
 from torch.distributed.run import get_args_parser
 
 from small_runs import feature_config, run_command, run_text, write_features
-from training.test_distributed import assert_same, edit
+from training.test_distributed import assert_same
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SBATCH = DEPLOY / "slurm-train.sbatch"
@@ -55,7 +55,7 @@ def test_the_slurm_script_runs_what_it_says(tmp_path):
 def test_ray_train_with_two_workers_gives_the_run_of_one_process(tmp_path):
     """A cluster that somebody else has begun on this machine, and that is gone by now, is not asked."""
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=3)
-    edit(config, "model", dropout=0.0)
+    config.write_text(config.read_text().replace('"hidden"', '"dropout": 0.0, "hidden"'))
     command = [sys.executable, str(DEPLOY / "ray_train.py"), config.name, "--out", "two", "--workers", "2"]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     environment["RAY_AUTH_MODE"] = "disabled"  # no token in the home folder

@@ -98,7 +98,6 @@ def test_only_projections_of_the_codes_are_taken():
     kept = module.check_projections({"text": -outputs, "image": outputs}, codes, 2)
     found = {modality: rows.tolist() for modality, rows in kept.items()}
     assert found == {"image": [[32, -127], [127, 0]], "text": [[-32, 127], [-127, 0]]}
-    assert module.check_projections(None, codes, 2) is None
     for given_instead, message in [
         ({"image": outputs}, "projections: of image, but codes of image and text"),
         ({"image": outputs, "text": outputs}, "text projections: are not the outputs of which"),

@@ -76,15 +76,13 @@ def cosines(outputs: NDArray[Any], projections: NDArray[np.int8]) -> NDArray[np.
 
 
 def check_projections(
-    projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None, codes: Mapping[str, PackedCodes], n_bits: int
-) -> dict[str, NDArray[np.int8]] | None:
-    """Return modality -> `_quantize` of what was given beside the codes, or None.
+    projections: NDArray[Any] | Mapping[str, NDArray[Any]], codes: Mapping[str, PackedCodes], n_bits: int
+) -> dict[str, NDArray[np.int8]]:
+    """Return modality -> `_quantize` of what was given beside the codes.
 
     >>> check_projections(np.array([[0.5, -0.25]]), {"image": np.array([[128]], np.uint8)}, n_bits=2)
     {'image': array([[127, -64]], dtype=int8)}
     """
-    if projections is None:
-        return None
     arrays = projections if isinstance(projections, Mapping) else {next(iter(codes)): projections}
     if arrays.keys() != codes.keys():
         raise InputError(f"projections: of {' and '.join(arrays) or 'nothing'}, but codes of {' and '.join(codes)}")

@@ -335,7 +335,7 @@ class Store(ABC):
         values = checks.check_metadata(metadata, names)
         self._check_writable()
         by_modality, n_bits = checks.codes_by_modality(codes, modality, len(names), self.n_bits)
-        beside = check_projections(projections, by_modality, n_bits)
+        beside = None if projections is None else check_projections(projections, by_modality, n_bits)
         if self.projected != (beside is not None):
             problem = "keeps projections; give those of the codes" if self.projected else "keeps no projections"
             raise InputError(f"{self.address}: {problem}")

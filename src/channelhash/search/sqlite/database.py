@@ -49,7 +49,7 @@ def _to_sqlite(where: Filter | None) -> SqlCondition:
     >>> _to_sqlite(Condition("id", "=", ("a",)))
     SqlCondition(sql='(id = ?)', parameters=('a',))
     """
-    return to_sql(where, _translate)
+    return to_sql(where, _translate) if where else SqlCondition("true", ())
 
 
 def _translate(condition: Condition) -> SqlCondition:
