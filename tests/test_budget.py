@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 21_482,
+    "code lines of src without lab": 21_481,
     "code lines of lab": 3130,
     "Python files in src": 172,
     "imports, % of code": 9.1,
     "public names per 100 code lines": 3.5,
-    "lines of tests": 26_998,
+    "lines of tests": 27_000,
     "lines of tools and benchmarks": 2965,
     "words of docs": 44_990,
 }

@@ -15,6 +15,7 @@ from PIL import Image
 from tests.utils.test_image_files import as_written
 
 import channelhash as ch
+from channelhash.cli.serve import _index_again
 from channelhash.data.folder import _OF_OTHERS, _match_any
 from channelhash.data.images import image_problem
 from channelhash.photos import encode
@@ -178,6 +179,7 @@ def test_a_damaged_one_is_one_line(photos, content):
     PhotoSource(photos).write(photos / ".channelhash")
     (photos / ".channelhash" / "source.json").write_text(content)
     check_refusal(r"source\.json: is damaged; remove it, and name folder", PhotoSource.read, photos / ".channelhash")
+    check_refusal("was not made of a folder", _index_again, f"{photos}/gone", False, None)  # not made anew
 
 
 # Folders as people have them: files move, captions come in files, not everything is an image.

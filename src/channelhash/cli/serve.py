@@ -18,6 +18,7 @@ from channelhash.cli.search import Making, StoreModel, bring_up_to_date
 from channelhash.errors import InputError, JobError
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.progress import StageProgress
+from channelhash.utils.typed_settings import trusting
 from channelhash.utils.watch import Report, Watch
 
 _LogLevel = Literal["error", "warning", "info"]
@@ -100,7 +101,7 @@ def _watch_store(
     problems = photos.indexed.problems if photos else ()
     if watched is None:
         return nullcontext()
-    return Watch(*watched, partial(_index_again, *watched, store, trust_code), report, shared.say, problems)
+    return Watch(*watched, partial(_index_again, store, trust_code), report, shared.say, problems)
 
 
 def _watched(store: str) -> tuple[Path, Path] | None:
@@ -115,14 +116,13 @@ def _watched(store: str) -> tuple[Path, Path] | None:
     return None if photos is None else (photos.folder, place)
 
 
-def _index_again(
-    folder: Path, place: Path, store: str, trust_code: bool, progress: StageProgress
-) -> tuple[Sequence[str], str]:
-    """Bring a store of photographs up to date; return what was left out and what has changed."""
-    with naming_extra("photos"):
-        photos = ch.index(folder, place, prune=True, trust_code=trust_code, progress=progress)
-    photos.store.close()
-    return photos.indexed.problems, photos.indexed.changes(store)
+def _index_again(store: str, trust_code: bool, progress: StageProgress) -> tuple[Sequence[str], str]:
+    """Bring a store of photographs up to date by what it was made of; return what was left out and what has changed."""
+    with trusting(trust_code), naming_extra("photos"):
+        from channelhash.photos.stores import add_to_store, read_again
+
+        done = add_to_store(store, read_again(store, None), None, progress, prune=True)  # never makes a new one
+    return done.problems, done.changes(store)
 
 
 def _say_problems(encoding: Future[Any]) -> None:

@@ -131,9 +131,9 @@ def draw_splits(
 ) -> Splits:
     """Draw Q from D, T from R = D∖Q, V_q from R∖T; V_r is the rest of R∖T (``protocol.md`` § 1).
 
-    The draw depends on ``seed`` and the ids alone, not on the order of the rows. Rows that share an id or an image
-    (`Records.pair_ids`) are drawn together, into one of Q, T, V_q and V_r; a size that whole ids cannot make is missed
-    by fewer rows than one id has.
+    A random draw depends on ``seed`` and the ids alone; one by labels also on the order of the rows. Rows that share an
+    id or an image (`Records.pair_ids`) are drawn together, into one of Q, T, V_q and V_r; a size that whole ids cannot
+    make is missed by fewer rows than one id has.
     Defaults: a tenth of the rows (at most 2,000) as queries, half of the rest as training rows, as many validation as
     test queries (at most half of R∖T).
 
