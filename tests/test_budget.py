@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 21_481,
+    "code lines of src without lab": 21_488,
     "code lines of lab": 3130,
     "Python files in src": 172,
     "imports, % of code": 9.1,

@@ -25,7 +25,7 @@ from refusals import check_refusal
 def shards_of(address: str | Path, tmp_path: Path, shard_items: int, modalities=("image", "text")) -> list:
     kind = KINDS[next(input_files(str(address)))[0]]
     files = [file for _, file in input_files(str(address))]
-    return list(kind.plan(files, folder_of(str(address)), modalities, shard_items, tmp_path / "listing.parquet"))
+    return list(kind.plan(files, modalities, shard_items, tmp_path / "listing.parquet"))
 
 
 Batch = tuple[Records, list[tuple[str, str]]]

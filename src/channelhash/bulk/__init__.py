@@ -105,8 +105,7 @@ def _open_job(model: HashModel, data: str, out: Place, root: str | None, shard_i
     if not modalities:
         raise InputError(f"{data}: holds {' and '.join(available)}, the model encodes {' and '.join(model.modalities)}")
     files = (file for _, file in input_files(data))
-    listing = out / "job" / "listing.parquet"
-    planned = list(KINDS[kind].plan(files, identity["root"], modalities, shard_items, listing))
+    planned = list(KINDS[kind].plan(files, modalities, shard_items, out / "job" / "listing.parquet"))
     if not planned:
         raise InputError(f"{data}: its files hold no items")
     labels = sorted(set[str]().union(*(names for _, names in planned)))

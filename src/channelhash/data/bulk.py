@@ -54,7 +54,6 @@ class Shard(NamedTuple):
     items: int
 
 
-_Files = Iterable[File]
 # Shards, each with the label names that occur in it.
 _Shards = Iterator[tuple[Shard, frozenset[str]]]
 
@@ -88,7 +87,7 @@ def _fetched(address: str) -> bytes | str:
         raise JobError(f"{address}: cannot be read now ({error}); the same command goes on from here") from None
 
 
-def _plan_parquet(files: _Files, root: str, modalities: Sequence[str], shard_items: int, listing: Place) -> _Shards:
+def _plan_parquet(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> _Shards:
     """Yield shards of whole row groups, at least ``shard_items`` rows each: reading is quick from a group's start."""
     for file in files:
         with _opened_parquet(file.address) as parquet:
@@ -254,7 +253,7 @@ _Members = dict[str, tarfile.TarInfo]
 _BAD = (ValueError, RecursionError, KeyError)
 
 
-def _plan_tar(files: _Files, root: str, modalities: Sequence[str], shard_items: int, listing: Place) -> _Shards:
+def _plan_tar(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> _Shards:
     """Yield a shard for each tar file, whatever its size: a tar file can only be read from its beginning.
 
     Only headers and the members with labels are read.
@@ -375,7 +374,7 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return file.read()
 
 
-_LISTING = pa.schema({"id": pa.string(), "image": pa.string()})
+_LISTING = pa.schema({"address": pa.string()})
 
 
 class _Kind(NamedTuple):
@@ -384,31 +383,40 @@ class _Kind(NamedTuple):
     endings: Collection[str]
     #: (address of the first file) -> modalities of its items.
     modalities: Callable[[str], tuple[str, ...]]
-    #: (files, folder that names are relative to, modalities, items a shard, path for a listing) -> shards, in order.
-    plan: Callable[[_Files, str, Sequence[str], int, Place], _Shards]
+    #: (files, modalities, items a shard, path for a listing) -> shards, in order.
+    plan: Callable[[Iterable[File], Sequence[str], int, Place], _Shards]
     #: (shard, folder that names are relative to, modalities, label names of the whole input) -> at least one batch;
     #: every item of the shard is in one.
     read: Callable[[Shard, str, Sequence[str], Sequence[str]], _Batches]
 
 
-def _plan_images(files: _Files, root: str, modalities: Sequence[str], shard_items: int, listing: Place) -> _Shards:
-    """Yield a shard for every ``shard_items`` images and write them to ``listing``. Images alone have no labels.
-
-    An id is the path relative to ``root``.
-    """
-    paths = (file.address.removeprefix(root).lstrip("/") for file in files)
+def _plan_images(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> _Shards:
+    """Yield a shard for every ``shard_items`` images and write them to ``listing``. Images alone have no labels."""
+    remaining = iter(files)
     with whole_file(listing) as temporary, pq.ParquetWriter(temporary, _LISTING) as writer:
         number = 0
-        while part := list(islice(paths, shard_items)):
-            writer.write_table(pa.table({"id": part, "image": part}, _LISTING), row_group_size=len(part))
+        while part := [file.address for file in islice(remaining, shard_items)]:
+            writer.write_table(pa.table({"address": part}, _LISTING), row_group_size=len(part))
             yield Shard(str(listing), number, number + 1, len(part)), frozenset()
             number += 1
+
+
+def _read_images(shard: Shard, root: str, modalities: Sequence[str], label_names: Sequence[str]) -> _Batches:
+    """Yield the images of a shard; an id is the path relative to ``root``."""
+    with open_address(shard.file) as stream, pq.ParquetFile(stream) as listing:
+        for batch in listing.iter_batches(_BATCH, row_groups=range(shard.first, shard.last)):
+            addresses = batch.column("address").to_pylist()
+            ids = [address.removeprefix(root).lstrip("/") for address in addresses]
+            contents = _fetch(addresses)
+            bad = [(name, content) for name, content in zip(ids, contents, strict=True) if isinstance(content, str)]
+            good = [row for row, content in enumerate(contents) if isinstance(content, bytes)]
+            yield _records(ids, {"image": contents}, [[] for _ in ids], label_names, addresses).take(good), bad
 
 
 KINDS = {
     "parquet": _Kind((".parquet",), _parquet_modalities, _plan_parquet, _read_parquet),
     "tar": _Kind((".tar",), _tar_modalities, _plan_tar, _read_tar),
-    "pictures": _Kind(IMAGE_ENDINGS, lambda file: ("image",), _plan_images, _read_parquet),
+    "pictures": _Kind(IMAGE_ENDINGS, lambda file: ("image",), _plan_images, _read_images),
 }
 
 
