@@ -273,7 +273,7 @@ def _codes(model: HashModel, records: Records, fingerprint: str) -> CodeSet:
     images: Any = records.items.get("image")
     if isinstance(images, Sequence):  # contents of files, no features
         opened = tuple(open_image(BytesIO(content)) for content in images)
-        records = replace(records, items={**records.items, "image": opened})  # type: ignore[dict-item]
+        records = replace(records, items={**records.items, "image": opened})  # type: ignore[dict-item]  # as below
     codes = encode_records(model, records, fingerprint=fingerprint)
     return replace(codes, images=records.display.get("image"))  # the records hold pictures, which nobody can be shown
 

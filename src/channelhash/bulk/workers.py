@@ -145,7 +145,7 @@ def _start_ray(ray: Any, address: str | None, starts: int = 3, **options: Any) -
     """Connect to a cluster or start one; again where its node took more than the 30 s that Ray gives it."""
     try:
         return ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **options)
-    except Exception as error:
+    except Exception as error:  # Ray raises a plain one
         if starts == 1 or "timed out during startup" not in str(error):
             raise
     return _start_ray(ray, address, starts - 1, **options)

@@ -89,7 +89,7 @@ def main() -> None:
     except MemoryError as error:
         reason = f" ({error})" if str(error) else ""
         _fail(f"out of memory{reason}; take a smaller input, or a machine with more memory", 1, debug)
-    except Exception as error:
+    except Exception as error:  # whatever is left is said in one line, too
         cause = failing_line(error) or failing_code(error)
         cause = cause or f"{type(error).__name__}: {error}; this is a bug, please report it"
         _fail(f"{cause}; --debug shows where", 1, debug)

@@ -215,7 +215,7 @@ def image_batches(images: Any, batches: Iterable[Sequence[Any]], workers: int) -
 
     loader = torch.utils.data.DataLoader(
         images,
-        batch_sampler=batches,  # type: ignore[arg-type]
+        batch_sampler=batches,  # type: ignore[arg-type]  # its stub wants integers as keys
         num_workers=workers,
         pin_memory=torch.cuda.is_available(),
         generator=torch.Generator(),  # or the loader draws from the generator that dropout draws from

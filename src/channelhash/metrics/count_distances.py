@@ -124,8 +124,10 @@ def _count_by_distance(first_query, last_query, pairs, widths, ends, units, tota
 
 @njit(cache=True, nogil=True)
 def _count_pairs_jointly(first_part, last_part, pairs, queries, width, counts):  # type: ignore[no-untyped-def]
-    """Add the pairs of each part, so many ``queries``, to ``counts[part, width · distance + shared labels]``; ``width``
-    is one more than the most labels that a query has."""
+    """Add the pairs of each part, so many ``queries``, to ``counts[part, width · distance + shared labels]``.
+
+    ``width`` is one more than the most labels that a query has.
+    """
     n_queries, n_items, buffer = len(pairs.codes), pairs.items.shape[1], np.empty(_BLOCK, dtype=np.uint64)
     for part in range(first_part, last_part):
         first, last = part * queries, min((part + 1) * queries, n_queries)

@@ -410,7 +410,7 @@ def put_codes(address: str, file: Path, is_new: bool = False, progress: Progress
         added = sum(name not in known for name in codes.ids)
         for start in range(0, len(codes), _BATCH):
             part = codes.take(range(start, min(start + _BATCH, len(codes))))
-            metadata = metadata_of(part) or [{} for _ in part.ids]
+            metadata = metadata_of(part)
             stored = {item.id: item for item in store.get([name for name in part.ids if name in known])}
             each = enumerate(zip(part.ids, metadata, strict=True))
             rows = [row for row, (name, values) in each if not _is_stored(stored.get(name), part, row, values)]
