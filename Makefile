@@ -89,7 +89,7 @@ test-lowest:  ## tests of the core with the oldest versions that are allowed, wh
 test-docs: dev  ## run what the pages and notebooks show
 	$(BIN)/python -m pytest -m "docs and not slow"
 
-budget: dev  ## how much code, tests and documentation there is, and may be
+budget: dev  ## how much there is to read and how tangled it is, and may be
 	$(BIN)/python tests/test_budget.py
 
 docs: dev  ## check prose and links, and build the documentation in site/; warnings are errors
